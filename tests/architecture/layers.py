@@ -1,0 +1,228 @@
+"""The house rules about imports and files, as functions of a source tree.
+
+Nothing here imports the package: everything is read from the syntax trees, so a tree that cannot even be imported
+can be judged, and so can a small broken tree in a test. Each check answers with sentences, one for each breach.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "helix_agents"
+MAX_LINES = 600
+
+CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock"})
+CONTRACTS = frozenset({"stores", "streams"})
+GROUND = CONTRACTS | {"state", "core"}
+AGENT_SIDE = frozenset({"agent", "tools", "signature", "llm"})
+BELOW_SERVER = GROUND | AGENT_SIDE | {"executor"}
+
+# Room -> the rooms it may import, besides itself. A room that is not here may not exist: a new one is a decision.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "core": frozenset(),
+    "state": frozenset({"core"}),
+    "stores": GROUND,
+    "streams": GROUND,
+    "backends": GROUND,
+    # The kit has checks of the executor as well; the executor never knows of the kit.
+    "conformance": BELOW_SERVER,
+    "llm": frozenset({"core"}),
+    "signature": frozenset({"core"}),
+    "tools": frozenset({"core", "state", "signature", "llm"}),
+    "agent": frozenset({"core", "state", "tools", "signature", "llm"}),
+    "executor": GROUND | AGENT_SIDE,
+    "cleanup": BELOW_SERVER,
+    "server": BELOW_SERVER,
+    "demo": BELOW_SERVER | {"backends"},
+    "testing": BELOW_SERVER | {"backends", "conformance"},
+    "cli": BELOW_SERVER | {"demo", "server", "cleanup", "backends", "conformance", "testing"},
+    "__main__": frozenset({"cli"}),
+    # The front door re-exports from anywhere; nobody inside uses it.
+    "front door": BELOW_SERVER | {"server", "cleanup", "backends", "testing"},
+}
+
+ANYWHERE = ""
+# Library -> the modules (or folders of modules) that may import it. Everything else must do without.
+LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
+    "msgspec": (ANYWHERE,),
+    "asyncpg": ("backends.postgres",),
+    "redis": ("backends.redis",),
+    "starlette": ("server",),
+    "uvicorn": ("server", "cli"),
+    "websockets": ("server", "backends.cloudflare"),
+    "openai": ("llm",),
+    "httpx": ("llm", "backends.cloudflare"),
+    "js": ("backends.cloudflare",),
+    "pyodide": ("backends.cloudflare",),
+    "workers": ("backends.cloudflare",),
+    "pytest": ("conformance", "testing"),
+    "opentelemetry": (ANYWHERE,),
+    "pydantic": (ANYWHERE,),
+}
+# Those that a plain installation lacks: only they may be imported inside a function.
+OPTIONAL_LIBRARIES = frozenset(LIBRARY_HOMES) - {"msgspec"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, as seen from one module."""
+
+    module: str
+    line: int
+    target: str
+    inside_function: bool
+
+    @property
+    def place(self) -> str:
+        return f"{self.module}, line {self.line}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the tree, parsed."""
+
+    module: str
+    path: Path
+    tree: ast.Module
+    line_count: int
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+def read_sources(root: Path) -> dict[str, Source]:
+    """Every module below `root` (the folder that holds the package), by dotted name."""
+    sources = {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = path.read_text(encoding="utf-8")
+        sources[module] = Source(module, path, ast.parse(text, str(path)), text.count("\n") + 1)
+    return sources
+
+
+def room_of(module: str) -> str:
+    """The room of the house that a module of ours belongs to."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "front door"
+    return "core" if len(parts) == 2 and parts[1] in CORE_FILES else parts[1]
+
+
+def imports_of(source: Source, known: dict[str, Source]) -> list[Import]:
+    found = []
+    for node, inside_function in _walk(source.tree, inside_function=False):
+        for target in _targets(node, source, known):
+            found.append(Import(source.module, node.lineno, target, inside_function))
+    return found
+
+
+def _walk(node: ast.AST, *, inside_function: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, inside_function
+        deeper = inside_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from _walk(child, inside_function=deeper)
+
+
+def _targets(node: ast.Import | ast.ImportFrom, source: Source, known: dict[str, Source]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        # One dot is the package that holds the module; a package's own __init__ is inside it already.
+        anchor = source.module.split(".")[: None if source.is_package else -1]
+        anchor = anchor[: len(anchor) - (node.level - 1)]
+        base = ".".join([*anchor, *([base] if base else [])])
+    # `from package import name` means the submodule where there is one, else the package itself.
+    return sorted({name if (name := f"{base}.{alias.name}") in known else base for alias in node.names})
+
+
+def all_imports(sources: dict[str, Source]) -> list[Import]:
+    return [found for source in sources.values() for found in imports_of(source, sources)]
+
+
+def is_ours(target: str) -> bool:
+    return target.split(".")[0] == PACKAGE
+
+
+def layer_breaches(sources: dict[str, Source]) -> list[str]:
+    """Modules of a room that is not in the table, and imports that the table does not allow."""
+    breaches = [
+        f"{module}: room {room_of(module)!r} is not in the table MAY_IMPORT; decide there who may import whom."
+        for module in sources
+        if room_of(module) not in MAY_IMPORT
+    ]
+    for found in all_imports(sources):
+        if not is_ours(found.target):
+            continue
+        room, wanted = room_of(found.module), room_of(found.target)
+        if room != wanted and wanted not in MAY_IMPORT.get(room, frozenset()):
+            breaches.append(f"{found.place}: {room} may not import {wanted} ({found.target}).")
+    return breaches
+
+
+def library_breaches(sources: dict[str, Source]) -> list[str]:
+    """Libraries imported away from home, or not known at all."""
+    breaches = []
+    for found in all_imports(sources):
+        library = found.target.split(".")[0]
+        if library == PACKAGE or library in sys.stdlib_module_names:
+            continue
+        homes = LIBRARY_HOMES.get(library)
+        inner = found.module.removeprefix(PACKAGE).lstrip(".")
+        if homes is None:
+            breaches.append(f"{found.place}: {library} is not one of our dependencies.")
+        elif not any(home == ANYWHERE or inner == home or inner.startswith(f"{home}.") for home in homes):
+            breaches.append(f"{found.place}: {library} belongs into {' or '.join(homes)} only.")
+    return breaches
+
+
+def hidden_import_breaches(sources: dict[str, Source]) -> list[str]:
+    """Imports inside functions, of anything but an optional library."""
+    return [
+        f"{found.place}: import of {found.target} inside a function; only optional libraries may hide there."
+        for found in all_imports(sources)
+        if found.inside_function and found.target.split(".")[0] not in OPTIONAL_LIBRARIES
+    ]
+
+
+def cycle_breaches(sources: dict[str, Source]) -> list[str]:
+    """Modules that import each other, directly or through others (imports for type checking count too)."""
+    edges: dict[str, set[str]] = {module: set() for module in sources}
+    for found in all_imports(sources):
+        if found.target in sources and found.target != found.module:
+            edges[found.module].add(found.target)
+    breaches, done = [], set[str]()
+
+    def visit(module: str, trail: list[str]) -> None:
+        if module in trail:
+            breaches.append("Import cycle: " + " -> ".join([*trail[trail.index(module) :], module]))
+        elif module not in done:
+            for target in sorted(edges[module]):
+                visit(target, [*trail, module])
+            done.add(module)
+
+    for module in sorted(edges):
+        visit(module, [])
+    return breaches
+
+
+def file_breaches(sources: dict[str, Source]) -> list[str]:
+    """Files that are too long, or do not say what they are for."""
+    breaches = [
+        f"{source.module}: {source.line_count} lines, at most {MAX_LINES}; look for the second idea in it."
+        for source in sources.values()
+        if source.line_count > MAX_LINES
+    ]
+    breaches += [
+        f"{source.module}: no docstring; say what this module does and what it must not know."
+        for source in sources.values()
+        if source.tree.body and ast.get_docstring(source.tree) is None
+    ]
+    return breaches

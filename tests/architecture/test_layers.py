@@ -1,0 +1,149 @@
+"""Who may import whom, and other rules about the shape of the source tree.
+
+The rules are in `layers.py`. Each is held against our own tree and against a small tree that breaks it, so that a
+rule that no longer notices anything fails here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import helix_agents
+from tests.architecture import layers
+from tests.architecture.layers import Source
+
+Check = Callable[[dict[str, Source]], list[str]]
+SOURCE_ROOT = Path(__file__).parents[2] / "src"
+CHECKS: list[Check] = [
+    layers.layer_breaches,
+    layers.library_breaches,
+    layers.hidden_import_breaches,
+    layers.cycle_breaches,
+    layers.file_breaches,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_tree_keeps_the_rule(check: Check) -> None:
+    sources = layers.read_sources(SOURCE_ROOT)
+    assert "helix_agents.errors" in sources
+    breaches = check(sources)
+    assert not breaches, "\n" + "\n".join(breaches)
+
+
+# By check: the words it must say, and files that break the rule (everything else about them is in order).
+BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
+    layers.layer_breaches: [
+        ("core may not import stores", {"codec.py": "from .stores import base", "stores/base.py": ""}),
+        ("state may not import stores", {"state/draft.py": "import helix_agents.stores.base"}),
+        ("backends may not import executor", {"backends/redis/state.py": "from ...executor.loop import run"}),
+        ("backends may not import server", {"backends/sqlite.py": "from ..server import app"}),
+        ("backends may not import cli", {"backends/sqlite.py": "from .. import cli", "cli.py": ""}),
+        ("conformance may not import backends", {"conformance/kit.py": "from helix_agents.backends import inmemory"}),
+        ("executor may not import backends", {"executor/loop.py": "from ..backends.inmemory import X"}),
+        ("executor may not import server", {"executor/loop.py": "from ..server.sse import X"}),
+        ("server may not import cli", {"server/app.py": "from ..cli import main"}),
+        ("server may not import front door", {"server/app.py": "from helix_agents import Agent"}),
+        ("executor may not import front door", {"executor/loop.py": "from .. import Agent"}),
+        ("state may not import executor", {"state/a.py": "if TYPE_CHECKING:\n    from ..executor import loop"}),
+        ("'helpers' is not in the table", {"helpers.py": "X = 1"}),
+    ],
+    layers.library_breaches: [
+        ("redis belongs into backends.redis", {"stores/base.py": "import redis.asyncio"}),
+        ("redis belongs into backends.redis", {"backends/redis_extra.py": "import redis"}),
+        ("requests is not one of our dependencies", {"llm/contract.py": "from requests import get"}),
+    ],
+    layers.hidden_import_breaches: [
+        ("helix_agents.server inside a function", {"cli.py": "def f():\n    from . import server", "server.py": ""}),
+        (
+            "json inside a function",
+            {"cli.py": "class A:\n    async def f(self):\n        import json"},
+        ),
+    ],
+    layers.cycle_breaches: [
+        ("stores.a -> helix_agents.stores.b", {"stores/a.py": "from . import b", "stores/b.py": "from .a import X"}),
+        (
+            "stores.a -> helix_agents.streams.b",
+            {
+                "stores/a.py": "import helix_agents.streams.b",
+                "streams/b.py": "from ..state import c",
+                "state/c.py": "from ..stores.a import X",
+            },
+        ),
+    ],
+    layers.file_breaches: [
+        ("lines, at most 600", {"cli.py": "X = 1\n" * 601}),
+        ("cli: no docstring", {"cli.py": "!X = 1"}),
+    ],
+}
+
+
+def write_tree(root: Path, files: dict[str, str]) -> dict[str, Source]:
+    """A package of the given files, each with a docstring unless it begins with an exclamation mark."""
+    for name, body in {"__init__.py": "", **files}.items():
+        path = root / layers.PACKAGE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body[1:] if body.startswith("!") else f'"""Say it."""\n{body}\n')
+    return layers.read_sources(root)
+
+
+@pytest.mark.parametrize(
+    ("check", "words", "files"),
+    [pytest.param(check, *row, id=row[0]) for check, rows in BROKEN.items() for row in rows],
+)
+def test_a_breach_is_noticed(tmp_path: Path, check: Check, words: str, files: dict[str, str]) -> None:
+    assert words in "\n".join(check(write_tree(tmp_path, files)))
+
+
+def test_a_tree_in_order_passes_every_check(tmp_path: Path) -> None:
+    sources = write_tree(
+        tmp_path,
+        {
+            "__init__.py": "from .executor.loop import run",
+            "errors.py": "import json",
+            "state/draft.py": "from ..errors import X",
+            "stores/__init__.py": "from .contract import StateStore",
+            "stores/contract.py": "from ..state import draft\nfrom ..errors import X\nimport msgspec",
+            "stores/base.py": "from .contract import StateStore",
+            "backends/redis/__init__.py": "from .state_store import X",
+            "backends/redis/state_store.py": "import redis.asyncio\nfrom ...stores import base",
+            "executor/loop.py": "from ..stores.contract import StateStore\ndef run():\n    import opentelemetry.trace",
+            "server/app.py": "from ..executor import loop\nfrom starlette import X",
+            "cli.py": "from .server.app import create\nfrom .backends.redis import X",
+        },
+    )
+    assert [breach for check in CHECKS for breach in check(sources)] == []
+
+
+def undocumented(names: list[str], owner: object) -> list[str]:
+    """Public classes and functions without a sentence of their own (inherited and generated ones do not count)."""
+    missing = []
+    for name in names:
+        value = getattr(owner, name)
+        if not inspect.isclass(value) and not inspect.isroutine(value):
+            continue
+        text = (value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
+        if not text.strip() or text.startswith(f"{name}("):
+            missing.append(name)
+    return missing
+
+
+def test_every_public_name_is_documented() -> None:
+    names = list(getattr(helix_agents, "__all__", []))
+    assert undocumented(names, helix_agents) == []
+
+
+def test_a_public_name_without_docstring_is_noticed() -> None:
+    class Silent(Exception):
+        pass
+
+    def quiet() -> None:
+        pass
+
+    owner = types.SimpleNamespace(Silent=Silent, quiet=quiet, spoken=test_every_public_name_is_documented, VALUE=1)
+    assert undocumented(["Silent", "quiet", "VALUE"], owner) == ["Silent", "quiet"]

@@ -1,0 +1,173 @@
+"""A TCP proxy between a client and a real server: it counts round trips, and it breaks things on demand.
+
+It knows no protocol. A round trip is a request that begins after an answer (or at the start of a connection): as
+many requests as a client sends without waiting for an answer count once. Bytes that a server sends unasked end a
+request too, so count on connections that do not subscribe. A greeting or login counts like any other exchange:
+take `round_trips` before and after what you measure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Self
+
+from tests.servers.process import HOST
+
+CHUNK_BYTES = 65_536
+
+
+class _Link:
+    """One client connection and its way to the server."""
+
+    def __init__(self, proxy: Proxy, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.proxy = proxy
+        self.client = client
+        self.server = server
+        self.answered = True
+
+    async def pump_requests(self, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if self.answered:
+                self.answered = False
+                self.proxy.round_trips += 1
+            await self.proxy.obstruct()
+            self.server.write(data)
+            await self.server.drain()
+        # The client is done sending; what the server still has to say may pass.
+        if self.server.can_write_eof():
+            self.server.write_eof()
+
+    async def pump_answers(self, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if self.proxy.take_reply_to_lose():
+                self.abort()
+                return
+            await self.proxy.obstruct()
+            self.answered = True
+            self.client.write(data)
+            await self.client.drain()
+        self.client.close()
+
+    def abort(self) -> None:
+        """Break both connections without a goodbye."""
+        self.client.transport.abort()
+        self.server.transport.abort()
+
+
+class Proxy:
+    """`async with Proxy(server.port) as proxy:` then connect to `proxy.port` instead.
+
+    `delay_seconds` holds up every piece of data, in both directions, as a slow network would.
+    """
+
+    def __init__(self, target_port: int, *, target_host: str = HOST, delay_seconds: float = 0.0) -> None:
+        self.target_host = target_host
+        self.target_port = target_port
+        self.delay_seconds = delay_seconds
+        self.port = 0
+        self.round_trips = 0
+        self.connections_made = 0
+        self._replies_until_loss: int | None = None
+        self._refusing = False
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._links: set[_Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._accept, HOST, 0)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Cut everything and wait until nothing of the proxy runs any more."""
+        self.cut(refuse=True)
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self, *, refuse: bool = False) -> None:
+        """Break all connections now. With `refuse`, new ones are broken too, until `heal`."""
+        self._refusing = refuse
+        for link in list(self._links):
+            link.abort()
+
+    def black_hole(self) -> None:
+        """Let connections stand but pass nothing, in either direction, until `heal`: a network without a cable."""
+        self._passing.clear()
+
+    def lose_reply(self, *, after: int = 0) -> None:
+        """Break a connection at the moment when its answer arrives, after `after` more pieces of answer have passed.
+
+        The server has done what it was asked, and the client never hears of it.
+        """
+        self._replies_until_loss = after
+
+    def heal(self) -> None:
+        """End every fault but a delay. What a black hole held back is passed on."""
+        self._refusing = False
+        self._replies_until_loss = None
+        self._passing.set()
+
+    def take_reply_to_lose(self) -> bool:
+        """Whether this piece of answer is the one to lose; then it is lost once."""
+        if self._replies_until_loss is None:
+            return False
+        self._replies_until_loss -= 1
+        if self._replies_until_loss >= 0:
+            return False
+        self._replies_until_loss = None
+        return True
+
+    async def obstruct(self) -> None:
+        if self.delay_seconds:
+            await asyncio.sleep(self.delay_seconds)
+        await self._passing.wait()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except OSError:
+            writer.transport.abort()  # the server is not there, or went away: the client sees that
+        finally:
+            self._tasks.discard(task)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection(self.target_host, self.target_port)
+        self.connections_made += 1
+        link = _Link(self, writer, server_writer)
+        self._links.add(link)
+        pumps = [
+            asyncio.ensure_future(link.pump_requests(reader)),
+            asyncio.ensure_future(link.pump_answers(server_reader)),
+        ]
+        try:
+            # When the answers end the connection is over; a client may stop asking long before that.
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION)
+                await asyncio.gather(*pumps)
+        finally:
+            self._links.discard(link)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            link.abort()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

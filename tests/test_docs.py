@@ -1,0 +1,87 @@
+"""Every Python block in README.md and docs/ runs.
+
+The blocks of one page are one program, in order, in a fresh process and an empty folder; `await` is allowed at the
+top level, as in the asyncio REPL. A block after the line `<!-- not run: reason -->` is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LIMIT_SECONDS = 120
+
+BLOCK = re.compile(
+    r"(?P<skip><!--\s*not run:\s*\S[^>]*-->\s*\n)?^(?P<indent>[ ]*)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
+    re.MULTILINE | re.DOTALL,
+)
+RUNNER = """
+import ast, asyncio, inspect, sys
+name, path = sys.argv[1:]
+code = compile(open(path, encoding="utf-8").read(), name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+module = type(sys)("__main__")
+sys.modules["__main__"] = module
+answer = eval(code, module.__dict__)
+if inspect.iscoroutine(answer):
+    asyncio.run(answer)
+"""
+
+
+def program_of(page: str) -> str:
+    """The blocks of a page as one program whose line numbers are those of the page."""
+    lines = [""] * (page.count("\n") + 1)
+    for block in BLOCK.finditer(page):
+        if block["skip"]:
+            continue
+        first = page.count("\n", 0, block.start("code"))
+        for number, line in enumerate(block["code"].splitlines(), first):
+            lines[number] = line.removeprefix(block["indent"])
+    return "\n".join(lines)
+
+
+def run_page(name: str, page: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = folder / "page.py"
+    program.write_text(program_of(page), encoding="utf-8")
+    place = folder / "empty"
+    place.mkdir()
+    return subprocess.run(
+        [sys.executable, "-c", RUNNER, name, str(program)],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_blocks_of_a_page_run(path: Path, tmp_path: Path) -> None:
+    done = run_page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_blocks_share_names_and_may_await(tmp_path: Path) -> None:
+    page = "Hi\n```python\nimport asyncio\nx = 1\n```\nand\n```python\nawait asyncio.sleep(0)\nprint(x + 1)\n```\n"
+    assert run_page("page.md", page, tmp_path).stdout == "2\n"
+
+
+def test_a_failing_block_fails_with_the_line_of_the_page(tmp_path: Path) -> None:
+    done = run_page("page.md", "# Title\n\n- item\n\n  ```python\n  1 / 0\n  ```\n", tmp_path)
+    assert done.returncode != 0
+    assert '"page.md", line 6' in done.stderr
+
+
+def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:
+    page = "<!-- not run: needs a key -->\n```python\n1 / 0\n```\n\n```python\nprint('ran')\n```\n"
+    assert run_page("page.md", page, tmp_path).stdout == "ran\n"
+
+
+def test_a_block_without_a_reason_is_not_left_out(tmp_path: Path) -> None:
+    assert run_page("page.md", "<!-- not run: -->\n```python\n1 / 0\n```\n", tmp_path).returncode != 0
