@@ -1,0 +1,169 @@
+"""Values to JSON text and back, and the check that a value is JSON at all.
+
+Text is what every backend stores: UTF-8, one line, no NUL (JSON escapes it). msgspec does the work; lone
+surrogates, which UTF-8 cannot carry, take the slower standard library path as `\\udXXX` escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import InvalidArgument, NotSerializable, StoreCorrupt
+
+Json = Any
+"""A JSON value. `Any`, because a recursive alias makes every `state["a"]["b"]` of a user a type error."""
+
+T = TypeVar("T")
+
+MAX_ID_LENGTH = 256
+MAX_DEPTH = 200
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+_ATOMS = frozenset({str, int, bool, type(None)})
+
+
+def encode(value: Json) -> str:
+    """JSON text of a value that `ensure_json` has accepted."""
+    try:
+        return _encoder.encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def decode(text: str | bytes) -> Json:
+    """The value of a JSON text that `encode` made."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise StoreCorrupt(f"Stored text is not JSON: {text[:80]!r}") from error
+
+
+def decode_many(texts: list[str]) -> list[Json]:
+    """The values of many JSON texts, faster than one by one."""
+    try:
+        values: list[Json] = _decoder.decode("[" + ",".join(texts) + "]")
+    except msgspec.DecodeError:
+        return [decode(text) for text in texts]
+    # A text that holds two values would shift its neighbours; then each must speak for itself.
+    return values if len(values) == len(texts) else [decode(text) for text in texts]
+
+
+def escape_pointer(token: str) -> str:
+    """One key as a reference token of a JSON pointer (RFC 6901)."""
+    if "~" in token or "/" in token:
+        return token.replace("~", "~0").replace("/", "~1")
+    return token
+
+
+def ensure_json(value: object, path: str = "") -> None:
+    """Raise `NotSerializable` with the pointer to the first thing in `value` that is not JSON."""
+    if not _is_json(value, MAX_DEPTH):
+        _check(value, path, [])
+
+
+def _is_json(value: Any, room: int) -> bool:
+    """The same judgement as `_check` without its bookkeeping: most values are fine, and need no pointer."""
+    kind = value.__class__
+    if kind in _ATOMS:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if not room:
+        return False  # too deep, or circular
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key.__class__ is not str or (item.__class__ not in _ATOMS and not _is_json(item, room - 1)):
+                return False
+        return True
+    if isinstance(value, list):
+        for item in value:
+            if item.__class__ not in _ATOMS and not _is_json(item, room - 1):
+                return False
+        return True
+    return False
+
+
+def _check(value: object, path: str, above: list[int]) -> None:
+    kind = value.__class__
+    if kind in _ATOMS:
+        return
+    if kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]  # narrowed by __class__, which mypy cannot see
+            raise NotSerializable(path, str(value))
+        return
+    if isinstance(value, dict | list):
+        if id(value) in above:
+            raise NotSerializable(path, "circular reference")
+        if len(above) >= MAX_DEPTH:
+            raise NotSerializable(path, f"nesting deeper than {MAX_DEPTH}")
+        above.append(id(value))
+        if isinstance(value, dict):
+            _check_members(value, path, above)
+        else:
+            for index, item in enumerate(value):
+                if item.__class__ not in _ATOMS:
+                    _check(item, f"{path}/{index}", above)
+        above.pop()
+        return
+    raise NotSerializable(path, kind.__name__)
+
+
+def _check_members(value: dict[Any, Any], path: str, above: list[int]) -> None:
+    for key, item in value.items():
+        if key.__class__ is not str:
+            raise NotSerializable(path, f"object key {key!r} ({type(key).__name__})")
+        if item.__class__ not in _ATOMS:
+            _check(item, f"{path}/{escape_pointer(key)}", above)
+
+
+def ensure_object(value: object, what: str, required: str) -> None:
+    """Refuse what is not a JSON object with the string member `required` (a message's role, a chunk's type)."""
+    if value.__class__ is not dict and not isinstance(value, Mapping):
+        raise InvalidArgument(f"A {what} is a dict, not {type(value).__name__}.")
+    if not isinstance(value.get(required), str):
+        raise InvalidArgument(f"A {what} needs a string {required!r}: {value!r:.120}")
+    ensure_json(value)
+
+
+def ensure_id(value: object, what: str) -> str:
+    """The id itself, or `InvalidArgument`: 1 to 256 characters, no control characters, no braces."""
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{what} must be a non-empty string, not {value!r}.")
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"{what} has {len(value)} characters; {MAX_ID_LENGTH} is the most.")
+    if not value.isprintable() or "{" in value or "}" in value:
+        for char in value:
+            if char in "{}" or ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000:
+                raise InvalidArgument(f"{what} must not contain {char!r}: {value!r}")
+    return value
+
+
+def to_struct(kind: type[T], data: object) -> T:
+    """Decoded JSON as one of our structs; refuses what does not fit as corrupt storage."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise StoreCorrupt(f"A stored {kind.__name__} cannot be read: {error}") from error
+
+
+def escape_text(text: str) -> str:
+    """Any text as one that every backend can hold and an operator can read: JSON's escapes without the quotes."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    return encode(text)[1:-1]
+
+
+def unescape_text(text: str) -> str:
+    """The text that `escape_text` was given."""
+    if "\\" not in text:
+        return text
+    return str(decode(f'"{text}"'))

@@ -1,0 +1,227 @@
+"""Every error that this library raises on purpose, in one tree.
+
+    HelixError
+    ├── InvalidArgument            the caller's fault: an id, a limit, a status, a cursor
+    │   └── NotSerializable        a value that is not JSON; carries the JSON pointer to it
+    ├── SessionNotFound            no such session
+    ├── SessionExists              the id is taken
+    ├── RunNotFound                no such run
+    ├── CheckpointNotFound         no such checkpoint in that session
+    ├── VersionConflict            somebody else wrote first
+    ├── IllegalTransition          a status change that the lifecycle tables forbid
+    ├── AlreadyRunning             the session has a live run
+    ├── NotResumable               there is nothing to go on with, or not yet
+    ├── RunLost                    the run's process died, or another process took the session over
+    ├── ModelError                 the model could not be asked; says whether another try may help
+    ├── DraftClosed                a draft used after its update
+    ├── PatchError                 a JSON Patch that does not apply
+    ├── StreamError
+    │   ├── StreamNotActive        writing to a stream that has ended, failed or is paused
+    │   ├── StreamFailed           the producer declared the stream failed
+    │   ├── StreamTruncated        the cursor is older than the first kept chunk
+    │   └── StreamCursorAhead      the cursor is beyond the last chunk
+    └── StoreError                 the backend's fault
+        ├── StoreUnavailable       unreachable, read-only, full: nothing is known to be written
+        ├── StoreCorrupt           what is stored cannot be read
+        └── SchemaTooNew           the database was written by a newer version of this library
+
+Sentences say what happened, to which object, and what to do about it. Errors of drivers never escape a
+backend: they are the `__cause__` of one of these.
+"""
+
+from __future__ import annotations
+
+
+class HelixError(Exception):
+    """Base of all errors of this library."""
+
+
+class InvalidArgument(HelixError, ValueError):
+    """An argument that can never be right; nothing was written."""
+
+
+class NotSerializable(InvalidArgument, TypeError):
+    """A value that is not JSON, with the pointer to where it sits."""
+
+    def __init__(self, path: str, type_name: str) -> None:
+        self.path = path
+        self.type_name = type_name
+        super().__init__(f"{path or '(the whole value)'}: {type_name} is not JSON")
+
+
+class SessionNotFound(HelixError, LookupError):
+    """No session has this id."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"There is no session {session_id!r}: create it first, or check the id.")
+
+
+class SessionExists(HelixError):
+    """The session id is taken."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"Session {session_id!r} exists already: load it, or choose another id.")
+
+
+class RunNotFound(HelixError, LookupError):
+    """No run has this id."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"There is no run {run_id!r}: create it first, or check the id.")
+
+
+class CheckpointNotFound(HelixError, LookupError):
+    """The session has no such checkpoint."""
+
+    def __init__(self, session_id: str, checkpoint_id: str) -> None:
+        self.session_id = session_id
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"Session {session_id!r} has no checkpoint {checkpoint_id!r}: list_checkpoints() shows those it has."
+        )
+
+
+class VersionConflict(HelixError):
+    """The stored version is not the expected one; nothing was written."""
+
+    def __init__(self, expected_version: int, current_version: int, current_status: str, session_id: str = "") -> None:
+        self.expected_version = expected_version
+        self.current_version = current_version
+        self.current_status = current_status
+        self.session_id = session_id
+        super().__init__(
+            f"Session {session_id!r} is at version {current_version} ({current_status}), not {expected_version}: "
+            "load it again and retry."
+        )
+
+
+class IllegalTransition(HelixError):
+    """A status change that the lifecycle does not allow."""
+
+    def __init__(self, kind: str, current: str, wanted: str) -> None:
+        self.kind = kind
+        self.current = current
+        self.wanted = wanted
+        super().__init__(f"A {kind} cannot go from {current!r} to {wanted!r}.")
+
+
+class AlreadyRunning(HelixError):
+    """The session has a live run; a second one would fight it."""
+
+    def __init__(self, session_id: str, run_id: str | None = None) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        run = f" (run {run_id!r})" if run_id else ""
+        super().__init__(f"Session {session_id!r} is running{run}: wait for it, or interrupt it first.")
+
+
+class NotResumable(HelixError):
+    """The session cannot be resumed as it is now."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        self.session_id = session_id
+        self.reason = reason
+        super().__init__(f"Session {session_id!r} cannot be resumed: {reason}.")
+
+
+class RunLost(HelixError):
+    """This run no longer owns its session; nothing more of it is written."""
+
+    def __init__(self, session_id: str, run_id: str, why: str) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        super().__init__(f"Run {run_id!r} of session {session_id!r} is lost: {why}. See can_resume() and resume().")
+
+
+class ModelError(HelixError):
+    """The model did not answer; `retryable` says whether another try may help."""
+
+    def __init__(self, sentence: str, *, retryable: bool = False, retry_after_seconds: float | None = None) -> None:
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(sentence)
+
+
+class DraftClosed(HelixError, RuntimeError):
+    """A draft was used after the update that handed it out."""
+
+
+class PatchError(HelixError, ValueError):
+    """A JSON Patch that is malformed or does not fit the document; the document is unchanged."""
+
+
+class StreamError(HelixError):
+    """Something about one stream."""
+
+    def __init__(self, stream_id: str, sentence: str) -> None:
+        self.stream_id = stream_id
+        super().__init__(sentence)
+
+
+class StreamNotActive(StreamError):
+    """The stream takes no chunks in its present status."""
+
+    def __init__(self, stream_id: str, status: str) -> None:
+        self.status = status
+        remedy = "call resume_stream() first" if status == "paused" else "write to a new stream, or reset this one"
+        super().__init__(stream_id, f"Stream {stream_id!r} is {status} and takes no chunks: {remedy}.")
+
+
+class StreamFailed(StreamError):
+    """The producer declared the stream failed."""
+
+    def __init__(self, stream_id: str, error: str) -> None:
+        self.error = error
+        super().__init__(stream_id, f"Stream {stream_id!r} failed: {error}")
+
+
+class StreamTruncated(StreamError):
+    """The cursor lies before the first chunk that is still kept."""
+
+    def __init__(self, stream_id: str, first_sequence: int, from_sequence: int = 0) -> None:
+        self.first_sequence = first_sequence
+        self.from_sequence = from_sequence
+        super().__init__(
+            stream_id,
+            f"Stream {stream_id!r} no longer holds the chunk after {from_sequence}: the first one kept is "
+            f"{first_sequence}. Resume from {first_sequence - 1}, or rebuild from the session's messages.",
+        )
+
+
+class StreamCursorAhead(StreamError):
+    """The cursor lies beyond the last chunk of the stream."""
+
+    def __init__(self, stream_id: str, from_sequence: int, latest_sequence: int) -> None:
+        self.from_sequence = from_sequence
+        self.latest_sequence = latest_sequence
+        super().__init__(
+            stream_id,
+            f"Stream {stream_id!r} ends at {latest_sequence}, before the cursor {from_sequence}: "
+            "the cursor belongs to another stream.",
+        )
+
+
+class StoreError(HelixError):
+    """The backend could not do its part."""
+
+
+class StoreUnavailable(StoreError):
+    """The backend cannot be reached or cannot write now."""
+
+
+class StoreCorrupt(StoreError):
+    """What the backend holds cannot be read."""
+
+
+class SchemaTooNew(StoreError):
+    """The database belongs to a newer version of this library and is left untouched."""
+
+    def __init__(self, found: int, supported: int) -> None:
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"The database has schema version {found}, this library knows up to {supported}: upgrade helix-agents."
+        )

@@ -1,0 +1,77 @@
+"""Legal changes of status, as tables. Rules of this file: data only, and one function that reads it.
+
+A session that has ended may become active again, because a conversation goes on with the next turn. A run never
+leaves its end: the next turn is another run. A stream that has ended or failed stays so until it is reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, get_args
+
+from .errors import IllegalTransition, InvalidArgument
+from .types import RunStatus, SessionStatus, StreamStatus
+
+SESSION_STATUSES: Final[frozenset[str]] = frozenset(get_args(SessionStatus))
+RUN_STATUSES: Final[frozenset[str]] = frozenset(get_args(RunStatus))
+STREAM_STATUSES: Final[frozenset[str]] = frozenset(get_args(StreamStatus))
+
+SUSPENDED: Final[frozenset[str]] = frozenset(
+    {"suspended_client_tool", "suspended_awaiting_children", "suspended_step_partial"}
+)
+SESSION_TERMINAL: Final[frozenset[str]] = frozenset({"completed", "failed"})
+RUN_TERMINAL: Final[frozenset[str]] = frozenset({"completed", "failed", "interrupted"})
+
+SESSION_TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
+    "active": SESSION_STATUSES,
+    "paused": frozenset({"paused", "active", "interrupted", "failed", "completed"}),
+    "interrupted": frozenset({"interrupted", "active", "failed", "completed"}),
+    "completed": frozenset({"completed", "active", "failed"}),
+    "failed": frozenset({"failed", "active"}),
+    "suspended_client_tool": SESSION_STATUSES,
+    "suspended_awaiting_children": SESSION_STATUSES,
+    "suspended_step_partial": SESSION_STATUSES,
+}
+
+RUN_TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
+    "running": RUN_STATUSES,
+    "completed": frozenset({"completed"}),
+    "failed": frozenset({"failed"}),
+    "interrupted": frozenset({"interrupted"}),
+    # A suspended run ends when its session is resumed under another run, is interrupted or expires.
+    "suspended_client_tool": RUN_STATUSES,
+    "suspended_awaiting_children": RUN_STATUSES,
+    "suspended_step_partial": RUN_STATUSES,
+}
+
+STREAM_TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
+    "active": frozenset({"active", "paused", "ended", "failed"}),
+    "paused": frozenset({"paused", "active", "ended", "failed"}),
+    "ended": frozenset({"ended"}),
+    "failed": frozenset({"failed"}),
+}
+
+_TABLES: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    "session": SESSION_TRANSITIONS,
+    "run": RUN_TRANSITIONS,
+    "stream": STREAM_TRANSITIONS,
+}
+
+
+def ensure_status(kind: str, status: object) -> None:
+    """Refuse a status that does not exist."""
+    if status not in _TABLES[kind]:
+        known = ", ".join(sorted(_TABLES[kind]))
+        raise InvalidArgument(f"{status!r} is no {kind} status; these are: {known}.")
+
+
+def ensure_transition(kind: str, current: str, wanted: str) -> None:
+    """Refuse a change that the table of `kind` does not list."""
+    ensure_status(kind, wanted)
+    if wanted not in _TABLES[kind][current]:
+        raise IllegalTransition(kind, current, wanted)
+
+
+def may_become(kind: str, wanted: str) -> tuple[str, ...]:
+    """The statuses from which `wanted` can be reached, for a guard that the backend checks."""
+    return tuple(sorted(current for current, targets in _TABLES[kind].items() if wanted in targets))

@@ -1,0 +1,63 @@
+"""The messages of a conversation: plain dicts, stored and returned exactly as given.
+
+The TypedDicts describe what the executor writes; a store accepts any JSON object with a string `role`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from .codec import ensure_object
+
+Message = dict[str, Any]
+"""Any JSON object with a string `role`."""
+
+
+class ToolCall(TypedDict):
+    """One call that the model asks for, inside an assistant message."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class UserMessage(TypedDict):
+    role: Literal["user"]
+    content: str
+
+
+class SystemMessage(TypedDict):
+    role: Literal["system"]
+    content: str
+
+
+class AssistantMessage(TypedDict, total=False):
+    role: Literal["assistant"]
+    content: str
+    thinking: str
+    tool_calls: list[ToolCall]
+
+
+class ToolMessage(TypedDict, total=False):
+    role: Literal["tool"]
+    tool_call_id: str
+    tool_name: str
+    content: str
+    success: bool
+
+
+def ensure_message(value: object) -> None:
+    """Refuse what is not a message."""
+    ensure_object(value, "message", "role")
+
+
+def is_thinking(message: Message) -> bool:
+    """Whether a message is nothing but the model's reasoning, to be left out on request."""
+    return bool(message["role"] == "thinking")
+
+
+def without_thinking(message: Message) -> Message:
+    """The message less the model's reasoning; the same object if there is none."""
+    if "thinking" not in message:
+        return message
+    return {key: value for key, value in message.items() if key != "thinking"}

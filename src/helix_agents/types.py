@@ -1,0 +1,212 @@
+"""What a store answers with: frozen structs, no behaviour, no storage knowledge."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from .codec import Json
+
+SessionStatus = Literal[
+    "active",
+    "paused",
+    "interrupted",
+    "completed",
+    "failed",
+    "suspended_client_tool",
+    "suspended_awaiting_children",
+    "suspended_step_partial",
+]
+RunStatus = Literal[
+    "running",
+    "completed",
+    "failed",
+    "interrupted",
+    "suspended_client_tool",
+    "suspended_awaiting_children",
+    "suspended_step_partial",
+]
+StreamStatus = Literal["active", "paused", "ended", "failed"]
+SubSessionMode = Literal["ephemeral", "persistent"]
+
+Item = TypeVar("Item")
+
+
+class InterruptFlag(msgspec.Struct, frozen=True):
+    """A durable request to stop; `run_id` limits it to one run."""
+
+    reason: str | None = None
+    run_id: str | None = None
+    set_at: int = 0
+
+
+class TracingContext(msgspec.Struct, frozen=True):
+    """The trace that a suspended run goes on with when it is resumed."""
+
+    trace_id: str
+    root_span_id: str
+
+
+class PendingClientToolCall(msgspec.Struct, frozen=True):
+    """A tool call that waits for an answer from outside: a client's result or a person's approval."""
+
+    tool_call_id: str
+    tool_name: str
+    input: Json = None
+    run_id: str | None = None
+    approval_id: str | None = None
+    deadline_at: int | None = None
+    response: Json = None
+    submitted_at: int | None = None
+
+
+class SuspendedChildWait(msgspec.Struct, frozen=True):
+    """A parent's tool call that waits for a suspended child session."""
+
+    parent_tool_call_id: str
+    child_session_id: str
+    agent_type: str = ""
+    status: str = "suspended_client_tool"
+    tool_call_ids: list[str] = []
+
+
+class SessionState(msgspec.Struct, frozen=True):
+    """One session without its messages. `custom_state` is None where it was not asked for."""
+
+    session_id: str
+    agent_type: str
+    stream_id: str = ""
+    parent_session_id: str | None = None
+    root_session_id: str | None = None
+    custom_state: Json = None
+    step_count: int = 0
+    status: SessionStatus = "active"
+    output: Json = None
+    error: str | None = None
+    failure_reason: str | None = None
+    suspended_awaiting_children: dict[str, SuspendedChildWait] = {}
+    suspended_step_id: str | None = None
+    pending_client_tool_calls: dict[str, PendingClientToolCall] = {}
+    completed_client_tool_calls: dict[str, int] = {}
+    client_tool_call_ownership: dict[str, str] = {}
+    interrupt_context: Json = None
+    interrupt_flag: InterruptFlag | None = None
+    tracing_context: TracingContext | None = None
+    expires_at: int | None = None
+    user_id: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    version: int = 0
+    resume_count: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+
+
+class SubSessionRef(msgspec.Struct, frozen=True):
+    """A parent's note of a child session."""
+
+    sub_session_id: str
+    agent_type: str
+    parent_tool_call_id: str
+    status: str = "active"
+    mode: SubSessionMode = "ephemeral"
+    name: str | None = None
+    remote: Json = None
+    started_at: int = 0
+    completed_at: int | None = None
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """One execution inside a session."""
+
+    run_id: str
+    session_id: str
+    turn: int
+    status: RunStatus = "running"
+    step_count: int = 0
+    start_sequence: int = 0
+    started_at: int = 0
+    completed_at: int | None = None
+    error: str | None = None
+    output: Json = None
+    metadata: dict[str, Any] = {}
+    lease_until: int | None = None
+
+
+class CheckpointMeta(msgspec.Struct, frozen=True):
+    """What the caller of a commit says about it."""
+
+    step_id: str
+    step_count: int
+    stream_sequence: int = 0
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The record of one commit, and the session as it was then."""
+
+    checkpoint_id: str
+    session_id: str
+    step_id: str
+    step_count: int
+    stream_sequence: int
+    message_count: int
+    status: SessionStatus
+    version: int
+    created_at: int
+    state: SessionState
+
+
+class StagedChanges(msgspec.Struct, frozen=True):
+    """What one tool call wrote, kept apart until its step commits."""
+
+    tool_call_id: str
+    index: int
+    writes: Any
+    result: Json = None
+    staged_at: int = 0
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The answer to a commit."""
+
+    checkpoint_id: str
+    new_version: int
+    message_count: int
+    warnings: list[str] = []
+
+
+class StatusSwapped(msgspec.Struct, frozen=True):
+    """`compare_and_set_status` won."""
+
+    new_version: int
+    ok: Literal[True] = True
+
+
+class StatusConflict(msgspec.Struct, frozen=True):
+    """`compare_and_set_status` lost; this is what the store saw."""
+
+    current_status: SessionStatus
+    current_version: int
+    ok: Literal[False] = False
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """One page of a listing. `total` is None when it was not asked for."""
+
+    items: list[Item]
+    total: int | None
+    offset: int
+    limit: int | None
+    has_more: bool
+    next_cursor: str | None = None
+
+
+class CleanupSummary(msgspec.Struct, frozen=True):
+    """What one sweep of expired sessions found and did."""
+
+    detected: int = 0
+    marked: int = 0
+    already_terminal: int = 0
+    snapshots_deleted: int = 0
+    errors: list[str] = []

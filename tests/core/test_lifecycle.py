@@ -1,0 +1,58 @@
+"""The tables of legal changes are complete and mean what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from helix_agents import IllegalTransition, InvalidArgument
+from helix_agents.lifecycle import (
+    RUN_STATUSES,
+    RUN_TERMINAL,
+    RUN_TRANSITIONS,
+    SESSION_STATUSES,
+    SESSION_TRANSITIONS,
+    STREAM_STATUSES,
+    STREAM_TRANSITIONS,
+    ensure_transition,
+    may_become,
+)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "table"),
+    [
+        (SESSION_STATUSES, SESSION_TRANSITIONS),
+        (RUN_STATUSES, RUN_TRANSITIONS),
+        (STREAM_STATUSES, STREAM_TRANSITIONS),
+    ],
+)
+def test_every_status_has_a_row_and_leads_to_known_ones(
+    statuses: frozenset[str], table: dict[str, frozenset[str]]
+) -> None:
+    assert table.keys() == statuses
+    assert all(targets <= statuses for targets in table.values())
+    assert all(status in targets for status, targets in table.items()), "staying is always legal"
+
+
+@pytest.mark.parametrize("ended", sorted(RUN_TERMINAL))
+def test_a_run_never_leaves_its_end(ended: str) -> None:
+    with pytest.raises(IllegalTransition, match=f"A run cannot go from '{ended}' to 'running'"):
+        ensure_transition("run", ended, "running")
+
+
+def test_a_finished_session_may_go_on_with_the_next_turn() -> None:
+    ensure_transition("session", "completed", "active")
+
+
+def test_an_unknown_status_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InvalidArgument, match="'asleep' is no session status; these are: active"):
+        ensure_transition("session", "active", "asleep")
+
+
+def test_may_become_is_the_table_read_backwards() -> None:
+    assert may_become("run", "running") == (
+        "running",
+        "suspended_awaiting_children",
+        "suspended_client_tool",
+        "suspended_step_partial",
+    )
