@@ -1,0 +1,1 @@
+"""Durable state: the contract, the commit as a value, and what all backends share."""

@@ -1,0 +1,526 @@
+"""The contract on a handful of verbs. All policy of the state store is here, once, for every backend.
+
+Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
+and everything else that merges custom state is in `stores/merging.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from ..codec import Json, decode_many, ensure_id, ensure_json
+from ..errors import (
+    CheckpointNotFound,
+    IllegalTransition,
+    InvalidArgument,
+    RunNotFound,
+    SessionExists,
+    SessionNotFound,
+    StoreUnavailable,
+    VersionConflict,
+)
+from ..lifecycle import RUN_TERMINAL, ensure_status, may_become
+from ..messages import Message, is_thinking, without_thinking
+from ..types import (
+    Checkpoint,
+    InterruptFlag,
+    Page,
+    RunRecord,
+    RunStatus,
+    SessionState,
+    SessionStatus,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+)
+from . import validate
+from .cells import replacement
+from .commit import NO_CHANGES, Applied, Commit, GuardFailed, SessionFilter, StoredCheckpoint
+from .contract import UNSET, Unset
+from .fields import fields_from_text
+from .merging import MergingStore
+
+MAX_FORK_ATTEMPTS = 20
+
+Found = TypeVar("Found")
+
+
+class StateStoreBase(MergingStore):
+    """A whole state store for a backend that implements the verbs."""
+
+    # -- sessions
+
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        agent_type: str,
+        custom_state: Mapping[str, Json] | None = None,
+        stream_id: str | None = None,
+        parent_session_id: str | None = None,
+        root_session_id: str | None = None,
+        user_id: str | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        expires_at: int | None = None,
+    ) -> SessionState:
+        ensure_id(session_id, "session_id")
+        validate.ensure_labels(
+            agent_type=agent_type,
+            stream_id=stream_id,
+            parent_session_id=parent_session_id,
+            root_session_id=root_session_id,
+            user_id=user_id,
+            tags=tags,
+            metadata=metadata,
+            expires_at=expires_at,
+        )
+        custom = {} if custom_state is None else custom_state
+        validate.ensure_custom_state(custom)
+        now = self._clock()
+        state = SessionState(
+            session_id=session_id,
+            agent_type=agent_type,
+            stream_id=stream_id or session_id,
+            parent_session_id=parent_session_id,
+            root_session_id=root_session_id,
+            user_id=user_id,
+            tags=tuple(tags),
+            metadata=dict(metadata or {}),
+            expires_at=expires_at,
+            version=1,
+            created_at=now,
+            updated_at=now,
+        )
+        changes = replacement(custom) if custom else NO_CHANGES
+        await self._write(Commit(session_id=session_id, now=now, create=True, state=state, custom=changes))
+        self._remember(session_id, changes)
+        return msgspec.structs.replace(state, custom_state=custom)
+
+    async def session_exists(self, session_id: str) -> bool:
+        ensure_id(session_id, "session_id")
+        return await self._read_session(session_id, custom_state=False) is not None
+
+    async def delete_session(self, session_id: str) -> bool:
+        ensure_id(session_id, "session_id")
+        deleted = await self._delete(session_id)
+        self._forget(session_id)
+        return deleted
+
+    async def load_state(self, session_id: str) -> SessionState | None:
+        ensure_id(session_id, "session_id")
+        stored = await self._read_session(session_id, custom_state=True)
+        return None if stored is None else stored.state
+
+    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
+        ensure_id(session_id, "session_id")
+        validate.ensure_state(session_id, state)
+        changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
+        applied = await self._write(
+            Commit(
+                session_id=session_id,
+                now=self._clock(),
+                expected_version=expected_version,
+                state=state,
+                bump_version=True,
+                custom=changes,
+            )
+        )
+        self._remember(session_id, changes)
+        return applied.version
+
+    # -- composable writes
+
+    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        ensure_id(session_id, "session_id")
+        texts = validate.encoded_messages(messages)
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), messages=texts))).message_count
+
+    async def update_status(self, session_id: str, status: SessionStatus) -> int:
+        ensure_id(session_id, "session_id")
+        ensure_status("session", status)
+        commit = Commit(session_id=session_id, now=self._clock(), status=status, bump_version=True)
+        return (await self._write(commit)).version
+
+    async def increment_step_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), add_steps=1))).step_count
+
+    async def increment_resume_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), add_resumes=1))).resume_count
+
+    async def compare_and_set_status(
+        self,
+        session_id: str,
+        expected: Iterable[SessionStatus] | SessionStatus,
+        new: SessionStatus,
+        *,
+        interrupt_context: Json = None,
+        error: str | None = None,
+        failure_reason: str | None = None,
+        expected_version: int | None = None,
+    ) -> StatusSwapped | StatusConflict:
+        ensure_id(session_id, "session_id")
+        ensure_status("session", new)
+        ensure_json(interrupt_context, "/interrupt_context")
+        given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
+        answer = await self._swap_status(
+            session_id,
+            validate.one_or_many(expected),
+            new,
+            also={name: value for name, value in given.items() if value is not None},
+            expected_version=expected_version,
+            now=self._clock(),
+        )
+        if answer is None:
+            raise SessionNotFound(session_id)
+        return answer
+
+    # -- interrupt flag
+
+    async def set_interrupt_flag(
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+    ) -> None:
+        ensure_id(session_id, "session_id")
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidArgument(f"An interrupt's reason is a string, not {reason!r}.")
+        if run_id is not None:
+            ensure_id(run_id, "run_id")
+        now = self._clock()
+        await self._write(Commit(session_id=session_id, now=now, flag=InterruptFlag(reason, run_id, now)))
+
+    async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
+        ensure_id(session_id, "session_id")
+        return _found(session_id, await self._read_flag(session_id))[0]
+
+    async def clear_interrupt_flag(self, session_id: str) -> None:
+        ensure_id(session_id, "session_id")
+        await self._write(Commit(session_id=session_id, now=self._clock(), clear_flag=True))
+
+    # -- sub-sessions
+
+    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+        ensure_id(session_id, "session_id")
+        now = self._clock()
+        stamped = tuple(
+            ref if ref.started_at else msgspec.structs.replace(ref, started_at=now)
+            for ref in map(validate.ensure_ref, refs)
+        )
+        await self._write(Commit(session_id=session_id, now=now, refs=stamped))
+
+    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
+        ensure_id(session_id, "session_id")
+        ensure_id(sub_session_id, "sub_session_id")
+        blank = SubSessionRef(sub_session_id, "agent", "call")
+        fixed = {"sub_session_id"} & changes.keys()
+        unknown = fixed or changes.keys() - set(SubSessionRef.__struct_fields__)
+        if unknown:
+            raise InvalidArgument(f"A ref has no field {sorted(unknown)[0]!r} that could be changed.")
+        validate.ensure_ref(msgspec.structs.replace(blank, **changes))
+        ref = await self._update_ref(session_id, sub_session_id, changes, self._clock())
+        if ref is None:
+            if not await self.session_exists(session_id):
+                raise SessionNotFound(session_id)
+            raise InvalidArgument(f"Session {session_id!r} has no ref to {sub_session_id!r}: add it first.")
+        return ref
+
+    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
+        ensure_id(session_id, "session_id")
+        return _found(session_id, await self._read_refs(session_id))
+
+    # -- messages
+
+    async def get_messages(
+        self, session_id: str, *, offset: int = 0, limit: int | None = 50, include_thinking: bool = True
+    ) -> Page[Message]:
+        ensure_id(session_id, "session_id")
+        if limit is not None:
+            validate.ensure_limit(limit, None)
+        validate.ensure_count(abs(offset) if offset.__class__ is int else offset, "offset")
+        texts, total = _found(session_id, await self._read_messages(session_id, offset, limit))
+        start = max(0, total + offset) if offset < 0 else offset
+        messages: list[Message] = decode_many(texts)
+        if not include_thinking:
+            messages = [without_thinking(message) for message in messages if not is_thinking(message)]
+        return Page(messages, total, start, limit, has_more=start + len(texts) < total)
+
+    async def get_message_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return _found(session_id, await self._read_session(session_id, custom_state=False)).message_count
+
+    async def truncate_messages(self, session_id: str, message_count: int) -> int:
+        ensure_id(session_id, "session_id")
+        validate.ensure_count(message_count, "message_count")
+        commit = Commit(session_id=session_id, now=self._clock(), keep_messages=message_count)
+        return (await self._write(commit)).removed
+
+    # -- listing
+
+    async def list_sessions(
+        self,
+        *,
+        user_id: str | None = None,
+        agent_type: str | None = None,
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
+        parent_session_id: str | None | Unset = UNSET,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        created_from: int | None = None,
+        created_to: int | None = None,
+        expires_before: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        cursor: str | None = None,
+        count: bool = True,
+    ) -> Page[SessionState]:
+        validate.ensure_limit(limit)
+        validate.ensure_count(offset, "offset")
+        if isinstance(tags, str):
+            raise InvalidArgument(f"tags is a list of strings, not the one string {tags!r}.")
+        for name, bound in (("created_from", created_from), ("created_to", created_to), ("expires_before", expires_before)):
+            if bound is not None:
+                validate.ensure_count(bound, name)
+        wanted = SessionFilter(
+            user_id=user_id,
+            agent_type=agent_type,
+            statuses=validate.one_or_many(status),
+            roots_only=parent_session_id is None,
+            parent_session_id=None if parent_session_id is UNSET else parent_session_id,
+            tags=tuple(tags),
+            metadata=tuple((metadata or {}).items()),
+            created_from=created_from,
+            created_to=created_to,
+            expires_before=expires_before,
+            after=None if cursor is None else validate.from_cursor(cursor),
+        )
+        # One more than asked for tells whether there is a next page.
+        found, total = await self._scan_sessions(wanted, limit=limit + 1, offset=offset, count=count)
+        items = found[:limit]
+        has_more = len(found) > limit
+        last = items[-1] if items else None
+        cursor_after = validate.to_cursor(last.created_at, last.session_id) if has_more and last else None
+        return Page(items, total, offset, limit, has_more, cursor_after)
+
+    # -- runs
+
+    async def create_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        start_sequence: int = 0,
+        metadata: Mapping[str, Json] | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        ensure_id(session_id, "session_id")
+        ensure_id(run_id, "run_id")
+        validate.ensure_count(start_sequence, "start_sequence")
+        ensure_json(dict(metadata or {}), "/metadata")
+        now = self._clock()
+        run = RunRecord(
+            run_id,
+            session_id,
+            turn=0,
+            start_sequence=start_sequence,
+            started_at=now,
+            metadata=dict(metadata or {}),
+            lease_until=lease_until,
+        )
+        applied = await self._write(Commit(session_id=session_id, now=now, run=run))
+        return msgspec.structs.replace(run, turn=applied.turn)
+
+    async def update_run_status(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        step_count: int | None = None,
+        error: str | None = None,
+        output: Json = None,
+        completed_at: int | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        ensure_id(run_id, "run_id")
+        ensure_status("run", status)
+        ensure_json(output, "/output")
+        if completed_at is None and status in RUN_TERMINAL:
+            completed_at = self._clock()
+        given = {
+            "status": status,
+            "step_count": step_count,
+            "error": error,
+            "output": output,
+            "completed_at": completed_at,
+            "lease_until": lease_until,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        changed, run = await self._update_run(run_id, changes, may_become("run", status))
+        if run is None:
+            raise RunNotFound(run_id)
+        if not changed:
+            raise IllegalTransition("run", run.status, status)
+        return run
+
+    async def get_current_run(self, session_id: str) -> RunRecord | None:
+        ensure_id(session_id, "session_id")
+        runs = await self._read_runs(session_id, last=True)
+        return runs[-1] if runs else None
+
+    async def list_runs(self, session_id: str) -> list[RunRecord]:
+        ensure_id(session_id, "session_id")
+        return _found(session_id, await self._read_runs(session_id, last=False))
+
+    # -- checkpoints
+
+    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
+        ensure_id(session_id, "session_id")
+        validate.ensure_limit(limit)
+        validate.ensure_count(offset, "offset")
+        rows, total = _found(session_id, await self._read_checkpoints(session_id, limit, offset))
+        items = [_checkpoint(session_id, row, None) for row in rows]
+        return Page(items, total, offset, limit, has_more=offset + len(items) < total)
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        ensure_id(session_id, "session_id")
+        if not isinstance(checkpoint_id, str):
+            raise InvalidArgument(f"A checkpoint_id is a string, not {checkpoint_id!r}.")
+        return await self._checkpoint_with_state(session_id, checkpoint_id)
+
+    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
+        ensure_id(session_id, "session_id")
+        return await self._checkpoint_with_state(session_id, None)
+
+    async def _checkpoint_with_state(self, session_id: str, checkpoint_id: str | None) -> Checkpoint | None:
+        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=True)
+        return None if found is None else _checkpoint(session_id, *found)
+
+    async def _checkpoint_row(self, session_id: str, checkpoint_id: str) -> StoredCheckpoint:
+        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=False)
+        if found is not None:
+            return found[0]
+        if not await self.session_exists(session_id):
+            raise SessionNotFound(session_id)
+        raise CheckpointNotFound(session_id, checkpoint_id)
+
+    async def restore_checkpoint(
+        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
+    ) -> int:
+        ensure_id(session_id, "session_id")
+        row = await self._checkpoint_row(session_id, checkpoint_id)
+        commit = Commit(
+            session_id=session_id,
+            now=self._clock(),
+            expected_version=expected_version,
+            state=fields_from_text(row.state),
+            bump_version=True,
+            keep_messages=row.message_count,
+            discard_all=True,
+            restore_number=row.number,
+        )
+        try:
+            applied = await self._write(commit)
+        except GuardFailed as failed:  # another restore went further back in the meantime
+            raise CheckpointNotFound(session_id, checkpoint_id) from failed
+        self._forget(session_id)
+        return applied.version
+
+    async def fork_session(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+    ) -> SessionState:
+        ensure_id(session_id, "session_id")
+        ensure_id(new_session_id, "new_session_id")
+        for _ in range(MAX_FORK_ATTEMPTS):
+            try:
+                await self._fork_once(session_id, new_session_id, checkpoint_id)
+            except GuardFailed as failed:
+                if failed.reason == "exists":
+                    raise SessionExists(new_session_id) from failed
+                continue  # the source has moved on since it was read: read it again
+            state = await self.load_state(new_session_id)
+            return _found(new_session_id, state)
+        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")
+
+    async def _fork_once(self, session_id: str, new_session_id: str, checkpoint_id: str | None) -> None:
+        source = _found(session_id, await self._read_session(session_id, custom_state=False))
+        fields, number, message_count, version = source.state, None, None, source.state.version
+        if checkpoint_id is not None:
+            row = await self._checkpoint_row(session_id, checkpoint_id)
+            fields, number, message_count = fields_from_text(row.state), row.number, row.message_count
+        now = self._clock()
+        state = msgspec.structs.replace(
+            fields,
+            session_id=new_session_id,
+            stream_id=new_session_id,
+            # The fork is a session of its own: deleting a parent of the original must not take it along.
+            parent_session_id=None,
+            root_session_id=None,
+            interrupt_flag=None,
+            version=1,
+            created_at=now,
+            updated_at=now,
+        )
+        await self._fork(
+            Commit(session_id=new_session_id, now=now, create=True, state=state),
+            session_id,
+            number=number,
+            message_count=message_count,
+            source_version=version if number is None else None,
+        )
+
+    # -- what a refused commit means
+
+    async def _write(self, commit: Commit) -> Applied:
+        try:
+            applied, _ = await self._apply(commit)
+        except GuardFailed as failed:
+            await self._explain(commit, failed)
+        return applied
+
+    async def _explain(self, commit: Commit, failed: GuardFailed) -> NoReturn:
+        """Turn a refused commit into the error of our tree that says why."""
+        if failed.reason == "exists":
+            raise SessionExists(commit.session_id) from failed
+        if failed.reason == "run" and commit.run is not None:
+            raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed
+        if failed.reason == "version" and commit.expected_version is not None:
+            stored = await self._read_session(commit.session_id, custom_state=False)
+            if stored is not None:
+                raise VersionConflict(
+                    commit.expected_version, stored.state.version, stored.state.status, commit.session_id
+                ) from failed
+        if failed.reason in ("missing", "version"):
+            raise SessionNotFound(commit.session_id) from failed
+        raise failed
+
+
+def _found(session_id: str, answer: Found | None) -> Found:
+    if answer is None:
+        raise SessionNotFound(session_id)
+    return answer
+
+
+def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:
+    state = msgspec.structs.replace(
+        fields_from_text(row.state),
+        custom_state=custom_state,
+        version=row.version,
+        # Whatever the committed value said: a session is made once.
+        created_at=row.session_created_at,
+        updated_at=row.created_at,
+    )
+    return Checkpoint(
+        checkpoint_id=row.checkpoint_id,
+        session_id=session_id,
+        step_id=row.step_id,
+        step_count=row.step_count,
+        stream_sequence=row.stream_sequence,
+        message_count=row.message_count,
+        status=row.status,
+        version=row.version,
+        created_at=row.created_at,
+        state=state,
+    )

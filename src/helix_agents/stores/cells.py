@@ -1,0 +1,229 @@
+"""Custom state between its two shapes: the JSON object that users see and the cells that backends keep.
+
+Pure: no store, no clock. Merging works on a **sparse** base, which holds only the cells that the writes touch, so the
+cost of a merge follows the writes and not the rest of the state. The cells it was computed from become guards of the
+commit: if another writer was faster, the backend refuses and the caller reads and merges again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..codec import Json, decode, encode
+from ..state import StepWrites, apply_step_writes, freeze, merge_step_writes
+from .commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, Slot
+
+CellTexts = Mapping[CellName, str | None]
+"""What is known of some cells; None: known to be absent."""
+
+
+def content_of(value: Json) -> KeyContent:
+    """The cells of one top-level key."""
+    if isinstance(value, list):
+        return KeyContent(LIST, items=tuple(map(encode, value)))
+    if isinstance(value, dict):
+        return KeyContent(OBJECT, members=tuple((name, encode(member)) for name, member in value.items()))
+    return KeyContent(encode(value))
+
+
+def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
+    """The changes that make custom state exactly this."""
+    return CustomChanges(replace_all=True, set_keys={key: content_of(value) for key, value in custom_state.items()})
+
+
+def rebuild(cells: Iterable[tuple[str, Slot, str]]) -> dict[str, Json]:
+    """Custom state from all of its cells; the items of a list must come in order. One decode for the lot."""
+    containers: dict[str, list[str]] = {}
+    whole: dict[str, str] = {}
+    for key, slot, text in cells:
+        if slot is None:
+            whole[key] = text
+        elif isinstance(slot, int):
+            containers.setdefault(key, []).append(text)
+        else:
+            containers.setdefault(key, []).append(f"{encode(slot)}:{text}")
+    parts = []
+    for key, text in whole.items():
+        if text == LIST:
+            text = "[" + ",".join(containers.get(key, ())) + "]"
+        elif text == OBJECT:
+            text = "{" + ",".join(containers.get(key, ())) + "}"
+        parts.append(f"{encode(key)}:{text}")
+    state: dict[str, Json] = decode("{" + ",".join(parts) + "}")
+    return state
+
+
+def touched_cells(writes: Iterable[StepWrites]) -> set[CellName]:
+    """The cells that must be known before these writes can be merged."""
+    names: set[CellName] = set()
+    for kind, path in _targets(writes):
+        if len(path) > 1:
+            names.add(CellName(path[0], path[1]))
+        elif kind == "replace" or not path:
+            continue  # whatever was there goes
+        names.add(CellName(path[0]))
+    return names
+
+
+def _targets(writes: Iterable[StepWrites]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Kind and path of every op that has a usable one; the merge warns of the others."""
+    for each in writes:
+        for op in each.ops:
+            path = op["path"] if "path" in op else [op.get("key")]
+            if isinstance(path, list | tuple) and (not path or isinstance(path[0], str)):
+                if len(path) < 2 or path[1].__class__ in (str, int):
+                    yield op.get("kind", ""), path
+
+
+def planned_changes(
+    writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool = False
+) -> tuple[CustomChanges, list[str]]:
+    """The changes and warnings of merging `writes` into the state that `known` tells of.
+
+    `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
+    """
+    composed = _composed(writes, known)
+    if composed is not None:
+        return composed, []
+    base = freeze(_sparse_base(known))
+    if in_order:
+        (only,) = writes
+        result, warnings = apply_step_writes(base, only)
+    else:
+        result, warnings = merge_step_writes(base, list(writes))
+    if not isinstance(result, dict):
+        return CustomChanges(), [*warnings, "The writes replace custom state by something that is no object: dropped."]
+    overwritten = _overwritten_keys(writes)
+    if overwritten is None:
+        return replacement(result), warnings
+    return _difference(base, result, overwritten, known), warnings
+
+
+def _composed(writes: Iterable[StepWrites], known: CellTexts) -> CustomChanges | None:
+    """The changes, if all writes are increments and appends of top-level keys that hold numbers and lists.
+
+    These are what most tools write, and their order does not matter to each other: there is nothing to merge and nothing
+    to warn of. None if anything else is among them.
+    """
+    counters: dict[str, int] = {}
+    appended: dict[str, list[str]] = {}
+    for each in writes:
+        if each.warnings:
+            return None
+        for op in each.ops:
+            path, kind = op.get("path"), op.get("kind")
+            if path.__class__ is not list or len(path) != 1 or path[0].__class__ is not str:
+                return None
+            key = path[0]
+            text = known.get(CellName(key))
+            if kind == "append" and text == LIST and isinstance(items := op.get("items"), list):
+                appended.setdefault(key, []).extend(map(encode, items))
+            elif kind == "increment" and text is not None and _WHOLE(text) and op.get("by").__class__ is int:
+                counters[key] = counters.get(key, int(text)) + op["by"]
+                if not -_EXACT < counters[key] < _EXACT:
+                    return None
+            else:
+                return None
+    return CustomChanges(
+        expected=dict(known),
+        set_keys={key: KeyContent(str(count)) for key, count in counters.items()},
+        append={key: tuple(texts) for key, texts in appended.items() if texts},
+    )
+
+
+_WHOLE = re.compile(r"-?\d{1,16}").fullmatch
+_EXACT = 2**53
+"""Counters that are whole and stay so; the merge knows about the others."""
+
+
+def _sparse_base(known: CellTexts) -> dict[str, Json]:
+    base: dict[str, Json] = {}
+    for (key, slot), text in known.items():
+        if slot is None and text is not None:
+            base[key] = [] if text == LIST else {} if text == OBJECT else decode(text)
+    for (key, slot), text in known.items():
+        if text is None or slot is None:
+            continue
+        holder = base.get(key)
+        if isinstance(slot, int) and isinstance(holder, list):
+            # Lists are dense: if this item is there, so are those before it, and nobody looks at those.
+            holder.extend([None] * (slot + 1 - len(holder)))
+            holder[slot] = decode(text)
+        elif isinstance(slot, str) and isinstance(holder, dict):
+            holder[slot] = decode(text)
+        # Else the cells were read at different times and contradict each other: the guard will refuse the commit.
+    return base
+
+
+def _overwritten_keys(writes: Iterable[StepWrites]) -> set[str] | None:
+    """Top-level keys whose whole value some write sets or deletes; None if a write replaces the root."""
+    keys: set[str] = set()
+    for kind, path in _targets(writes):
+        if not path and kind == "replace":
+            return None
+        if len(path) == 1 and kind in ("replace", "delete"):
+            keys.add(path[0])
+    return keys
+
+
+def _difference(
+    base: dict[str, Json], result: dict[str, Json], overwritten: set[str], known: CellTexts
+) -> CustomChanges:
+    set_keys: dict[str, KeyContent] = {}
+    drop_keys: list[str] = []
+    set_cells: dict[CellName, str] = {}
+    drop_cells: list[CellName] = []
+    append: dict[str, tuple[str, ...]] = {}
+    for key in base:
+        if key not in result:
+            drop_keys.append(key)
+    for key, new in result.items():
+        old = base.get(key, _ABSENT)
+        if new is old:
+            continue
+        if key in overwritten or type(old) is not type(new) or not isinstance(old, list | dict):
+            set_keys[key] = content_of(new)
+        elif isinstance(old, list):
+            set_cells |= {
+                CellName(key, index): encode(new[index]) for index, item in enumerate(old) if new[index] is not item
+            }
+            if len(new) > len(old):
+                append[key] = tuple(map(encode, new[len(old) :]))
+        else:
+            set_cells |= {
+                CellName(key, name): encode(member)
+                for name, member in new.items()
+                if member is not old.get(name, _ABSENT)
+            }
+            drop_cells += [CellName(key, name) for name in old if name not in new]
+    return CustomChanges(
+        expected=dict(known),
+        set_keys=set_keys,
+        drop_keys=tuple(drop_keys),
+        set_cells=set_cells,
+        drop_cells=tuple(drop_cells),
+        append=append,
+    )
+
+
+_ABSENT: Any = object()
+
+
+def known_after(changes: CustomChanges) -> dict[CellName, str | None]:
+    """What the writer of these changes knows once they are stored."""
+    gone = {*changes.set_keys, *changes.drop_keys}
+    known: dict[CellName, str | None] = {}
+    for name, text in changes.expected.items():
+        # Items behind the end were known to be absent; an append may have filled them.
+        if name.key not in gone and (text is not None or name.slot is None or name.key not in changes.append):
+            known[name] = text
+    for key, content in changes.set_keys.items():
+        known[CellName(key)] = content.text
+    for key in changes.drop_keys:
+        known[CellName(key)] = None
+    known.update(changes.set_cells)
+    for name in changes.drop_cells:
+        known[name] = None
+    return known
