@@ -1,0 +1,1 @@
+"""One file or folder per technology: verbs, no policy."""

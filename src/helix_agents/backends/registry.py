@@ -1,0 +1,71 @@
+"""`open_stores`: from an address to stores that are migrated and ready.
+
+A backend joins by its scheme. Ours are listed here by name and imported only when asked for, because their libraries are
+optional; those of others come from the entry point group `helix_agents.backends`, whose entries are named by scheme and
+point to an opener: an async context manager function from a `StoresUrl` to `Stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import NamedTuple, cast
+
+from ..errors import InvalidArgument
+from ..stores.contract import StateStore
+from ..stores.memory import MemoryStore
+from ..stores.usage import UsageStore
+from ..streams.contract import StreamManager
+from .url import StoresUrl, parse_url
+
+ENTRY_POINTS = "helix_agents.backends"
+
+
+class Stores(NamedTuple):
+    """The four stores of one address."""
+
+    state: StateStore
+    streams: StreamManager
+    usage: UsageStore
+    memory: MemoryStore
+
+
+Opener = Callable[[StoresUrl], AbstractAsyncContextManager[Stores]]
+
+_OPENERS = {
+    "memory": "inmemory.opening:open_memory",
+    "sqlite": "sqlite.opening:open_sqlite",
+    "postgresql": "postgres.opening:open_postgres",
+    "postgres": "postgres.opening:open_postgres",
+    "redis": "redis.opening:open_redis",
+    "rediss": "redis.opening:open_redis",
+    "redis+cluster": "redis.opening:open_redis",
+}
+
+
+@asynccontextmanager
+async def open_stores(url: str) -> AsyncIterator[Stores]:
+    """Open the stores at `url`, migrated and ready; leaving closes what was opened.
+
+    `memory:`, `sqlite:path.db`, `postgresql://...`, `redis://...`, `redis+cluster://...`; options as query parameters,
+    for example `sqlite:app.db?prefix=myapp`.
+    """
+    parsed = parse_url(url)
+    async with _opener(parsed)(parsed) as stores:
+        yield stores
+
+
+def schemes() -> list[str]:
+    """The schemes that can be opened here."""
+    return sorted({*_OPENERS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+
+
+def _opener(url: StoresUrl) -> Opener:
+    for entry in entry_points(group=ENTRY_POINTS, name=url.scheme):
+        return cast(Opener, entry.load())
+    if url.scheme not in _OPENERS:
+        raise InvalidArgument(f"{url.text}: nothing opens {url.scheme!r}; there are {', '.join(schemes())}.")
+    module, _, name = _OPENERS[url.scheme].partition(":")
+    return cast(Opener, getattr(import_module(f".{module}", __package__), name))

@@ -1,0 +1,1 @@
+"""What SQLite, Postgres, D1 and Durable Objects share."""

@@ -1,0 +1,38 @@
+"""A driver whose first batch brings the schema up to date, for stores that are built by hand on a path or a pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from .driver import Dialect, Row, SqlDriver, Statement
+from .migrate import migrate
+
+
+class MigratedDriver:
+    """`SqlDriver` in front of another one; several stores may share it, and it migrates once."""
+
+    def __init__(self, driver: SqlDriver, *, prefix: str = "") -> None:
+        self._driver = driver
+        self._prefix = prefix
+        self._ready = False
+        self._lock = asyncio.Lock()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._driver.dialect
+
+    @property
+    def max_parameter_bytes(self) -> int:
+        return self._driver.max_parameter_bytes
+
+    async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        if not self._ready:
+            async with self._lock:
+                if not self._ready:
+                    await migrate(self._driver, prefix=self._prefix)
+                    self._ready = True
+        return await self._driver.batch(statements, read_only=read_only)
+
+    async def close(self) -> None:
+        await self._driver.close()

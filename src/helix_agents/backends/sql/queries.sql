@@ -1,0 +1,367 @@
+-- Every statement of the state store. Parameters are ?1, ?2, ...; lists travel as one JSON text.
+-- "The present number" is how many checkpoints a session had when the batch began: statements that run after the
+-- session row was updated by a commit with a checkpoint subtract that one again.
+
+-- name: guard_session
+-- Undo the batch unless the session exists and has the expected version (?2, NULL: any).
+INSERT INTO __agents_guard (reason)
+SELECT CASE WHEN s.session_id IS NULL THEN 'missing' ELSE 'version' END
+FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_states AS s ON s.session_id = ?1
+WHERE s.session_id IS NULL OR s.version <> CAST(?2 AS BIGINT);
+
+-- name: guard_staged
+-- Undo the batch unless exactly these calls (?3: [[tool_call_id, token], ...]) are staged for the step.
+INSERT INTO __agents_guard (reason)
+SELECT 'staged' WHERE json_array_length(?3) <>
+  (SELECT COUNT(*) FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2)
+OR EXISTS (SELECT 1 FROM json_each(?3) AS g WHERE NOT EXISTS (
+  SELECT 1 FROM __agents_staging AS t WHERE t.session_id = ?1 AND t.step_id = ?2
+  AND t.tool_call_id = json_extract(g.value, '$[0]') AND t.token = json_extract(g.value, '$[1]')));
+
+-- name: guard_cells
+-- Undo the batch unless these cells hold these texts (?2: [[key, slot, text or null], ...]).
+INSERT INTO __agents_guard (reason)
+SELECT 'cells' WHERE EXISTS (SELECT 1 FROM json_each(?2) AS g
+  WHERE json_extract(g.value, '$[2]') IS NOT (
+    SELECT c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
+    AND c.key = json_extract(g.value, '$[0]') AND c.slot = json_extract(g.value, '$[1]')));
+
+-- name: guard_checkpoint
+-- Undo the batch unless the session still has the checkpoint of that number.
+INSERT INTO __agents_guard (reason)
+SELECT 'checkpoint' WHERE NOT EXISTS (
+  SELECT 1 FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?2);
+
+-- name: insert_session
+-- Create the session row; an id that is taken violates the primary key.
+INSERT INTO __agents_states (session_id, agent_type, stream_id, parent_session_id, root_session_id, status,
+  expires_at, user_id, tags, metadata, step_count, resume_count, output, error, failure_reason,
+  pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20)
+RETURNING version, message_count, step_count, resume_count;
+
+-- name: update_session
+-- Store the fields that no index holds; move version, message count and checkpoint count.
+UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
+  checkpoint_count = checkpoint_count + ?5, step_count = ?6, resume_count = ?7, output = ?8, error = ?9,
+  failure_reason = ?10, pending_client_tool_calls = ?11, completed_client_tool_calls = ?12,
+  suspension_context = ?13, interrupt_context = ?14
+WHERE session_id = ?1
+RETURNING version, message_count, step_count, resume_count;
+
+-- name: relabel_session
+-- Store the fields that indexes hold, but only if one differs: an index entry rewritten is a page written.
+UPDATE __agents_states SET agent_type = ?2, stream_id = ?3, parent_session_id = ?4, root_session_id = ?5, status = ?6,
+  expires_at = ?7, user_id = ?8, tags = ?9, metadata = ?10
+WHERE session_id = ?1 AND (agent_type <> ?2 OR stream_id <> ?3 OR parent_session_id IS NOT ?4
+  OR root_session_id IS NOT ?5 OR status <> ?6 OR expires_at IS NOT ?7 OR user_id IS NOT ?8 OR tags <> ?9
+  OR metadata <> ?10);
+
+-- name: touch_session
+-- Move the session's counters and its time.
+UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
+  step_count = step_count + ?5, resume_count = resume_count + ?6
+WHERE session_id = ?1
+RETURNING version, message_count, step_count, resume_count;
+
+-- name: touch_for_ref
+-- Move the session's time, if it has such a ref.
+UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
+  SELECT 1 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2);
+
+-- name: set_status
+-- Set the status.
+UPDATE __agents_states SET status = ?2 WHERE session_id = ?1 AND status <> ?2;
+
+-- name: swap_status
+-- Set the status if it is one of ?3 and the version is ?4 (NULL: any).
+UPDATE __agents_states SET status = ?2, version = version + 1, updated_at = ?5,
+  interrupt_context = COALESCE(?6, interrupt_context), error = COALESCE(?7, error),
+  failure_reason = COALESCE(?8, failure_reason)
+WHERE session_id = ?1 AND status IN (SELECT value FROM json_each(?3))
+  AND (CAST(?4 AS BIGINT) IS NULL OR version = CAST(?4 AS BIGINT))
+RETURNING version;
+
+-- name: read_status
+-- Status and version.
+SELECT status, version FROM __agents_states WHERE session_id = ?1;
+
+-- name: insert_messages
+-- Append messages (?2: [text, ...]); the session row already counts them, ?3 is how many from the first of these on.
+INSERT INTO __agents_messages (session_id, sequence, message, created_at)
+SELECT ?1, s.message_count - ?3 + j.key, j.value, ?4
+FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1;
+
+-- name: count_cut_messages
+-- How many messages lie behind the first ?2.
+SELECT CASE WHEN message_count > ?2 THEN message_count - ?2 ELSE 0 END FROM __agents_states WHERE session_id = ?1;
+
+-- name: cut_messages
+-- Drop the messages behind the first ?2.
+DELETE FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2;
+
+-- name: recount_messages
+-- Tell the session row that messages were cut.
+UPDATE __agents_states SET message_count = ?2 WHERE session_id = ?1 AND message_count > ?2;
+
+-- name: read_messages
+-- Messages from ?2 on, at most ?3 of them.
+SELECT message FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2 ORDER BY sequence LIMIT ?3;
+
+-- name: read_last_messages
+-- At most ?3 messages, beginning ?2 before the end.
+SELECT m.message FROM __agents_messages AS m, __agents_states AS s
+WHERE s.session_id = ?1 AND m.session_id = ?1 AND m.sequence >= s.message_count - ?2
+ORDER BY m.sequence LIMIT ?3;
+
+-- name: count_messages
+-- How many messages there are.
+SELECT message_count FROM __agents_states WHERE session_id = ?1;
+
+-- name: close_keys
+-- End all cells under the keys ?2 that do not hold what ?3 ([[key, slot, text], ...]) says they should.
+UPDATE __agents_custom_state
+SET died = (SELECT checkpoint_count - ?4 FROM __agents_states WHERE session_id = ?1)
+WHERE session_id = ?1 AND died IS NULL AND key IN (SELECT value FROM json_each(?2))
+  AND (key, slot, value) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?3));
+
+-- name: close_all
+-- End all cells of the session that do not hold what ?2 ([[key, slot, text], ...]) says they should.
+UPDATE __agents_custom_state
+SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id = ?1)
+WHERE session_id = ?1 AND died IS NULL AND (key, slot, value) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
+
+-- name: close_cells
+-- End these cells (?2: [[key, slot], ...]).
+UPDATE __agents_custom_state
+SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id = ?1)
+WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
+
+-- name: sweep_cells
+-- Remove cells that no checkpoint has seen: born and ended after the last one.
+DELETE FROM __agents_custom_state
+WHERE session_id = ?1 AND born = died
+  AND died = (SELECT checkpoint_count - ?2 FROM __agents_states WHERE session_id = ?1);
+
+-- name: put_cells
+-- Begin these cells (?2: [[key, slot, text], ...]) where they are not there already.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+  s.checkpoint_count - ?3
+FROM json_each(?2) AS j, __agents_states AS s
+WHERE s.session_id = ?1 AND NOT EXISTS (SELECT 1 FROM __agents_custom_state AS c WHERE c.session_id = ?1
+  AND c.died IS NULL AND c.key = json_extract(j.value, '$[0]') AND c.slot = json_extract(j.value, '$[1]'));
+
+-- name: append_items
+-- Begin further items (?3: [text, ...]) of the list under key ?2.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, ?2, '#' || substr('0000000000' || (e.position + j.key), -10), j.value, s.checkpoint_count - ?4
+FROM json_each(?3) AS j, __agents_states AS s, (SELECT COALESCE((
+    SELECT CAST(substr(slot, 2) AS BIGINT) + 1 FROM __agents_custom_state
+    WHERE session_id = ?1 AND key = ?2 AND died IS NULL AND slot >= '#' AND slot < '$'
+    ORDER BY slot DESC LIMIT 1), 0) AS position) AS e
+WHERE s.session_id = ?1;
+
+-- name: read_cells
+-- The texts of these cells (?2: [[key, slot], ...]) that are there.
+SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
+
+-- name: read_custom_state
+-- All cells, the items of a list in order.
+SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL ORDER BY key, slot;
+
+-- name: read_custom_state_at
+-- All cells as of a checkpoint (?2, NULL: the last one), the items of a list in order.
+WITH at (number) AS (SELECT number FROM __agents_checkpoints WHERE session_id = ?1 AND checkpoint_id = COALESCE(?2, (
+    SELECT checkpoint_id FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT 1)))
+SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
+WHERE c.session_id = ?1 AND c.died IS NULL AND c.born < at.number
+UNION ALL SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
+WHERE c.session_id = ?1 AND c.died IS NOT NULL AND c.died >= at.number AND c.born < at.number
+ORDER BY 1, 2;
+
+-- name: rewind_new_cells
+-- Remove the cells that began after a checkpoint.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND born >= ?2;
+
+-- name: rewind_old_cells
+-- Bring back the cells that ended after a checkpoint.
+UPDATE __agents_custom_state SET died = NULL WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2;
+
+-- name: rewind_checkpoints
+-- Remove the checkpoints behind one.
+DELETE FROM __agents_checkpoints WHERE session_id = ?1 AND number > ?2;
+
+-- name: rewind_session
+-- Tell the session row how many checkpoints are left.
+UPDATE __agents_states SET checkpoint_count = ?2 WHERE session_id = ?1;
+
+-- name: stage
+-- Keep what one tool call wrote; the same call again replaces.
+INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (session_id, step_id, tool_call_id) DO UPDATE SET position = excluded.position,
+  writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
+
+-- name: read_staged
+-- What is staged for a step.
+SELECT tool_call_id, position, writes, result, token, staged_at FROM __agents_staging
+WHERE session_id = ?1 AND step_id = ?2;
+
+-- name: discard_step
+-- Drop what is staged for a step.
+DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2 RETURNING 1;
+
+-- name: discard_all
+-- Drop all that is staged.
+DELETE FROM __agents_staging WHERE session_id = ?1 RETURNING 1;
+
+-- name: insert_checkpoint
+-- Record the commit; count, status, version and number are those of the session row as it is now.
+INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
+  message_count, status, version, state, created_at)
+SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, message_count, status, version, ?6, ?7
+FROM __agents_states WHERE session_id = ?1;
+
+-- name: read_checkpoint
+-- One checkpoint (?2, NULL: the last one).
+SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1)
+FROM __agents_checkpoints WHERE session_id = ?1 AND checkpoint_id = COALESCE(?2, (
+    SELECT checkpoint_id FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT 1));
+
+-- name: read_checkpoints
+-- A page of checkpoints, newest first.
+SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1)
+FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2 OFFSET ?3;
+
+-- name: count_checkpoints
+-- How many checkpoints there are.
+SELECT checkpoint_count FROM __agents_states WHERE session_id = ?1;
+
+-- name: insert_run
+-- Begin a run: the next turn of its session.
+INSERT INTO __agents_runs (run_id, session_id, turn, status, step_count, start_sequence, started_at, metadata,
+  lease_until)
+SELECT ?2, ?1, COALESCE((SELECT MAX(turn) FROM __agents_runs WHERE session_id = ?1), 0) + 1, ?3, ?4, ?5, ?6, ?7, ?8
+RETURNING turn;
+
+-- name: update_run
+-- Change what is given of a run, if its status is one of ?2.
+UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
+  error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
+  lease_until = COALESCE(?8, lease_until)
+WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2))
+RETURNING 1;
+
+-- name: read_run
+-- One run.
+SELECT run_id, session_id, turn, status, step_count, start_sequence, started_at, completed_at, error, output, metadata,
+  lease_until FROM __agents_runs WHERE run_id = ?1;
+
+-- name: read_runs
+-- The last ?2 runs of a session, latest first.
+SELECT run_id, session_id, turn, status, step_count, start_sequence, started_at, completed_at, error, output, metadata,
+  lease_until FROM __agents_runs WHERE session_id = ?1 ORDER BY turn DESC LIMIT ?2;
+
+-- name: put_ref
+-- Note a child session; one that is known is replaced and keeps its place.
+INSERT INTO __agents_sub_session_refs (session_id, sub_session_id, position, agent_type, parent_tool_call_id, status,
+  mode, name, remote_json, started_at, completed_at)
+SELECT ?1, ?2, COALESCE((SELECT MAX(position) FROM __agents_sub_session_refs WHERE session_id = ?1), 0) + 1,
+  ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE true
+ON CONFLICT (session_id, sub_session_id) DO UPDATE SET agent_type = excluded.agent_type,
+  parent_tool_call_id = excluded.parent_tool_call_id, status = excluded.status, mode = excluded.mode,
+  name = excluded.name, remote_json = excluded.remote_json, started_at = excluded.started_at,
+  completed_at = excluded.completed_at;
+
+-- name: read_refs
+-- The child sessions noted, in the order in which they were.
+SELECT sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote_json, started_at, completed_at
+FROM __agents_sub_session_refs WHERE session_id = ?1 ORDER BY position;
+
+-- name: read_ref
+-- One child session noted.
+SELECT sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote_json, started_at, completed_at
+FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2;
+
+-- name: set_flag
+-- Raise the interrupt flag.
+INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (session_id) DO UPDATE SET reason = excluded.reason, run_id = excluded.run_id,
+  timestamp = excluded.timestamp;
+
+-- name: clear_flag
+-- Take the interrupt flag away.
+DELETE FROM __agents_interrupt_flags WHERE session_id = ?1;
+
+-- name: read_flag
+-- The interrupt flag, on a row that is there if the session is.
+SELECT f.timestamp, f.reason, f.run_id FROM __agents_states AS s
+LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id WHERE s.session_id = ?1;
+
+-- name: session_exists
+-- One row if there is such a session.
+SELECT 1 FROM __agents_states WHERE session_id = ?1;
+
+-- name: read_session
+-- A session with its flag.
+SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.step_count, s.status,
+  s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
+  s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
+  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id
+FROM __agents_states AS s LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id
+WHERE s.session_id = ?1;
+
+-- name: fork_messages
+-- Copy the messages of session ?2 up to the count ?3 (NULL: all).
+INSERT INTO __agents_messages (session_id, sequence, message, created_at)
+SELECT ?1, sequence, message, created_at FROM __agents_messages
+WHERE session_id = ?2 AND (CAST(?3 AS BIGINT) IS NULL OR sequence < CAST(?3 AS BIGINT));
+
+-- name: fork_cells
+-- Copy the custom state of session ?2 as it is now.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL;
+
+-- name: fork_cells_at
+-- Copy the custom state of session ?2 as of the checkpoint of number ?3.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL AND born < ?3
+UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_custom_state
+WHERE session_id = ?2 AND died IS NOT NULL AND died >= ?3 AND born < ?3;
+
+-- name: fork_recount
+-- Tell the new session how many messages it was given.
+UPDATE __agents_states SET message_count = (SELECT COUNT(*) FROM __agents_messages WHERE session_id = ?1)
+WHERE session_id = ?1;
+
+-- name: delete_tree
+-- Remove the rows of one table (named in place of __agents_doomed) of a session and of all below it.
+WITH RECURSIVE tree (session_id) AS (SELECT CAST(?1 AS TEXT) UNION
+  SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
+DELETE FROM __agents_doomed WHERE session_id IN (SELECT session_id FROM tree);
+
+-- name: delete_tree_refs
+-- Remove the refs by which others know a session and those below it; what is remote is not ours.
+WITH RECURSIVE tree (session_id) AS (SELECT CAST(?1 AS TEXT) UNION
+  SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
+DELETE FROM __agents_sub_session_refs
+WHERE sub_session_id IN (SELECT session_id FROM tree) AND remote_json IS NULL;
+
+-- name: states_table
+-- The name of the sessions' table, for listings, whose conditions vary.
+__agents_states;
+
+-- name: labels_table
+-- The name of the table of tags and metadata members.
+__agents_session_labels;
+
+-- name: refs_table
+-- The name of the refs' table, for updates of single fields.
+__agents_sub_session_refs;

@@ -1,0 +1,275 @@
+"""The SQLite driver: one connection, one worker thread, group commit.
+
+The event loop never waits for the disk: a batch is handed to the worker thread, which answers through the loop. While
+the worker is syncing one transaction, further batches queue up; they share the next transaction, each in a savepoint of
+its own, so that one sync pays for many commits and a conflict in one never spoils its neighbours. Should the shared
+transaction be lost as a whole (a full disk), every batch is tried again alone, so that each gets its own answer.
+
+An acknowledged batch survives power loss: WAL with `synchronous=FULL`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
+from ..sql.driver import Dialect, GuardTripped, Row, Statement
+
+Synchronous = Literal["FULL", "NORMAL", "OFF"]
+
+MAX_GROUP = 256
+"""The most batches that share one transaction, so that nobody waits for ever behind others."""
+
+D1_LIMITS = {
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 100,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50,
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 5,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
+    sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,
+}
+"""What Cloudflare D1 allows, so that the fast local tests meet its limits."""
+
+Result = list[list[Row]] | BaseException
+
+_CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
+_UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
+
+
+class _Job:
+    __slots__ = ("future", "loop", "read_only", "result", "statements")
+
+    def __init__(self, statements: Sequence[Statement], read_only: bool) -> None:
+        self.statements = statements
+        self.read_only = read_only
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[list[list[Row]]] = self.loop.create_future()
+        self.result: Result = []
+
+
+class SqliteDriver:
+    """`SqlDriver` on one SQLite file (or `:memory:`). Opens on first use; `close` ends the thread."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_seconds: float = 30.0,
+        d1_limits: bool = False,
+    ) -> None:
+        self.path = str(path)
+        self._synchronous = synchronous
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._d1_limits = d1_limits
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def dialect(self) -> Dialect:
+        return "sqlite"
+
+    @property
+    def max_parameter_bytes(self) -> int:
+        return 1_000_000 if self._d1_limits else 500_000_000
+
+    async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        if self._closed:
+            raise StoreUnavailable(f"The store on {self.path} is closed: open it again.")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"helix-sqlite {self.path}", daemon=True)
+            self._thread.start()
+        job = _Job(statements, read_only)
+        self._queue.put(job)
+        return await job.future
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    # -- the worker thread: everything below runs there
+
+    def _work(self) -> None:
+        connection: sqlite3.Connection | None = None
+        closing = False
+        while not closing:
+            jobs = []
+            job = self._queue.get()
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == MAX_GROUP:
+                    break
+                try:
+                    job = self._queue.get_nowait()
+                except Empty:
+                    break
+            closing = job is None
+            try:
+                connection = connection or self._connect()
+            except Exception as error:
+                for each in jobs:
+                    each.result = _translate(error, self.path)
+            else:
+                self._serve(connection, jobs)
+            _answer(jobs)
+        if connection is not None:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout_seconds, isolation_level=None, cached_statements=512
+        )
+        try:
+            _enable_wal(connection, self._busy_timeout_seconds)
+            connection.execute(f"PRAGMA synchronous={self._synchronous}")
+            # Only macOS tells the two kinds of fsync apart; elsewhere this does nothing.
+            connection.execute("PRAGMA fullfsync=ON")
+            connection.execute("PRAGMA temp_store=MEMORY")
+            if self._d1_limits:
+                for limit, value in D1_LIMITS.items():
+                    connection.setlimit(limit, value)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _serve(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        for job in jobs:
+            if job.read_only:
+                job.result = self._read(connection, job)
+        writes = [job for job in jobs if not job.read_only]
+        if writes and not self._commit_together(connection, writes):
+            for job in writes:
+                self._commit_together(connection, [job])
+
+    def _read(self, connection: sqlite3.Connection, job: _Job) -> Result:
+        try:
+            if len(job.statements) == 1:
+                return [_rows(connection, job.statements[0])]
+            connection.execute("BEGIN")
+            try:
+                return [_rows(connection, statement) for statement in job.statements]
+            finally:
+                connection.execute("COMMIT")
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            return _translate(error, self.path)
+
+    def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+        """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
+        alone = len(jobs) == 1
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                if alone:
+                    job.result = [_rows(connection, statement) for statement in job.statements]
+                else:
+                    self._in_savepoint(connection, job)
+            connection.execute("COMMIT")
+        except Exception as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            for job in jobs:
+                job.result = _translate(error, self.path)
+            return alone
+        return True
+
+    def _in_savepoint(self, connection: sqlite3.Connection, job: _Job) -> None:
+        connection.execute("SAVEPOINT job")
+        try:
+            job.result = [_rows(connection, statement) for statement in job.statements]
+        except Exception as error:
+            if not connection.in_transaction:
+                raise  # SQLite has undone the neighbours too (disk full, I/O error)
+            connection.execute("ROLLBACK TO job")
+            job.result = _translate(error, self.path)
+        connection.execute("RELEASE job")
+
+
+def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+    return connection.execute(statement.sql, statement.params).fetchall()
+
+
+def _answer(jobs: Iterable[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, done in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, done)
+        except RuntimeError:
+            pass  # that loop has been closed: nobody waits for the answer any more
+
+
+def _resolve(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue  # the waiting task was cancelled
+        if isinstance(job.result, BaseException):
+            job.future.set_exception(job.result)
+        else:
+            job.future.set_result(job.result)
+
+
+def _enable_wal(connection: sqlite3.Connection, timeout_seconds: float) -> None:
+    # Switching to WAL does not wait for a lock as other statements do, so processes that start together must retry.
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
+
+
+def _translate(error: BaseException, path: str) -> BaseException:
+    """An error of the driver as an outcome or an error of our own, with its cause."""
+    translated: BaseException
+    text = str(error)
+    if isinstance(error, HelixError):
+        return error
+    if isinstance(error, OverflowError | UnicodeError):
+        translated = InvalidArgument(f"A value cannot be stored: {text}")
+        translated.__cause__ = error
+        return translated
+    if isinstance(error, sqlite3.IntegrityError):
+        if found := _CHECK.search(text):
+            translated = GuardTripped(found[1])
+        elif found := _UNIQUE.search(text):
+            translated = GuardTripped(f"unique {found[1]}")
+        else:
+            translated = StoreError(f"{path}: {text}")
+    elif "locked" in text:
+        translated = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.")
+    elif "readonly" in text:
+        translated = StoreUnavailable(f"{path} cannot be written: {text}. Check the file's permissions.")
+    elif "disk is full" in text or "full" in text:
+        translated = StoreUnavailable(f"{path}: {text}. Free some space and try again; nothing was written.")
+    elif "not a database" in text or "malformed" in text:
+        translated = StoreCorrupt(f"{path} is damaged or no SQLite database: {text}. Restore it from a backup.")
+    elif "unable to open" in text:
+        translated = StoreUnavailable(f"{path} cannot be opened: {text}. Check that its folder exists.")
+    elif "too big" in text:
+        translated = StoreError(f"{path}: a value is larger than the database allows ({text}).")
+    elif isinstance(error, sqlite3.OperationalError):
+        translated = StoreUnavailable(f"{path}: {text}")
+    else:
+        translated = StoreError(f"{path}: {text}")
+    translated.__cause__ = error
+    return translated

@@ -1,0 +1,173 @@
+"""The SQLite driver: atomic batches, neighbours that do not spoil each other, errors of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from helix_agents import InvalidArgument, StoreCorrupt, StoreUnavailable
+from helix_agents.backends.sql.driver import GuardTripped, Statement
+from helix_agents.backends.sqlite.driver import SqliteDriver
+
+CREATE = (
+    "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, CONSTRAINT guard_small CHECK (n < 100))"
+)
+
+
+def put(n: int) -> Statement:
+    return Statement("INSERT INTO t (n) VALUES (?1)", (n,))
+
+
+COUNT = Statement("SELECT COUNT(*) FROM t")
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
+    driver = SqliteDriver(tmp_path / "t.db")
+    await driver.batch([Statement(CREATE)])
+    yield driver
+    await driver.close()
+
+
+async def count(driver: SqliteDriver) -> int:
+    ((row,),) = await driver.batch([COUNT], read_only=True)
+    return int(row[0])
+
+
+async def test_a_batch_answers_the_rows_of_each_statement(driver: SqliteDriver) -> None:
+    assert await driver.batch([put(1), COUNT, Statement("SELECT n FROM t")]) == [[], [(1,)], [(1,)]]
+
+
+async def test_a_batch_that_trips_a_guard_leaves_nothing(driver: SqliteDriver) -> None:
+    with pytest.raises(GuardTripped) as caught:
+        await driver.batch([put(1), put(100)])
+    assert caught.value.reason == "small"
+    assert await count(driver) == 0
+
+
+async def test_a_conflict_never_spoils_its_neighbours(driver: SqliteDriver) -> None:
+    answers = await asyncio.gather(
+        *(driver.batch([put(n), put(n)]) for n in (1, 2, 100, 3, 200, 4)), return_exceptions=True
+    )
+    assert [isinstance(answer, GuardTripped) for answer in answers] == [False, False, True, False, True, False]
+    assert await count(driver) == 8
+
+
+async def test_waiting_batches_share_a_transaction(driver: SqliteDriver) -> None:
+    # Every commit of a transaction grows the change counter that PRAGMA data_version shows to other connections.
+    path = driver.path
+    other = sqlite3.connect(path)
+    commits = 0
+    seen = other.execute("PRAGMA data_version").fetchone()
+    tasks = [asyncio.create_task(driver.batch([put(1)])) for _ in range(200)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        now = other.execute("PRAGMA data_version").fetchone()
+        commits += now != seen
+        seen = now
+    other.close()
+    assert await count(driver) == 200
+    assert commits < 100, "200 batches that wait together must share syncs"
+
+
+async def test_a_cancelled_batch_happened_as_a_whole_or_not_at_all(driver: SqliteDriver) -> None:
+    for _ in range(50):
+        task = asyncio.create_task(driver.batch([put(1), put(2)]))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await driver.batch([put(1), put(2)])
+    assert await count(driver) % 2 == 0
+
+
+async def test_reads_see_what_was_acknowledged(driver: SqliteDriver) -> None:
+    for n in range(20):
+        await driver.batch([put(n)])
+        assert await count(driver) == n + 1
+
+
+async def test_a_closed_driver_says_so(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "t.db")
+    await driver.batch([Statement(CREATE)])
+    await driver.close()
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await driver.batch([COUNT])
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "no" / "t.db")
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        await driver.batch([COUNT])
+    await driver.close()
+
+
+async def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "t.db").write_bytes(b"this is certainly no database" * 100)
+    driver = SqliteDriver(tmp_path / "t.db")
+    with pytest.raises(StoreCorrupt, match="damaged or no SQLite database"):
+        await driver.batch([COUNT])
+    await driver.close()
+    assert (tmp_path / "t.db").read_bytes().startswith(b"this is certainly")
+
+
+async def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "t.db")
+    await driver.batch([Statement("CREATE TABLE t (x BLOB)")])
+    [[(pages,)]] = await driver.batch([Statement("PRAGMA page_count")])
+    await driver.batch([Statement(f"PRAGMA max_page_count={pages + 20}")], read_only=True)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await driver.batch([Statement("INSERT INTO t VALUES (zeroblob(1000000))")])
+    small = Statement("INSERT INTO t VALUES (zeroblob(10))")
+    big = Statement("INSERT INTO t VALUES (zeroblob(1000000))")
+    answers = await asyncio.gather(*(driver.batch([s]) for s in (small, big, small)), return_exceptions=True)
+    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [False, True, False]
+    assert await count(driver) == 2
+    await driver.close()
+
+
+async def test_a_read_only_database_is_reported(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "t.db")
+    await driver.batch([Statement("CREATE TABLE t (n INTEGER)")])
+    await driver.batch([Statement("PRAGMA query_only=ON")], read_only=True)
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await driver.batch([put(1)])
+    assert await count(driver) == 0
+    await driver.close()
+
+
+async def test_another_process_s_lock_is_waited_for(driver: SqliteDriver) -> None:
+    other = sqlite3.connect(driver.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(driver.batch([put(1)]))
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    assert not done
+    other.execute("COMMIT")
+    other.close()
+    await waiting
+    assert await count(driver) == 1
+
+
+async def test_a_lock_that_is_never_released_is_reported(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "t.db", busy_timeout_seconds=0.05)
+    await driver.batch([Statement(CREATE)])
+    other = sqlite3.connect(driver.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked by another process"):
+        await driver.batch([put(1)])
+    other.close()
+    await driver.batch([put(1)])
+    await driver.close()
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800"])
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_value_that_sqlite_cannot_hold_is_an_answer_too(
+    driver: SqliteDriver, value: int | str, read_only: bool
+) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be stored"):
+        await driver.batch([Statement("SELECT ?1", (value,))], read_only=read_only)
+    assert await count(driver) == 0

@@ -1,0 +1,109 @@
+"""Migrations: once, together, forward only, and the same schema on every way there."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helix_agents import SchemaTooNew, open_stores
+from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql.migrate import applied_versions, known_migrations, migrate
+from helix_agents.backends.sqlite.driver import SqliteDriver
+
+OPEN = "import asyncio, sys; from helix_agents import open_stores\nasync def main():\n    async with open_stores(sys.argv[1]): pass\nasyncio.run(main())"
+
+
+def schema(path: Path) -> list[tuple[str, str]]:
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").fetchall()
+    connection.close()
+    return rows
+
+
+async def test_migrating_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    assert await migrate(driver) == [each.version for each in known_migrations("sqlite")]
+    assert await migrate(driver) == []
+    assert await applied_versions(driver) == [each.version for each in known_migrations("sqlite")]
+    await driver.close()
+
+
+def test_versions_are_dense() -> None:
+    versions = [each.version for each in known_migrations("sqlite")]
+    assert versions == list(range(1, len(versions) + 1))
+
+
+async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = SqliteDriver(tmp_path / "fresh.db")
+    await migrate(fresh)
+    await fresh.close()
+    every = known_migrations("sqlite")
+    for known in range(1, len(every) + 1):
+        # As if this were the library of that time.
+        monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _, known=known: every[:known])
+        driver = SqliteDriver(tmp_path / "grown.db")
+        assert await migrate(driver) == [known]
+        await driver.close()
+    assert schema(tmp_path / "fresh.db") == schema(tmp_path / "grown.db")
+
+
+async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with open_stores(f"sqlite:{path}") as stores:
+        await stores.state.create_session("s", agent_type="a")
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO __agents_migrations VALUES (999, 'from_the_future', 0)")
+    connection.close()
+    before = schema(path)
+    with pytest.raises(SchemaTooNew, match="schema version 999"):
+        async with open_stores(f"sqlite:{path}"):
+            pass
+    assert schema(path) == before
+
+
+async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = known_migrations("sqlite")
+    broken = every[0]._replace(statements=(*every[0].statements, "CREATE TABLE broken (", ""))
+    monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: [broken])
+    driver = SqliteDriver(tmp_path / "a.db")
+    with pytest.raises(Exception, match="syntax|incomplete"):
+        await migrate(driver)
+    assert await applied_versions(driver) == []
+    await driver.close()
+    assert [name for name, _ in schema(tmp_path / "a.db")] == ["__agents_migrations"]
+
+
+async def test_twenty_processes_may_start_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    starting = [
+        subprocess.Popen([sys.executable, "-c", OPEN, url], stderr=subprocess.PIPE, text=True) for _ in range(20)
+    ]
+    failures = [error for each in starting if (error := (await asyncio.to_thread(each.communicate))[1])]
+    assert failures == []
+    driver = SqliteDriver(tmp_path / "a.db")
+    assert await migrate(driver) == []
+    await driver.close()
+
+
+async def test_prefixes_keep_applications_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with open_stores(f"sqlite:{path}?prefix=one") as one, open_stores(f"sqlite:{path}?prefix=two") as two:
+        await one.state.create_session("s", agent_type="a", tags=["t"])
+        assert not await two.state.session_exists("s")
+        assert (await two.state.list_sessions(tags=["t"])).items == []
+        await two.state.create_session("s", agent_type="b")
+        assert await one.state.delete_session("s")
+        assert await two.state.session_exists("s")
+
+
+async def test_the_ledger_names_every_step(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await migrate(driver, clock=lambda: 5)
+    (rows,) = await driver.batch([Statement("SELECT version, name, applied_at FROM __agents_migrations ORDER BY 1")])
+    assert rows == [(each.version, each.name, 5) for each in known_migrations("sqlite")]
+    await driver.close()
