@@ -1,0 +1,23 @@
+"""Usage on a SQLite file of its own; to share one with other stores, build `SqlUsageStore` on their driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...clock import Clock, system_clock
+from ..sql.migrated import MigratedDriver
+from ..sql.usage_store import SqlUsageStore
+from .driver import SqliteDriver, Synchronous
+
+
+class SqliteUsageStore(SqlUsageStore):
+    """UsageStore on a file, created and migrated on first use; `close` releases it."""
+
+    def __init__(
+        self, path: str | Path, *, prefix: str = "", synchronous: Synchronous = "FULL", clock: Clock = system_clock
+    ) -> None:
+        driver = SqliteDriver(path, synchronous=synchronous)
+        super().__init__(MigratedDriver(driver, prefix=prefix), prefix=prefix, clock=clock)
+
+    async def close(self) -> None:
+        await self._driver.close()
