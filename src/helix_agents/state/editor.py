@@ -1,0 +1,95 @@
+"""Editing a JSON tree without changing it: the containers on the way are copied, each at most once.
+
+Shared by merging writes and by applying patches. What is not on the way stays the identical object, and every copy is
+of the kind of the original: a snapshot stays a snapshot, plain data stays plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .freeze import freeze
+from .frozen import FrozenDict, FrozenList, copied_list, dict_del, dict_set, list_del, list_set, thaw, type_name
+
+
+class Misfit(Exception):
+    """The tree has no such place, or another type there."""
+
+
+class Editor:
+    """One run of edits over a tree whose present form is `root`."""
+
+    __slots__ = ("_alive", "_owned", "root")
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._owned: set[int] = set()
+        self._alive: list[Any] = []  # keeps the ids in _owned from being given to something else
+
+    def find(self, path: Iterable[str | int]) -> Any:
+        """The value at a path."""
+        node = self.root
+        for token in path:
+            node = member(node, token)
+        return node
+
+    def container(self, path: Iterable[Any]) -> Any:
+        """The container at a path, copied and therefore free to be changed."""
+        node = self.root = self._own(self.root)
+        for token in path:
+            child = member(node, token)
+            own = self._own(child)
+            if own is not child:
+                (dict_set if isinstance(node, dict) else list_set)(node, token, own)
+            node = own
+        return node
+
+    def _own(self, container: Any) -> Any:
+        if id(container) in self._owned:
+            return container
+        copy: Any
+        if isinstance(container, dict):
+            copy = FrozenDict(container) if container.__class__ is FrozenDict else dict(container)
+        elif isinstance(container, list):
+            copy = copied_list(container) if container.__class__ is FrozenList else container[:]
+        else:
+            raise Misfit(f"{type_name(container)} holds nothing")
+        self._owned.add(id(copy))
+        self._alive.append(copy)
+        return copy
+
+    def share(self) -> None:
+        """Some subtree is about to be in two places: copy again before the next change."""
+        self._owned.clear()
+        self._alive.clear()
+
+
+def member(node: Any, token: Any) -> Any:
+    """The member or item that a token names."""
+    if isinstance(node, dict):
+        if token.__class__ is str and token in node:
+            return node[token]
+        raise Misfit(f"there is no member {token!r}")
+    if isinstance(node, list):
+        if token.__class__ is int and token < len(node):
+            return node[token]
+        raise Misfit(f"there is no item {token!r}")
+    raise Misfit(f"{type_name(node)} has no {token!r}")
+
+
+def fitting(container: Any, value: Any) -> Any:
+    """A value as it may live in a container: frozen in a frozen one, a plain copy in a plain one."""
+    value = freeze(value)
+    return value if container.__class__ is FrozenDict or container.__class__ is FrozenList else thaw(value)
+
+
+def put(container: Any, token: Any, value: Any) -> None:
+    """Set a member, or an item that is there."""
+    value = fitting(container, value)
+    (dict_set if isinstance(container, dict) else list_set)(container, token, value)
+
+
+def remove(container: Any, token: Any) -> None:
+    """Remove a member or an item that is there."""
+    (dict_del if isinstance(container, dict) else list_del)(container, token)

@@ -1,0 +1,47 @@
+"""The one sequencing point of a step: what the wire shows while tools write in parallel.
+
+Each tool has its own tracker and its own view of positions, so patches that tools sent on their own would drift apart.
+Here the client is always shown the merge of everything so far, as the difference from what it was shown before; so the
+last patch ends exactly at the state that the commit will store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .diff import diff
+from .freeze import freeze
+from .merge import merge_step_writes
+from .writes import AnyWrites, JsonPatch
+
+
+class StepSequencer:
+    """Turns the writes of parallel tools, whenever they arrive, into one sequence of patches."""
+
+    __slots__ = ("_base", "_writes", "state", "warnings")
+
+    def __init__(self, base: dict[str, Any]) -> None:
+        self._base = freeze(base)
+        self._writes: dict[int, AnyWrites] = {}
+        self.state = self._base
+        """What the client has been shown."""
+        self.warnings: list[str] = []
+        """The lost writes of the merge so far."""
+
+    def accept(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
+        """Take all that a tool has written up to now (it replaces what was taken before); answer what to send."""
+        self._writes[tool_index] = writes
+        return self._advance()
+
+    def withdraw(self, tool_index: int) -> JsonPatch:
+        """Forget a tool that failed; answer the patches that take back what it had shown."""
+        self._writes.pop(tool_index, None)
+        return self._advance()
+
+    def _advance(self) -> JsonPatch:
+        # Tools that have written nothing yet keep their number, so that warnings name the right one.
+        in_order = [self._writes.get(tool_index, ()) for tool_index in range(max(self._writes, default=-1) + 1)]
+        state, self.warnings = merge_step_writes(self._base, in_order)
+        patch = diff(self.state, state)
+        self.state = state
+        return patch
