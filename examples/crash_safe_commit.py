@@ -1,8 +1,8 @@
 """A writer is killed with -9 in the middle of commits; nothing is ever half there.
 
-Each commit of the writer appends three messages, counts one step and adds one note, from two tools that run in parallel.
-So at any moment there must be exactly as many notes as checkpoints, as many steps as notes and three times as many
-messages. The parent kills the writer at a random moment, opens the file again and counts.
+Each commit of the writer appends three messages, counts one step and adds one note, from two tools that run in
+parallel. So at any moment there must be exactly as many notes as checkpoints, as many steps as notes and
+three times as many messages. The parent kills the writer at a random moment, opens the file again and counts.
 """
 
 from __future__ import annotations

@@ -105,9 +105,7 @@ class ErrorChunk(Stamped):
 
 
 class Lifecycle(Stamped):
-    type: Literal[
-        "run_started", "run_interrupted", "run_resumed", "run_suspended", "stream_resync", "stream_rewound"
-    ]
+    type: Literal["run_started", "run_interrupted", "run_resumed", "run_suspended", "stream_resync", "stream_rewound"]
 
 
 class Custom(Stamped):

@@ -34,7 +34,9 @@ class WorkspaceSnapshots(Protocol):
 class WorkspaceProvider(Protocol):
     """Something that keeps files for sessions."""
 
-    snapshots: WorkspaceSnapshots
+    @property
+    def snapshots(self) -> WorkspaceSnapshots:
+        """Where they are."""
 
 
 class _Tally(msgspec.Struct):

@@ -29,11 +29,11 @@ _ATOMS = frozenset({str, int, bool, type(None)})
 
 
 def encode(value: Json) -> str:
-    """JSON text of a value that `ensure_json` has accepted."""
+    """JSON text of a value that `ensure_json` has accepted, or of one of our structs."""
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
 def decode(text: str | bytes) -> Json:
@@ -66,12 +66,12 @@ def escape_pointer(token: str) -> str:
 
 def ensure_json(value: object, path: str = "") -> None:
     """Raise `NotSerializable` with the pointer to the first thing in `value` that is not JSON."""
-    if not _is_json(value, MAX_DEPTH):
+    if not is_json(value):
         _check(value, path, [])
 
 
-def _is_json(value: Any, room: int) -> bool:
-    """The same judgement as `_check` without its bookkeeping: most values are fine, and need no pointer."""
+def is_json(value: Any, room: int = MAX_DEPTH) -> bool:
+    """Whether a value is JSON: the judgement of `ensure_json` without its bookkeeping, since most values are fine."""
     kind = value.__class__
     if kind in _ATOMS:
         return True
@@ -81,14 +81,11 @@ def _is_json(value: Any, room: int) -> bool:
         return False  # too deep, or circular
     if isinstance(value, dict):
         for key, item in value.items():
-            if key.__class__ is not str or (item.__class__ not in _ATOMS and not _is_json(item, room - 1)):
+            if key.__class__ is not str or (item.__class__ not in _ATOMS and not is_json(item, room - 1)):
                 return False
         return True
     if isinstance(value, list):
-        for item in value:
-            if item.__class__ not in _ATOMS and not _is_json(item, room - 1):
-                return False
-        return True
+        return all(item.__class__ in _ATOMS or is_json(item, room - 1) for item in value)
     return False
 
 

@@ -133,6 +133,7 @@ class RunLost(HelixError):
     def __init__(self, session_id: str, run_id: str, why: str) -> None:
         self.session_id = session_id
         self.run_id = run_id
+        self.why = why
         super().__init__(f"Run {run_id!r} of session {session_id!r} is lost: {why}. See can_resume() and resume().")
 
 

@@ -14,7 +14,9 @@ from .stores.contract import StateStore
 PAGE = 200
 
 
-async def verify_sessions(state_store: StateStore, session_id: str | None = None) -> AsyncIterator[tuple[str, list[str]]]:
+async def verify_sessions(
+    state_store: StateStore, session_id: str | None = None
+) -> AsyncIterator[tuple[str, list[str]]]:
     """Each session's id with the problems found in it; all sessions, or only one."""
     if session_id is not None:
         yield session_id, await session_problems(state_store, session_id)

@@ -36,10 +36,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "agent": frozenset({"core", "state", "tools", "signature", "llm"}),
     "executor": GROUND | AGENT_SIDE,
     "cleanup": BELOW_SERVER,
+    "verify": GROUND,
     "server": BELOW_SERVER,
     "demo": BELOW_SERVER | {"backends"},
     "testing": BELOW_SERVER | {"backends", "conformance"},
-    "cli": BELOW_SERVER | {"demo", "server", "cleanup", "backends", "conformance", "testing"},
+    "cli": BELOW_SERVER | {"demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
     # The front door re-exports from anywhere; nobody inside uses it.
     "front door": BELOW_SERVER | {"server", "cleanup", "backends", "testing"},

@@ -42,8 +42,10 @@ async def test_expired_sessions_fail_and_others_stay() -> None:
     summary = await expired_session_cleanup(store, now=NOW, error="gone")
     assert (summary.detected, summary.marked, summary.errors) == (1, 1, [])
     old, young = await store.load_state("old"), await store.load_state("young")
-    assert old is not None and (old.status, old.error, old.failure_reason) == ("failed", "gone", "session_expired")
-    assert young is not None and young.status == "active"
+    assert old is not None
+    assert (old.status, old.error, old.failure_reason) == ("failed", "gone", "session_expired")
+    assert young is not None
+    assert young.status == "active"
 
 
 async def test_a_terminal_session_is_only_counted() -> None:
@@ -58,7 +60,10 @@ async def test_a_dry_run_changes_nothing() -> None:
     provider = Provider(old=["x"])
     summary = await expired_session_cleanup(store, now=NOW, dry_run=True, workspace_providers={"p": provider})
     state = await store.load_state("old")
-    assert summary.detected == 1 and summary.marked == 0 and state is not None and state.version == 1
+    assert summary.detected == 1
+    assert summary.marked == 0
+    assert state is not None
+    assert state.version == 1
     assert provider.snapshots.kept == {"old": ["x"]}
 
 
@@ -98,7 +103,8 @@ async def test_the_stream_of_an_expired_session_fails() -> None:
             await writer.write({"type": "custom", "name": "n", "data": 1})
         await expired_session_cleanup(stores.state, stream_manager=stores.streams, now=NOW)
         info = await stores.streams.get_stream_info("old")
-        assert info is not None and (info.status, info.error) == ("failed", "session_expired")
+        assert info is not None
+        assert (info.status, info.error) == ("failed", "session_expired")
 
 
 @pytest.mark.parametrize("page_size", [0, 201, "many", True])

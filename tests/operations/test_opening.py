@@ -29,7 +29,8 @@ async def test_what_was_stored_is_there_after_opening_again(tmp_path: Path) -> N
         await stores.state.create_session("s", agent_type="a", custom_state={"n": 1.0})
     async with open_stores(url) as stores:
         state = await stores.state.load_state("s")
-    assert state is not None and state.custom_state == {"n": 1.0}
+    assert state is not None
+    assert state.custom_state == {"n": 1.0}
 
 
 async def test_leaving_closes_the_stores(tmp_path: Path) -> None:
@@ -58,7 +59,9 @@ async def test_two_memory_stores_are_two_worlds() -> None:
         ("memory:?prefix=x", "no option 'prefix'"),
     ],
 )
-async def test_a_bad_address_says_what_is_wrong(url: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bad_address_says_what_is_wrong(
+    url: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidArgument, match=says):
         async with open_stores(url):
@@ -73,9 +76,7 @@ def test_options_are_read_from_the_query() -> None:
 
 async def test_third_parties_join_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", f"{__name__}:open_mine", registry.ENTRY_POINTS)
-    monkeypatch.setattr(
-        registry, "entry_points", lambda *, group, name=None: [entry] if name in (None, "mine") else []
-    )
+    monkeypatch.setattr(registry, "entry_points", lambda *, group, name=None: [entry] if name in (None, "mine") else [])
     async with open_stores("mine:anything") as stores:
         assert await stores.state.session_exists("from-mine")
     assert "mine" in registry.schemes()

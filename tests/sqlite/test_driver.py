@@ -13,9 +13,7 @@ from helix_agents import InvalidArgument, StoreCorrupt, StoreUnavailable
 from helix_agents.backends.sql.driver import GuardTripped, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 
-CREATE = (
-    "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, CONSTRAINT guard_small CHECK (n < 100))"
-)
+CREATE = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, CONSTRAINT guard_small CHECK (n < 100))"
 
 
 def put(n: int) -> Statement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,13 @@ from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sql.migrate import applied_versions, known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
 
-OPEN = "import asyncio, sys; from helix_agents import open_stores\nasync def main():\n    async with open_stores(sys.argv[1]): pass\nasyncio.run(main())"
+OPEN = """
+import asyncio, sys
+from helix_agents import open_stores
+async def main():
+    async with open_stores(sys.argv[1]): pass
+asyncio.run(main())
+"""
 
 
 def schema(path: Path) -> list[tuple[str, str]]:
@@ -71,7 +76,7 @@ async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: p
     broken = every[0]._replace(statements=(*every[0].statements, "CREATE TABLE broken (", ""))
     monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: [broken])
     driver = SqliteDriver(tmp_path / "a.db")
-    with pytest.raises(Exception, match="syntax|incomplete"):
+    with pytest.raises(Exception, match=r"syntax|incomplete"):
         await migrate(driver)
     assert await applied_versions(driver) == []
     await driver.close()
@@ -81,9 +86,10 @@ async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: p
 async def test_twenty_processes_may_start_at_once(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
     starting = [
-        subprocess.Popen([sys.executable, "-c", OPEN, url], stderr=subprocess.PIPE, text=True) for _ in range(20)
+        await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url, stderr=asyncio.subprocess.PIPE)
+        for _ in range(20)
     ]
-    failures = [error for each in starting if (error := (await asyncio.to_thread(each.communicate))[1])]
+    failures = [error for each in starting if (error := (await each.communicate())[1])]
     assert failures == []
     driver = SqliteDriver(tmp_path / "a.db")
     assert await migrate(driver) == []

@@ -1,8 +1,8 @@
 """`open_stores`: from an address to stores that are migrated and ready.
 
-A backend joins by its scheme. Ours are listed here by name and imported only when asked for, because their libraries are
-optional; those of others come from the entry point group `helix_agents.backends`, whose entries are named by scheme and
-point to an opener: an async context manager function from a `StoresUrl` to `Stores`.
+A backend joins by its scheme. Ours are listed here by name and imported only when asked for, because their libraries
+are optional; those of others come from the entry point group `helix_agents.backends`, whose entries are named by scheme
+and point to an opener: an async context manager function from a `StoresUrl` to `Stores`.
 """
 
 from __future__ import annotations

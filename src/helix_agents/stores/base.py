@@ -266,7 +266,7 @@ class StateStoreBase(MergingStore):
         user_id: str | None = None,
         agent_type: str | None = None,
         status: SessionStatus | Iterable[SessionStatus] | None = None,
-        parent_session_id: str | None | Unset = UNSET,
+        parent_session_id: str | Unset | None = UNSET,
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         created_from: int | None = None,
@@ -281,7 +281,11 @@ class StateStoreBase(MergingStore):
         validate.ensure_count(offset, "offset")
         if isinstance(tags, str):
             raise InvalidArgument(f"tags is a list of strings, not the one string {tags!r}.")
-        for name, bound in (("created_from", created_from), ("created_to", created_to), ("expires_before", expires_before)):
+        for name, bound in (
+            ("created_from", created_from),
+            ("created_to", created_to),
+            ("expires_before", expires_before),
+        ):
             if bound is not None:
                 validate.ensure_count(bound, name)
         wanted = SessionFilter(

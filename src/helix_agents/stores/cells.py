@@ -7,7 +7,6 @@ commit: if another writer was faster, the backend refuses and the caller reads a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,9 +71,10 @@ def _targets(writes: Iterable[StepWrites]) -> Iterator[tuple[str, Sequence[Any]]
     for each in writes:
         for op in each.ops:
             path = op["path"] if "path" in op else [op.get("key")]
-            if isinstance(path, list | tuple) and (not path or isinstance(path[0], str)):
-                if len(path) < 2 or path[1].__class__ in (str, int):
-                    yield op.get("kind", ""), path
+            if not isinstance(path, list | tuple) or (path and not isinstance(path[0], str)):
+                continue
+            if len(path) < 2 or path[1].__class__ in (str, int):
+                yield op.get("kind", ""), path
 
 
 def planned_changes(
@@ -104,8 +104,8 @@ def planned_changes(
 def _composed(writes: Iterable[StepWrites], known: CellTexts) -> CustomChanges | None:
     """The changes, if all writes are increments and appends of top-level keys that hold numbers and lists.
 
-    These are what most tools write, and their order does not matter to each other: there is nothing to merge and nothing
-    to warn of. None if anything else is among them.
+    These are what most tools write, and their order does not matter to each other: there is nothing to merge and
+    nothing to warn of. None if anything else is among them.
     """
     counters: dict[str, int] = {}
     appended: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ def _composed(writes: Iterable[StepWrites], known: CellTexts) -> CustomChanges |
             text = known.get(CellName(key))
             if kind == "append" and text == LIST and isinstance(items := op.get("items"), list):
                 appended.setdefault(key, []).extend(map(encode, items))
-            elif kind == "increment" and text is not None and _WHOLE(text) and op.get("by").__class__ is int:
+            elif kind == "increment" and text is not None and _is_whole(text) and op.get("by").__class__ is int:
                 counters[key] = counters.get(key, int(text)) + op["by"]
                 if not -_EXACT < counters[key] < _EXACT:
                     return None
@@ -133,9 +133,12 @@ def _composed(writes: Iterable[StepWrites], known: CellTexts) -> CustomChanges |
     )
 
 
-_WHOLE = re.compile(r"-?\d{1,16}").fullmatch
 _EXACT = 2**53
-"""Counters that are whole and stay so; the merge knows about the others."""
+"""Counters below it are whole and exact everywhere; the merge knows about the others."""
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) < 17 and text.lstrip("-").isdigit()
 
 
 def _sparse_base(known: CellTexts) -> dict[str, Json]:
@@ -212,15 +215,8 @@ _ABSENT: Any = object()
 
 
 def known_after(changes: CustomChanges) -> dict[CellName, str | None]:
-    """What the writer of these changes knows once they are stored."""
-    gone = {*changes.set_keys, *changes.drop_keys}
-    known: dict[CellName, str | None] = {}
-    for name, text in changes.expected.items():
-        # Items behind the end were known to be absent; an append may have filled them.
-        if name.key not in gone and (text is not None or name.slot is None or name.key not in changes.append):
-            known[name] = text
-    for key, content in changes.set_keys.items():
-        known[CellName(key)] = content.text
+    """What the writer of these changes has learnt once they are stored, beside what he expected."""
+    known: dict[CellName, str | None] = {CellName(key): content.text for key, content in changes.set_keys.items()}
     for key in changes.drop_keys:
         known[CellName(key)] = None
     known.update(changes.set_cells)

@@ -4,9 +4,9 @@
 all, and knows nothing about why. A commit carries its own conditions (guards), because not every technology can look
 before it writes: when one is violated the backend raises `GuardFailed` and nothing has happened.
 
-Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index for
-an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its JSON,
-or `LIST` or `OBJECT` where the content is in further cells. So an append writes only the new items, and two tools that
+Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index
+for an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its
+JSON, or `LIST` or `OBJECT` where the content is in further cells. So an append writes only the new items, and two tools that
 set different members do not meet.
 """
 
@@ -26,7 +26,7 @@ Slot = None | int | str
 GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "checkpoint"]
 
 
-class GuardFailed(Exception):  # noqa: N818  # an outcome between base and backend; never reaches a user
+class GuardFailed(Exception):  # an outcome between base and backend; never reaches a user
     """A precondition of a commit did not hold; nothing was written."""
 
     def __init__(self, reason: GuardReason) -> None:

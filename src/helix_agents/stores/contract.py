@@ -246,7 +246,7 @@ class StateStore(ABC):
         user_id: str | None = None,
         agent_type: str | None = None,
         status: SessionStatus | Iterable[SessionStatus] | None = None,
-        parent_session_id: str | None | Unset = UNSET,
+        parent_session_id: str | Unset | None = UNSET,
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         created_from: int | None = None,

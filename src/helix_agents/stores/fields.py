@@ -1,6 +1,6 @@
 """The fields of a session as one JSON text, for a checkpoint: only those that differ from their defaults.
 
-Left out are custom state (it is in cells), the flag (it belongs to the present) and what the checkpoint's own row tells.
+Left out are custom state (it is in cells), the flag (it belongs to the present) and what the checkpoint's row tells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Fields(SessionState, frozen=True, omit_defaults=True):
 def fields_to_text(state: SessionState) -> str:
     """The text of a session's fields."""
     kept = msgspec.structs.replace(state, custom_state=None, interrupt_flag=None, version=0, updated_at=0)
-    return encode(msgspec.to_builtins(_Fields(*msgspec.structs.astuple(kept))))
+    return encode(_Fields(*msgspec.structs.astuple(kept)))
 
 
 def fields_from_text(text: str) -> SessionState:

@@ -73,15 +73,16 @@ class HeldCells:
         """Remember what the cells hold now; of the keys in `reset` nothing older is true any more."""
         keys = self._sessions.setdefault(session_id, {})
         self._sessions.move_to_end(session_id)
-        for key in reset:
-            keys.pop(key, None)
         grown = 0
-        for name, text in cells.items():
+        for key in reset:
+            grown -= sum(map(_size, keys.pop(key, {}).values()))
+        for (key, slot), text in cells.items():
+            slots = keys.setdefault(key, {})
+            if slot in slots:
+                grown -= _size(slots.pop(slot))
             if text is None or len(text) <= MAX_CELL_TEXT:
-                keys.setdefault(name.key, {})[name.slot] = text
-                grown += 64 + len(text or "")
-            else:
-                keys.get(name.key, {}).pop(name.slot, None)
+                slots[slot] = text
+                grown += _size(text)
         self._sizes[session_id] = self._sizes.get(session_id, 0) + grown
         self._total += grown
         while self._total > MAX_TEXT_TOTAL or len(self._sessions) > MAX_SESSIONS:
@@ -91,3 +92,7 @@ class HeldCells:
         """Drop a session."""
         self._sessions.pop(session_id, None)
         self._total -= self._sizes.pop(session_id, 0)
+
+
+def _size(text: str | None) -> int:
+    return 64 if text is None else 64 + len(text)

@@ -73,7 +73,8 @@ class MergingStore(StateStoreVerbs):
         text = encode([list(writes.ops), list(writes.warnings)])
         row = StagedRow(tool_call_id, index, text, encode(result), self._ids()[:12], now)
         # The cells that the commit will need come back with this write: no read of their own later.
-        want = touched_cells([writes]) - self._cells.get(session_id, touched_cells([writes])).keys()
+        touched = touched_cells([writes])
+        want = touched - self._cells.get(session_id, touched).keys()
         try:
             _, cells = await self._apply(Commit(session_id=session_id, now=now, stage=(step_id, row)), want)
         except GuardFailed as failed:
@@ -96,9 +97,7 @@ class MergingStore(StateStoreVerbs):
         ensure_id(session_id, "session_id")
         if step_id is not None:
             ensure_id(step_id, "step_id")
-        commit = Commit(
-            session_id=session_id, now=self._clock(), discard_step=step_id, discard_all=step_id is None
-        )
+        commit = Commit(session_id=session_id, now=self._clock(), discard_step=step_id, discard_all=step_id is None)
         try:
             applied, _ = await self._apply(commit)
         except GuardFailed as failed:
@@ -287,5 +286,5 @@ def _ensure_meta(checkpoint: object) -> None:
 
 def _contended(session_id: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"Session {session_id!r}: other processes changed the same state {MAX_MERGE_ATTEMPTS} times in a row. Try again."
+        f"Session {session_id!r}: others changed the same state {MAX_MERGE_ATTEMPTS} times in a row. Try again."
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..codec import Json, decode, encode, ensure_id, ensure_json
+from ..codec import Json, decode, encode, ensure_id, ensure_json, is_json
 from ..errors import InvalidArgument, NotSerializable, StoreCorrupt
 from ..lifecycle import ensure_status
 from ..messages import Message, ensure_message
@@ -23,15 +23,20 @@ def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
     """The texts of messages, each of them checked."""
     if isinstance(messages, dict | str):
         raise InvalidArgument(f"Messages come as a list, not as one {type(messages).__name__}.")
+    texts = []
     for message in messages:
-        ensure_message(message)
-    return tuple(map(encode, messages))
+        if message.__class__ is not dict or message.get("role").__class__ is not str or not is_json(message):
+            ensure_message(message)  # says what is wrong, if something is
+        texts.append(encode(message))
+    return tuple(texts)
 
 
 def ensure_writes(writes: object) -> StepWrites:
     """The writes themselves, or an error that points into the custom state they are meant for."""
     if not isinstance(writes, StepWrites):
-        raise InvalidArgument(f"Writes are a StepWrites, not {type(writes).__name__}: see StateTracker.get_step_writes().")
+        raise InvalidArgument(
+            f"Writes are a StepWrites, not {type(writes).__name__}: see StateTracker.get_step_writes()."
+        )
     for op in writes.ops:
         if not isinstance(op, Mapping):
             raise InvalidArgument(f"An op of StepWrites is a dict, not {type(op).__name__}.")
@@ -73,12 +78,14 @@ def ensure_state(session_id: str, state: object) -> SessionState:
         expires_at=state.expires_at,
     )
     ensure_status("session", state.status)
-    for name in ("step_count", "resume_count"):
-        ensure_count(getattr(state, name), name)
+    ensure_count(state.step_count, "step_count")
+    ensure_count(state.resume_count, "resume_count")
     if state.custom_state is not None:
         ensure_custom_state(state.custom_state)
-    ensure_json(state.output, "/output")
-    ensure_json(state.interrupt_context, "/interrupt_context")
+    if state.output is not None:
+        ensure_json(state.output, "/output")
+    if state.interrupt_context is not None:
+        ensure_json(state.interrupt_context, "/interrupt_context")
     for call_id, call in state.pending_client_tool_calls.items():
         ensure_json(call.input, f"/pending_client_tool_calls{to_pointer([call_id])}/input")
         ensure_json(call.response, f"/pending_client_tool_calls{to_pointer([call_id])}/response")

@@ -74,7 +74,7 @@ class StateStoreVerbs(StateStore):
         expected_version: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
-        """Swap the status and store the fields `also` (interrupt_context, error, failure_reason), or say what is there."""
+        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there."""
 
     @abstractmethod
     async def _update_run(
@@ -90,12 +90,19 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _fork(
-        self, commit: Commit, source_id: str, *, number: int | None, message_count: int | None, source_version: int | None
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
     ) -> None:
         """Create the session of `commit` with the messages and custom state of another.
 
-        `number` and `message_count`: as of that checkpoint; None: as they are now. Guards: `exists` for the new session,
-        `checkpoint` for a source that no longer has that checkpoint, `version` for one that moved on, `missing`.
+        `number` and `message_count`: as of that checkpoint; None: as they are now. Guards: `exists` for the new
+        session, `checkpoint` for a source that no longer has that checkpoint, `version` for one that moved on,
+        `missing`.
         """
 
     @abstractmethod

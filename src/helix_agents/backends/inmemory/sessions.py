@@ -54,7 +54,8 @@ class CustomCells:
             self._set_cell(name, text, log)
         for name in changes.drop_cells:
             members = self.holders[name.key]
-            assert isinstance(members, dict) and isinstance(name.slot, str)
+            assert isinstance(members, dict)
+            assert isinstance(name.slot, str)
             log.append(_put_back_member(name.key, name.slot, members.pop(name.slot, None)))
         for key, texts in changes.append.items():
             items = self.holders[key]

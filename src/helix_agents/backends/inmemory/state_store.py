@@ -84,8 +84,9 @@ class InMemoryStateStore(StateStoreBase):
             rows = session.staged.get(commit.promote.step_id, {}).values()
             if {(row.tool_call_id, row.token) for row in rows} != set(commit.promote.rows):
                 raise GuardFailed("staged")
-        if any(session.custom.text(name) != text for name, text in commit.custom.expected.items()):
-            raise GuardFailed("cells")
+        for name, text in commit.custom.expected.items():
+            if session.custom.text(name) != text:
+                raise GuardFailed("cells")
         if commit.run is not None and commit.run.run_id in self._data.run_owner:
             raise GuardFailed("run")
         if commit.restore_number is not None and commit.restore_number > len(session.checkpoints):
@@ -143,7 +144,13 @@ class InMemoryStateStore(StateStoreBase):
         return _detached(session.refs[sub_session_id])
 
     async def _fork(
-        self, commit: Commit, source_id: str, *, number: int | None, message_count: int | None, source_version: int | None
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
     ) -> None:
         source = self._data.by_id.get(source_id)
         if source is None:
@@ -246,9 +253,13 @@ class InMemoryStateStore(StateStoreBase):
 
 def _detached(kept: Kept) -> Kept:
     """The same values in containers of their own: what a caller does to his must not reach ours, nor the reverse."""
-    if not any(value.__class__ in (dict, list) and value for value in msgspec.structs.astuple(kept)):
-        return kept
-    return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
+    for value in msgspec.structs.astuple(kept):
+        if value.__class__ in _CONTAINERS and value:
+            return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
+    return kept
+
+
+_CONTAINERS = frozenset({dict, list})
 
 
 def _with_fields(stored: SessionState, given: SessionState) -> SessionState:
@@ -326,5 +337,7 @@ def _matches(state: SessionState, wanted: SessionFilter) -> bool:
         and all(state.metadata.get(key) == text for key, text in wanted.metadata)
         and (wanted.created_from is None or state.created_at >= wanted.created_from)
         and (wanted.created_to is None or state.created_at < wanted.created_to)
-        and (wanted.expires_before is None or (state.expires_at is not None and state.expires_at < wanted.expires_before))
+        and (
+            wanted.expires_before is None or (state.expires_at is not None and state.expires_at < wanted.expires_before)
+        )
     )

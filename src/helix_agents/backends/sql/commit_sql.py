@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ...codec import encode, escape_text, unescape_text
-from ...stores.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges
+from ...stores.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent
 from . import rows
-from .driver import Row, Statement
+from .driver import Row, Statement, Value
 from .queries import Queries
 
 Entry = TypeVar("Entry")
-
-COUNTERS = frozenset({"insert_session", "update_session", "touch_session"})
-"""The statements whose row tells version, message count, step count and resume count."""
 
 
 class CommitBatch:
     """The statements of one commit, and what their rows mean."""
 
     def __init__(self, queries: Queries, commit: Commit, want: Iterable[CellName], max_parameter_bytes: int) -> None:
-        self._queries = queries
+        self._texts = queries.texts
         self._limit = max_parameter_bytes
-        self._names: list[str] = []
         self.statements: list[Statement] = []
+        # Where the rows of interest will be.
+        self._counters = 0
+        self._removals: list[int] = []
+        self._cut: int | None = None
+        self._run: int | None = None
         self._want = list(want)
         self._add_guards(commit)
         self._add_session(commit)
@@ -39,42 +40,31 @@ class CommitBatch:
 
     def applied(self, results: list[list[Row]]) -> tuple[Applied, dict[CellName, str | None]]:
         """What the batch's rows say."""
-        counters: Row = ()
-        removed = turn = 0
-        cells: dict[CellName, str | None] = dict.fromkeys(self._want)
-        for name, found in zip(self._names, results, strict=True):
-            if name in COUNTERS:
-                counters = found[0]
-            elif name in ("discard_step", "discard_all"):
-                removed += len(found)
-            elif name == "count_cut_messages":
-                removed += found[0][0]
-            elif name == "insert_run":
-                turn = found[0][0]
-            elif name == "read_cells":
-                cells |= {cell_name(key, slot): text for key, slot, text in found}
-        version, message_count, step_count, resume_count = counters
+        version, message_count, step_count, resume_count = results[self._counters][0]
+        removed = sum(len(results[place]) for place in self._removals)
+        if self._cut is not None:
+            removed += results[self._cut][0][0]
+        turn = 0 if self._run is None else results[self._run][0][0]
+        cells: dict[CellName, str | None] = {}
+        if self._want:
+            cells = dict.fromkeys(self._want)
+            cells |= {cell_name(key, slot): text for key, slot, text in results[-1]}
         return Applied(version, message_count, step_count, resume_count, removed, turn), cells
 
     # -- building
 
-    def _add(self, name: str, *params: str | int | float | bytes | None) -> None:
-        self._names.append(name)
-        self.statements.append(self._queries(name, *params))
+    def _add(self, name: str, *params: Value) -> int:
+        self.statements.append(Statement(self._texts[name], params))
+        return len(self.statements) - 1
 
     def _add_guards(self, commit: Commit) -> None:
         if commit.create:
             return  # the primary key is the guard
         self._add("guard_session", commit.session_id, commit.expected_version)
         if commit.promote is not None:
-            rows_text = encode([list(row) for row in commit.promote.rows])
-            self._add("guard_staged", commit.session_id, commit.promote.step_id, rows_text)
+            self._add("guard_staged", commit.session_id, commit.promote.step_id, encode(commit.promote.rows))
         if commit.custom.expected:
-            expected = [
-                [escape_text(name.key), rows.slot_text(name.slot), text]
-                for name, text in commit.custom.expected.items()
-            ]
-            for part in self._parts(expected):
+            for part in self._parts([_cell(name, text) for name, text in commit.custom.expected.items()]):
                 self._add("guard_cells", commit.session_id, part)
         if commit.restore_number is not None:
             self._add("guard_checkpoint", commit.session_id, commit.restore_number)
@@ -84,21 +74,21 @@ class CommitBatch:
         if commit.create:
             assert state is not None
             labels, content = rows.label_columns(state), rows.content_columns(state)
-            self._add("insert_session", commit.session_id, *labels, *content, commit.now)
+            self._counters = self._add("insert_session", commit.session_id, *labels, *content, commit.now)
             return
         if commit.keep_messages is not None:
-            self._add("count_cut_messages", commit.session_id, commit.keep_messages)
+            self._cut = self._add("count_cut_messages", commit.session_id, commit.keep_messages)
             self._add("cut_messages", commit.session_id, commit.keep_messages)
             self._add("recount_messages", commit.session_id, commit.keep_messages)
         bump, count = int(commit.bump_version), len(commit.messages)
         if state is not None:
             more = int(commit.checkpoint is not None)
             content = rows.content_columns(state)
-            self._add("update_session", commit.session_id, commit.now, bump, count, more, *content)
+            self._counters = self._add("update_session", commit.session_id, commit.now, bump, count, more, *content)
             self._add("relabel_session", commit.session_id, *rows.label_columns(state))
         else:
             counters = (bump, count, commit.add_steps, commit.add_resumes)
-            self._add("touch_session", commit.session_id, commit.now, *counters)
+            self._counters = self._add("touch_session", commit.session_id, commit.now, *counters)
         if commit.status is not None:
             self._add("set_status", commit.session_id, commit.status)
 
@@ -117,35 +107,42 @@ class CommitBatch:
     def _add_custom(self, session_id: str, changes: CustomChanges, made: int) -> None:
         if changes.is_empty:
             return
-        cells = [*_key_cells(changes)]
-        closing = bool(changes.replace_all or changes.set_keys or changes.drop_keys)
-        if closing:
-            wanted = encode(cells)
-            # Too long for one parameter: end every cell of those keys and begin them anew.
-            wanted = wanted if len(wanted) <= self._limit else "[]"
-            if changes.replace_all:
-                self._add("close_all", session_id, wanted, made)
-            else:
-                keys = encode([escape_text(key) for key in (*changes.set_keys, *changes.drop_keys)])
-                self._add("close_keys", session_id, keys, wanted, made)
-        if changes.set_cells or changes.drop_cells:
-            self._add("close_cells", session_id, cell_names_text([*changes.set_cells, *changes.drop_cells]), made)
-        if closing or changes.set_cells or changes.drop_cells:
-            self._add("sweep_cells", session_id, made)
-        cells += [[escape_text(key), rows.slot_text(slot), text] for (key, slot), text in changes.set_cells.items()]
+        cells = [_cell(name, text) for name, text in changes.set_cells.items()]
+        whole = {key: content for key, content in changes.set_keys.items() if not is_one_cell(changes, key, content)}
+        cells += [_cell(CellName(key), content.text) for key, content in changes.set_keys.items() if key not in whole]
+        if changes.replace_all or whole or changes.drop_keys:
+            self._add_keys(session_id, changes, whole, made)
         for part in self._parts(cells):
+            self._add("keep_cells", session_id, part, made)
             self._add("put_cells", session_id, part, made)
+        for part in self._parts([_cell(name, None) for name in changes.drop_cells]):
+            self._add("keep_cells", session_id, part, made)
+            self._add("drop_cells", session_id, part)
         for key, texts in changes.append.items():
             for part, _ in self._text_parts(texts):
                 self._add("append_items", session_id, escape_text(key), part, made)
 
+    def _add_keys(self, session_id: str, changes: CustomChanges, whole: dict[str, KeyContent], made: int) -> None:
+        cells = [*_key_cells(whole)]
+        wanted = encode(cells)
+        # Too long for one parameter: end every cell of those keys and begin them anew.
+        wanted = wanted if len(wanted) <= self._limit else "[]"
+        if changes.replace_all:
+            self._add("close_all", session_id, wanted, made)
+        else:
+            keys = encode([escape_text(key) for key in (*whole, *changes.drop_keys)])
+            self._add("close_keys", session_id, keys, wanted, made)
+        self._add("sweep_cells", session_id, made)
+        for part in self._parts(cells):
+            self._add("put_cells", session_id, part, made)
+
     def _add_staging(self, commit: Commit) -> None:
         if commit.promote is not None and commit.promote.rows:
-            self._add("discard_step", commit.session_id, commit.promote.step_id)
+            self._removals.append(self._add("discard_step", commit.session_id, commit.promote.step_id))
         if commit.discard_all:
-            self._add("discard_all", commit.session_id)
+            self._removals.append(self._add("discard_all", commit.session_id))
         elif commit.discard_step is not None:
-            self._add("discard_step", commit.session_id, commit.discard_step)
+            self._removals.append(self._add("discard_step", commit.session_id, commit.discard_step))
         if commit.stage is not None:
             step_id, row = commit.stage
             self._add("stage", commit.session_id, step_id, *row)
@@ -157,7 +154,7 @@ class CommitBatch:
 
     def _add_company(self, commit: Commit) -> None:
         if commit.run is not None:
-            self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
+            self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
         for ref in commit.refs:
             self._add("put_ref", commit.session_id, *rows.ref_columns(ref))
         if commit.clear_flag:
@@ -167,43 +164,43 @@ class CommitBatch:
 
     # -- long lists over several parameters
 
-    def _parts(self, entries: list[list[str | None]]) -> Iterator[str]:
-        for part in _split(entries, [sum(len(text or "") + 8 for text in entry) for entry in entries], self._limit):
-            yield encode(part)
+    def _parts(self, entries: Sequence[Entry]) -> list[str]:
+        return [text for text, _ in self._text_parts(entries)]
 
-    def _text_parts(self, texts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        for part in _split(list(texts), [len(text) + 8 for text in texts], self._limit):
-            yield encode(part), len(part)
+    def _text_parts(self, entries: Sequence[Entry]) -> list[tuple[str, int]]:
+        """The entries as JSON texts that fit a parameter each, and how many are in each."""
+        if not entries:
+            return []
+        text = encode(entries)
+        if len(text) <= self._limit // 4 or len(entries) == 1:  # a character takes up to four bytes
+            return [(text, len(entries))]
+        middle = len(entries) // 2
+        return [*self._text_parts(entries[:middle]), *self._text_parts(entries[middle:])]
 
 
-def _key_cells(changes: CustomChanges) -> Iterator[list[str | None]]:
-    for key, content in changes.set_keys.items():
-        name = escape_text(key)
-        yield [name, "", content.text]
+def _cell(name: CellName, text: str | None) -> list[str | None]:
+    return [escape_text(name.key), rows.slot_text(name.slot), text]
+
+
+def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
+    """Whether a key holds one plain value before and after, so that nothing below it has to go."""
+    before = changes.expected.get(CellName(key))
+    return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
+
+
+def _key_cells(keys: dict[str, KeyContent]) -> Iterator[list[str | None]]:
+    for key, content in keys.items():
+        yield _cell(CellName(key), content.text)
         if content.text == LIST:
             for index, text in enumerate(content.items):
-                yield [name, rows.slot_text(index), text]
+                yield _cell(CellName(key, index), text)
         elif content.text == OBJECT:
             for member, text in content.members:
-                yield [name, rows.slot_text(member), text]
-
-
-def _split(entries: list[Entry], sizes: list[int], limit: int) -> Iterator[list[Entry]]:
-    part: list[Entry] = []
-    size = 0
-    for entry, entry_size in zip(entries, sizes, strict=True):
-        # Quotes and other escapes may double a text, hence half the limit.
-        if part and size + entry_size > limit // 2:
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += entry_size
-    if part:
-        yield part
+                yield _cell(CellName(key, member), text)
 
 
 def cell_names_text(names: Iterable[CellName]) -> str:
-    """Cells by name, as `read_cells` and `close_cells` take them."""
+    """Cells by name, as `read_cells` takes them."""
     return encode([[escape_text(name.key), rows.slot_text(name.slot)] for name in names])
 
 

@@ -22,7 +22,7 @@ class Statement(NamedTuple):
     params: tuple[Value, ...] = ()
 
 
-class GuardTripped(Exception):  # noqa: N818  # an outcome that callers match on, not a failure
+class GuardTripped(Exception):  # an outcome that callers match on, not a failure
     """A batch undid itself; `reason` is the name of the guard (`version`, `missing`, `exists`, ...).
 
     Never leaves a backend: the store turns it into an answer or one of the library's errors.

@@ -67,9 +67,7 @@ def _page(queries: Queries, wanted: SessionFilter, status: str | None, limit: in
     return Statement(sql, tuple(conditions.params))
 
 
-def _matching(
-    queries: Queries, wanted: SessionFilter, status: str | None, *, keyset: bool
-) -> tuple[str, _Conditions]:
+def _matching(queries: Queries, wanted: SessionFilter, status: str | None, *, keyset: bool) -> tuple[str, _Conditions]:
     states, labels = queries["states_table"], queries["labels_table"]
     conditions = _Conditions()
     wanted_labels = [*_labels(wanted)]

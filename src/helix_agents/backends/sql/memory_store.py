@@ -60,12 +60,17 @@ class SqlMemoryStore(BaseMemoryStore):
         return [_memory(row) for row in (await self._driver.batch([statement], read_only=True))[0]]
 
     async def _match(self, entity_id: str, source: str | None, wanted: Sequence[str], *, limit: int) -> list[Candidate]:
-        # Words hold letters and digits only, so nothing in here can be taken for syntax.
-        scope = _scope(entity_id)
-        expression = " AND ".join(f'"{scope}{word}" *' for word in wanted)
+        expression = self._expression(_scope(entity_id), wanted)
         statement = self._queries("match_memories", entity_id, expression, source, limit)
         rows = (await self._driver.batch([statement], read_only=True))[0]
         return [Candidate(memory_id, words.split(" ")) for memory_id, words in rows]
+
+    def _expression(self, scope: str, wanted: Sequence[str]) -> str:
+        """All words, each as a beginning, in the words of the index: FTS5 unless a technology has another one.
+
+        Words hold letters and digits only, so nothing in here can be taken for syntax.
+        """
+        return " AND ".join(f'"{scope}{word}" *' for word in wanted)
 
     async def _vectors(self, entity_id: str, source: str | None, *, limit: int) -> list[tuple[str, tuple[float, ...]]]:
         statement = self._queries("newest_vectors", entity_id, source, limit)

@@ -86,8 +86,9 @@ def _split(text: str) -> tuple[str, ...]:
     pending = ""
     for part in _STATEMENT_END.split(without_comments):
         pending = f"{pending};{part}" if pending else part
-        # CREATE TRIGGER ... BEGIN a; b; END: the statement is complete only at its END.
-        if re.match(r"\s*CREATE TRIGGER", pending) and not re.search(r"\bEND\s*$", pending):
+        # CREATE TRIGGER ... BEGIN a; b; END: the statement is complete only at its END; a body in $$ at the second $$.
+        trigger = re.match(r"\s*CREATE TRIGGER", pending) and re.search(r"\bBEGIN\b", pending)
+        if (trigger and not re.search(r"\bEND\s*$", pending)) or pending.count("$$") % 2:
             continue
         if pending.strip():
             parts.append(pending.strip())

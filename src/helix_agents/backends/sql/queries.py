@@ -29,18 +29,18 @@ class Queries:
         texts = _load(f"{name}.sql")
         if dialect != "sqlite":
             texts |= _load(f"{name}.{dialect}.sql", missing_ok=True)
-        self._texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
+        self.texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
 
     def __call__(self, name: str, *params: Value) -> Statement:
         """The statement of that name with its parameters."""
-        return Statement(self._texts[name], params)
+        return Statement(self.texts[name], params)
 
     def __getitem__(self, name: str) -> str:
-        return self._texts[name]
+        return self.texts[name]
 
     def names(self) -> Iterable[str]:
         """All names in the order of the file."""
-        return self._texts.keys()
+        return self.texts.keys()
 
 
 def with_prefix(sql: str, prefix: str) -> str:

@@ -133,11 +133,19 @@ SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id =
 WHERE session_id = ?1 AND died IS NULL AND (key, slot, value) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
 
--- name: close_cells
--- End these cells (?2: [[key, slot], ...]).
-UPDATE __agents_custom_state
-SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id = ?1)
-WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
+-- name: keep_cells
+-- Copy to the past those of these cells (?2: [[key, slot, new text or null], ...]) that a checkpoint has seen and that
+-- are about to change.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died)
+SELECT c.session_id, c.key, c.slot, c.value, c.born, s.checkpoint_count - ?3
+FROM json_each(?2) AS j CROSS JOIN __agents_states AS s CROSS JOIN __agents_custom_state AS c
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.died IS NULL AND c.key = json_extract(j.value, '$[0]')
+  AND c.slot = json_extract(j.value, '$[1]') AND c.value IS NOT json_extract(j.value, '$[2]')
+  AND c.born < s.checkpoint_count - ?3;
+
+-- name: drop_cells
+-- Remove these cells (?2: [[key, slot, null], ...]) from the present.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
 
 -- name: sweep_cells
@@ -147,23 +155,22 @@ WHERE session_id = ?1 AND born = died
   AND died = (SELECT checkpoint_count - ?2 FROM __agents_states WHERE session_id = ?1);
 
 -- name: put_cells
--- Begin these cells (?2: [[key, slot, text], ...]) where they are not there already.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+-- Make these cells (?2: [[key, slot, text], ...]) hold these texts from now on.
+INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, born)
 SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
   s.checkpoint_count - ?3
-FROM json_each(?2) AS j, __agents_states AS s
-WHERE s.session_id = ?1 AND NOT EXISTS (SELECT 1 FROM __agents_custom_state AS c WHERE c.session_id = ?1
-  AND c.died IS NULL AND c.key = json_extract(j.value, '$[0]') AND c.slot = json_extract(j.value, '$[1]'));
+FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
+ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO UPDATE SET value = excluded.value, born = excluded.born
+WHERE c.value <> excluded.value;
 
 -- name: append_items
 -- Begin further items (?3: [text, ...]) of the list under key ?2.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, ?2, '#' || substr('0000000000' || (e.position + j.key), -10), j.value, s.checkpoint_count - ?4
-FROM json_each(?3) AS j, __agents_states AS s, (SELECT COALESCE((
+SELECT ?1, ?2, printf('#%010d', j.key + COALESCE((
     SELECT CAST(substr(slot, 2) AS BIGINT) + 1 FROM __agents_custom_state
     WHERE session_id = ?1 AND key = ?2 AND died IS NULL AND slot >= '#' AND slot < '$'
-    ORDER BY slot DESC LIMIT 1), 0) AS position) AS e
-WHERE s.session_id = ?1;
+    ORDER BY slot DESC LIMIT 1), 0)), j.value, s.checkpoint_count - ?4
+FROM json_each(?3) AS j, __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: read_cells
 -- The texts of these cells (?2: [[key, slot], ...]) that are there.
@@ -343,13 +350,13 @@ WHERE session_id = ?1;
 
 -- name: delete_tree
 -- Remove the rows of one table (named in place of __agents_doomed) of a session and of all below it.
-WITH RECURSIVE tree (session_id) AS (SELECT CAST(?1 AS TEXT) UNION
+WITH RECURSIVE tree (session_id) AS (SELECT session_id FROM __agents_states WHERE session_id = ?1 UNION
   SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
 DELETE FROM __agents_doomed WHERE session_id IN (SELECT session_id FROM tree);
 
 -- name: delete_tree_refs
 -- Remove the refs by which others know a session and those below it; what is remote is not ours.
-WITH RECURSIVE tree (session_id) AS (SELECT CAST(?1 AS TEXT) UNION
+WITH RECURSIVE tree (session_id) AS (SELECT session_id FROM __agents_states WHERE session_id = ?1 UNION
   SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
 DELETE FROM __agents_sub_session_refs
 WHERE sub_session_id IN (SELECT session_id FROM tree) AND remote_json IS NULL;

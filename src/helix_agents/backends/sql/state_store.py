@@ -60,7 +60,7 @@ class SqlStateStore(StateStoreBase):
         try:
             return await self._driver.batch(statements)
         except GuardTripped as tripped:
-            raise _as_guard_failure(tripped) from tripped
+            raise as_guard_failure(tripped) from tripped
 
     async def _read_batch(self, *statements: Statement) -> list[list[Row]]:
         return await self._driver.batch(statements, read_only=True)
@@ -119,7 +119,13 @@ class SqlStateStore(StateStoreBase):
         return rows.ref_from_row(found[0]) if found else None
 
     async def _fork(
-        self, commit: Commit, source_id: str, *, number: int | None, message_count: int | None, source_version: int | None
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
     ) -> None:
         new_id = commit.session_id
         batch = CommitBatch(self._queries, commit, (), self._driver.max_parameter_bytes)
@@ -236,7 +242,7 @@ def _rebuilt(cells: list[Row]) -> dict[str, Json]:
     return rebuild((unescape_text(key), rows.slot_of(slot), text) for key, slot, text in cells)
 
 
-def _as_guard_failure(tripped: GuardTripped) -> Exception:
+def as_guard_failure(tripped: GuardTripped) -> Exception:
     reason = tripped.reason
     if reason.endswith("__agents_states"):
         return GuardFailed("exists")

@@ -1,9 +1,9 @@
 """The SQLite driver: one connection, one worker thread, group commit.
 
 The event loop never waits for the disk: a batch is handed to the worker thread, which answers through the loop. While
-the worker is syncing one transaction, further batches queue up; they share the next transaction, each in a savepoint of
-its own, so that one sync pays for many commits and a conflict in one never spoils its neighbours. Should the shared
-transaction be lost as a whole (a full disk), every batch is tried again alone, so that each gets its own answer.
+the worker is syncing one transaction, further batches queue up; they share the next transaction, so that one sync pays
+for many commits. A conflict in one never spoils its neighbours: the group then starts over with a savepoint for each.
+Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own answer.
 
 An acknowledged batch survives power loss: WAL with `synchronous=FULL`.
 """
@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
@@ -25,6 +26,7 @@ from ..sql.driver import Dialect, GuardTripped, Row, Statement
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
+CACHE_KILOBYTES = 16_000
 MAX_GROUP = 256
 """The most batches that share one transaction, so that nobody waits for ever behind others."""
 
@@ -140,6 +142,8 @@ class SqliteDriver:
             # Only macOS tells the two kinds of fsync apart; elsewhere this does nothing.
             connection.execute("PRAGMA fullfsync=ON")
             connection.execute("PRAGMA temp_store=MEMORY")
+            # The default of 2 MB holds the indexes of a few sessions only; a page that fell out is read again.
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KILOBYTES}")
             if self._d1_limits:
                 for limit, value in D1_LIMITS.items():
                     connection.setlimit(limit, value)
@@ -153,9 +157,14 @@ class SqliteDriver:
             if job.read_only:
                 job.result = self._read(connection, job)
         writes = [job for job in jobs if not job.read_only]
-        if writes and not self._commit_together(connection, writes):
-            for job in writes:
-                self._commit_together(connection, [job])
+        if not writes:
+            return
+        # Savepoints cost as much as two small statements a batch, and most groups hold no conflict: those that do
+        # start over with savepoints, and where even that is lost, every batch is tried alone.
+        if self._commit_together(connection, writes) or self._commit_together(connection, writes, savepoints=True):
+            return
+        for job in writes:
+            self._commit_together(connection, [job])
 
     def _read(self, connection: sqlite3.Connection, job: _Job) -> Result:
         try:
@@ -169,23 +178,22 @@ class SqliteDriver:
         except Exception as error:  # whatever it is, somebody waits for an answer
             return _translate(error, self.path)
 
-    def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+    def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job], *, savepoints: bool = False) -> bool:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
-        alone = len(jobs) == 1
         try:
             connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                if alone:
-                    job.result = [_rows(connection, statement) for statement in job.statements]
-                else:
+                if savepoints:
                     self._in_savepoint(connection, job)
+                else:
+                    job.result = [_rows(connection, statement) for statement in job.statements]
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for job in jobs:
                 job.result = _translate(error, self.path)
-            return alone
+            return len(jobs) == 1
         return True
 
     def _in_savepoint(self, connection: sqlite3.Connection, job: _Job) -> None:
@@ -209,10 +217,8 @@ def _answer(jobs: Iterable[_Job]) -> None:
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, done in by_loop.items():
-        try:
+        with suppress(RuntimeError):  # that loop has been closed: nobody waits for the answer any more
             loop.call_soon_threadsafe(_resolve, done)
-        except RuntimeError:
-            pass  # that loop has been closed: nobody waits for the answer any more
 
 
 def _resolve(jobs: list[_Job]) -> None:

@@ -1,4 +1,4 @@
-"""The state store on a SQLite file of its own; to share one with other stores, build `SqlStateStore` on their driver."""
+"""State on a SQLite file of its own; to share one with other stores, build `SqlStateStore` on their driver."""
 
 from __future__ import annotations
 

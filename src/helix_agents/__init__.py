@@ -1,0 +1,204 @@
+"""Durable state and resumable streams for LLM agents.
+
+    async with open_stores("sqlite:helix.db") as stores:
+        await stores.state.create_session("s1", agent_type="researcher", custom_state={"notes": []})
+
+`open_stores` gives a `StateStore`, a `StreamManager`, a `UsageStore` and a `MemoryStore`. `StateTracker` records what a
+tool changes, so that parallel tools never lose each other's writes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .agent import Agent
+from .backends.inmemory.memory_store import InMemoryMemoryStore
+from .backends.inmemory.state_store import InMemoryStateStore
+from .backends.inmemory.stream_manager import InMemoryStreamManager
+from .backends.inmemory.usage_store import InMemoryUsageStore
+from .backends.registry import Stores, open_stores
+from .backends.sqlite.memory_store import SqliteMemoryStore
+from .backends.sqlite.state_store import SqliteStateStore
+from .backends.sqlite.stream_manager import SqliteStreamManager
+from .backends.sqlite.usage_store import SqliteUsageStore
+from .cleanup import WorkspaceProvider, expired_session_cleanup
+from .errors import (
+    AlreadyRunning,
+    CheckpointNotFound,
+    DraftClosed,
+    HelixError,
+    IllegalTransition,
+    InvalidArgument,
+    ModelError,
+    NotResumable,
+    NotSerializable,
+    PatchError,
+    RunLost,
+    RunNotFound,
+    SchemaTooNew,
+    SessionExists,
+    SessionNotFound,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    StreamCursorAhead,
+    StreamError,
+    StreamFailed,
+    StreamNotActive,
+    StreamTruncated,
+    VersionConflict,
+)
+from .executor import AgentExecutor, AgentResult, CanResume, RunHandle
+from .llm.scripted import ScriptedLLM
+from .state import (
+    StateTracker,
+    StepWrites,
+    apply_patch,
+    apply_step_writes,
+    diff,
+    merge_step_writes,
+    step_writes_to_rfc6902,
+)
+from .stores.contract import StateStore
+from .stores.memory import MemoryStore
+from .stores.usage import UsageStore
+from .streams.contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
+from .tools import ToolContext, tool
+from .types import (
+    Checkpoint,
+    CheckpointMeta,
+    CleanupSummary,
+    Committed,
+    InterruptFlag,
+    Page,
+    PendingClientToolCall,
+    RunRecord,
+    SessionState,
+    StagedChanges,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+    SuspendedChildWait,
+    TracingContext,
+)
+
+if TYPE_CHECKING:
+    from .backends.postgres.memory_store import PostgresMemoryStore
+    from .backends.postgres.state_store import PostgresStateStore
+    from .backends.postgres.stream_manager import PostgresStreamManager
+    from .backends.postgres.usage_store import PostgresUsageStore
+    from .backends.redis.memory_store import RedisMemoryStore
+    from .backends.redis.state_store import RedisStateStore
+    from .backends.redis.stream_manager import RedisStreamManager
+    from .backends.redis.usage_store import RedisUsageStore
+    from .llm.openai import OpenAILLM
+
+__version__ = "0.1.0"
+
+# These need an extra, so they are imported when first asked for; without it the error names what to install.
+_ON_DEMAND = {
+    "OpenAILLM": "llm.openai",
+    "PostgresMemoryStore": "backends.postgres.memory_store",
+    "PostgresStateStore": "backends.postgres.state_store",
+    "PostgresStreamManager": "backends.postgres.stream_manager",
+    "PostgresUsageStore": "backends.postgres.usage_store",
+    "RedisMemoryStore": "backends.redis.memory_store",
+    "RedisStateStore": "backends.redis.state_store",
+    "RedisStreamManager": "backends.redis.stream_manager",
+    "RedisUsageStore": "backends.redis.usage_store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ON_DEMAND[name]}", __name__), name)
+
+
+__all__ = [
+    "Agent",
+    "AgentExecutor",
+    "AgentResult",
+    "AlreadyRunning",
+    "CanResume",
+    "Checkpoint",
+    "CheckpointMeta",
+    "CheckpointNotFound",
+    "CleanupSummary",
+    "Committed",
+    "DraftClosed",
+    "HelixError",
+    "IllegalTransition",
+    "InMemoryMemoryStore",
+    "InMemoryStateStore",
+    "InMemoryStreamManager",
+    "InMemoryUsageStore",
+    "InterruptFlag",
+    "InvalidArgument",
+    "MemoryStore",
+    "ModelError",
+    "NotResumable",
+    "NotSerializable",
+    "OpenAILLM",
+    "Page",
+    "PatchError",
+    "PendingClientToolCall",
+    "PostgresMemoryStore",
+    "PostgresStateStore",
+    "PostgresStreamManager",
+    "PostgresUsageStore",
+    "RedisMemoryStore",
+    "RedisStateStore",
+    "RedisStreamManager",
+    "RedisUsageStore",
+    "RunHandle",
+    "RunLost",
+    "RunNotFound",
+    "RunRecord",
+    "SchemaTooNew",
+    "ScriptedLLM",
+    "SessionExists",
+    "SessionNotFound",
+    "SessionState",
+    "SqliteMemoryStore",
+    "SqliteStateStore",
+    "SqliteStreamManager",
+    "SqliteUsageStore",
+    "StagedChanges",
+    "StateStore",
+    "StateTracker",
+    "StatusConflict",
+    "StatusSwapped",
+    "StepWrites",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "StoredChunk",
+    "Stores",
+    "StreamCursorAhead",
+    "StreamError",
+    "StreamFailed",
+    "StreamInfo",
+    "StreamManager",
+    "StreamNotActive",
+    "StreamOutcome",
+    "StreamReader",
+    "StreamTruncated",
+    "StreamWriter",
+    "SubSessionRef",
+    "SuspendedChildWait",
+    "ToolContext",
+    "TracingContext",
+    "UsageStore",
+    "VersionConflict",
+    "WorkspaceProvider",
+    "apply_patch",
+    "apply_step_writes",
+    "diff",
+    "expired_session_cleanup",
+    "merge_step_writes",
+    "open_stores",
+    "step_writes_to_rfc6902",
+    "tool",
+]

@@ -1,0 +1,178 @@
+"""Agent: what to say to a model, which tools it has, what state it keeps and what it must answer with.
+
+A value without behaviour at run time: the executor reads it. `as_tool` makes an agent callable by another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .codec import Json, ensure_id
+from .errors import InvalidArgument
+from .llm.contract import LLM, ToolSpec
+from .signature import InvalidInput, convert, json_schema, to_json
+from .state import initial_state
+from .tools import Tool
+from .types import SubSessionMode
+
+FINISH_TOOL = "finish"
+
+
+class Agent:
+    """One kind of agent, known by its name in every process that runs or resumes it.
+
+    `state`: the custom state of a new session; a dict, or a type whose fields all have defaults. `output`: the type of
+    the final answer; the model then has to call a `finish` tool. `instructions`: text, or a function of the state.
+    `llm`: this agent's own model instead of the executor's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: str | Callable[[Any], str] = "",
+        description: str = "",
+        tools: Sequence[Tool] = (),
+        state: Mapping[str, Json] | type | None = None,
+        output: Any = None,
+        max_steps: int = 20,
+        llm: LLM | None = None,
+    ) -> None:
+        self.name = ensure_id(name, "an agent's name")
+        self.description = description
+        self.max_steps = max_steps
+        self.llm = llm
+        self.output = output
+        self._instructions = instructions
+        self._state = state
+        self._tools = _by_name(name, tools)
+        if max_steps < 1:
+            raise InvalidArgument(f"Agent {name!r}: max_steps must be at least 1, not {max_steps}.")
+        if output is not None and FINISH_TOOL in self._tools:
+            raise InvalidArgument(f"Agent {name!r}: with an output type the tool name {FINISH_TOOL!r} is taken.")
+        self._finish = _finish_spec(output) if output is not None else None
+        self.initial_state()  # a state type that cannot be made should be known now, not in the first run
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name}>"
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name."""
+        return self._tools
+
+    def tool_specs(self) -> list[ToolSpec]:
+        """The tools as the model sees them, with the one that ends the run."""
+        specs = [tool.spec for tool in self._tools.values()]
+        return specs if self._finish is None else [*specs, self._finish]
+
+    def instructions_for(self, state: Any) -> str:
+        """The system prompt, given the state."""
+        return self._instructions if isinstance(self._instructions, str) else self._instructions(state)
+
+    def initial_state(self) -> dict[str, Json]:
+        """The custom state of a new session, a fresh copy."""
+        return {} if self._state is None else initial_state(self._state)
+
+    def parse_output(self, arguments: Json) -> Json:
+        """The arguments of the finish tool as the output, checked. Raises `InvalidInput`."""
+        if not _is_object_type(self.output):
+            if not isinstance(arguments, dict) or set(arguments) != {"output"}:
+                raise InvalidInput("Object with exactly the member 'output' expected")
+            arguments = arguments["output"]
+        return to_json(convert(arguments, self.output))
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        mode: SubSessionMode = "ephemeral",
+        timeout_seconds: float | None = None,
+    ) -> AgentTool:
+        """This agent as a tool of another: every call is a child session with its own state and messages.
+
+        `ephemeral`: a new child each call. `persistent`: one child that goes on with its conversation call by call.
+        """
+        return AgentTool(self, name=name, description=description, mode=mode, timeout_seconds=timeout_seconds)
+
+
+class AgentTool(Tool):
+    """An agent as a tool; the executor runs it as a child session instead of calling a function."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        name: str | None,
+        description: str | None,
+        mode: SubSessionMode,
+        timeout_seconds: float | None,
+    ) -> None:
+        def ask(input: str) -> str:
+            raise InvalidArgument(f"Agent {agent.name!r} as a tool can only be run by an executor.")
+
+        super().__init__(
+            ask,
+            name=name or agent.name,
+            description=description or agent.description or f"Ask the agent {agent.name!r}.",
+            timeout_seconds=timeout_seconds,
+        )
+        self.agent = agent
+        self.mode: SubSessionMode = mode
+
+
+class AgentRegistry:
+    """Agents by name, so that a process that has only a session id knows what to resume."""
+
+    def __init__(self, agents: Iterable[Agent] = ()) -> None:
+        self._agents: dict[str, Agent] = {}
+        self.add(*agents)
+
+    def add(self, *agents: Agent) -> None:
+        """Know these agents and all that they use as tools."""
+        for agent in agents:
+            if self._agents.get(agent.name) is agent:
+                continue
+            self._agents[agent.name] = agent
+            self.add(*(tool.agent for tool in agent.tools.values() if isinstance(tool, AgentTool)))
+
+    def get(self, name: str) -> Agent:
+        """The agent of that name."""
+        try:
+            return self._agents[name]
+        except KeyError:
+            known = ", ".join(sorted(self._agents)) or "none"
+            raise InvalidArgument(f"No agent {name!r} is registered (known: {known}): register it first.") from None
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._agents.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._agents
+
+
+def _by_name(agent: str, tools: Sequence[Tool]) -> dict[str, Tool]:
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise InvalidArgument(f"Agent {agent!r}: {tool!r} is no tool: decorate it with @tool, or use as_tool().")
+        if tool.name in named:
+            raise InvalidArgument(f"Agent {agent!r} has two tools called {tool.name!r}: rename one.")
+        named[tool.name] = tool
+    return named
+
+
+def _is_object_type(kind: Any) -> bool:
+    return bool(json_schema(kind).get("properties") is not None)
+
+
+def _finish_spec(output: Any) -> ToolSpec:
+    schema = json_schema(output)
+    if not _is_object_type(output):
+        definitions = schema.pop("$defs", None)
+        schema = {"type": "object", "properties": {"output": schema}, "required": ["output"]}
+        if definitions:
+            schema["$defs"] = definitions
+    return ToolSpec(FINISH_TOOL, "Give the final answer and end the run.", schema)

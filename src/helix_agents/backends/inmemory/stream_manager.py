@@ -1,0 +1,249 @@
+"""Streams in dictionaries: the readable reference for the verbs, and what tests and small programs use.
+
+No verb waits for anything, so each is atomic by itself. Several managers may share one `MemoryStreams`, as several
+processes would share a server.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...errors import StreamNotActive
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamManager
+from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.wakeup import Wake, Wakeup
+from ...types import StreamStatus
+
+PURGE_EVERY_MS = 600_000
+PRODUCER_MEMORY_MS = 3_600_000
+
+_sequence = attrgetter("sequence")
+
+
+@dataclass
+class Producer:
+    """What a stream remembers of one writer, to recognise a retry."""
+
+    counter: int
+    sequence: int
+    updated_at: int
+
+
+@dataclass
+class MemoryStream:
+    """One stream: the fields of its head, and its kept chunks in order."""
+
+    stream_id: str
+    incarnation: str
+    created_at: int
+    updated_at: int
+    status: StreamStatus = "active"
+    revision: int = 0
+    latest_sequence: int = 0
+    floor: int = 0
+    final_output: str | None = None
+    error: str | None = None
+    rows: list[StoredText] = field(default_factory=list)
+    written_at: list[int] = field(default_factory=list)
+    skip: int = 0  # rows at the front that retention has dropped but that still take up room
+    producers: dict[str, Producer] = field(default_factory=dict)
+
+    def head(self) -> StreamHead:
+        kept = len(self.rows) - self.skip
+        return StreamHead(
+            stream_id=self.stream_id,
+            incarnation=self.incarnation,
+            status=self.status,
+            revision=self.revision,
+            latest_sequence=self.latest_sequence,
+            floor=self.floor,
+            first_sequence=self.rows[self.skip].sequence if kept else self.latest_sequence + 1,
+            total_chunks=kept,
+            final_output=self.final_output,
+            error=self.error,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+        )
+
+    def add(self, chunks: Sequence[NewChunk], now: int) -> int:
+        first = self.latest_sequence + 1
+        self.rows += [
+            StoredText(first + index, chunk.step, chunk.text, chunk.chunk) for index, chunk in enumerate(chunks)
+        ]
+        self.written_at += [now] * len(chunks)
+        self.latest_sequence += len(chunks)
+        self.updated_at = now
+        return self.latest_sequence
+
+    def retain(self, max_chunks: int, expired_before: int, appended: int) -> None:
+        """Drop the oldest: what is too many, and what is too old, but nothing that was just appended."""
+        last = len(self.rows) - appended
+        skip = self.skip
+        if max_chunks:
+            skip = max(skip, len(self.rows) - max_chunks)
+        while skip < last and self.written_at[skip] <= expired_before:
+            skip += 1
+        if skip == self.skip:
+            return
+        self.floor = self.rows[skip - 1].sequence
+        self.skip = skip
+        if skip > len(self.rows) // 4:  # a large part at a time, so that the cost per chunk stays constant
+            del self.rows[:skip]
+            del self.written_at[:skip]
+            self.skip = 0
+
+    def keep_only(self, most_step: int | None) -> int:
+        """Forget rows with a higher step (None: all of them) without touching the floor; how many went."""
+        before = len(self.rows) - self.skip
+        kept = [
+            (row, at)
+            for row, at in zip(self.rows[self.skip :], self.written_at[self.skip :], strict=True)
+            if most_step is not None and row.step <= most_step
+        ]
+        self.rows = [row for row, _ in kept]
+        self.written_at = [at for _, at in kept]
+        self.skip = 0
+        self.revision += 1
+        return before - len(kept)
+
+
+class MemoryStreams(Wakeup):
+    """The data, and the wake-up source of every manager on it."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, MemoryStream] = {}
+        self.purged_at = 0
+        self._listeners: list[Wake] = []
+
+    def announce(self, stream_id: str) -> None:
+        for wake in self._listeners:
+            wake(stream_id)
+
+    async def start(self, wake: Wake) -> None:
+        self._listeners.append(wake)
+
+    def stop(self, wake: Wake) -> None:
+        """That manager listens no more."""
+        if wake in self._listeners:
+            self._listeners.remove(wake)
+
+
+class InMemoryStreamManager(BaseStreamManager):
+    """Streams that live as long as this process. Pass the `data` of another manager to share its streams."""
+
+    def __init__(
+        self,
+        *,
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        ttl: int | None = DEFAULT_TTL_SECONDS,
+        clock: Clock = system_clock,
+        new_id: IdSource = random_id,
+        data: MemoryStreams | None = None,
+    ) -> None:
+        self.data = data if data is not None else MemoryStreams()
+        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, new_id=new_id, wakeup=self.data)
+
+    async def close(self) -> None:
+        await super().close()
+        self.data.stop(self.hub.wake)
+
+    def _find(self, stream_id: str, now: int) -> MemoryStream | None:
+        stream = self.data.streams.get(stream_id)
+        return stream if stream is not None and stream.updated_at > self._expired_before(now) else None
+
+    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+        self._purge(now)
+        stream = self._find(stream_id, now)
+        if stream is None:
+            stream = MemoryStream(stream_id, incarnation, created_at=now, updated_at=now)
+            self.data.streams[stream_id] = stream
+        return stream.head()
+
+    async def _append(
+        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+    ) -> int:
+        stream = self._find(stream_id, now)
+        if stream is None:
+            raise StreamNotActive(stream_id, "deleted")
+        producer = stream.producers.get(producer_id)
+        if producer is not None and producer.counter >= counter:
+            return producer.sequence
+        if stream.status != "active":
+            raise StreamNotActive(stream_id, stream.status)
+        sequence = stream.add(chunks, now)
+        stream.producers[producer_id] = Producer(counter, sequence, now)
+        stream.retain(self.max_chunks, self._expired_before(now), len(chunks))
+        return sequence
+
+    async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
+        stream = self._find(stream_id, now)
+        if stream is None:
+            return None
+        start = bisect_right(stream.rows, after, lo=stream.skip, key=_sequence)
+        rows = stream.rows[start : start + limit]
+        chars = 0
+        for index, row in enumerate(rows):
+            chars += len(row.text)
+            if chars >= max_chars:
+                rows = rows[: index + 1]
+                break
+        return StreamPage(stream.head(), rows)
+
+    async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
+        stream = self._find(stream_id, now)
+        return None if stream is None else stream.head()
+
+    async def _set_status(
+        self,
+        stream_id: str,
+        status: StreamStatus,
+        *,
+        allowed: tuple[str, ...],
+        final_output: str | None,
+        error: str | None,
+        now: int,
+    ) -> StreamHead | None:
+        stream = self._find(stream_id, now)
+        if stream is None:
+            return None
+        if stream.status in allowed:
+            stream.status, stream.final_output, stream.error = status, final_output, error
+            stream.revision += 1
+            stream.updated_at = now
+        return stream.head()
+
+    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+        stream = self._find(stream_id, now)
+        if stream is None:
+            return None
+        removed = stream.keep_only(step_count)
+        stream.add([marker], now)
+        return removed
+
+    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+        stream = self._find(stream_id, now)
+        if stream is None:
+            return False
+        stream.keep_only(None)
+        stream.status, stream.final_output, stream.error, stream.floor = "active", None, None, 0
+        stream.producers = {
+            each: seen for each, seen in stream.producers.items() if seen.updated_at > now - PRODUCER_MEMORY_MS
+        }
+        stream.add([marker], now)
+        return True
+
+    async def _delete(self, stream_id: str) -> None:
+        self.data.streams.pop(stream_id, None)
+
+    def _purge(self, now: int) -> None:
+        """Make room now and then; until then `_find` hides what has expired."""
+        if now - self.data.purged_at < PURGE_EVERY_MS:
+            return
+        self.data.purged_at = now
+        expired_before = self._expired_before(now)
+        for stream_id in [each.stream_id for each in self.data.streams.values() if each.updated_at <= expired_before]:
+            del self.data.streams[stream_id]

@@ -1,0 +1,221 @@
+-- Every statement of streams. In all of them ?1 is the stream. A stream that was last written at `expired_before` or
+-- earlier counts as missing.
+
+-- name: head
+-- The row of a living stream with the sequence of its first kept chunk. ?2 expired_before.
+SELECT s.stream_id, s.incarnation, s.status, s.revision, s.latest_sequence, s.floor,
+  COALESCE(
+    (SELECT c.sequence FROM __agents_stream_chunks c
+     WHERE c.stream_id = s.stream_id AND c.sequence > s.floor ORDER BY c.sequence LIMIT 1),
+    s.latest_sequence + 1
+  ),
+  s.total_chunks, s.final_output, s.error, s.created_at, s.updated_at
+FROM __agents_streams s
+WHERE s.stream_id = ?1 AND s.updated_at > ?2;
+
+-- name: small_chunks
+-- Kept chunks after ?2, at most ?3, and so few that they stay below ?4 characters even if all are as large as the
+-- largest of the stream. Nothing, if that would be fewer than 256.
+SELECT sequence, step, chunk FROM __agents_stream_chunks
+WHERE stream_id = ?1
+  AND sequence > (
+    SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END FROM __agents_streams
+    WHERE stream_id = ?1 AND largest_chunk <= ?4 / 256
+  )
+ORDER BY sequence
+LIMIT COALESCE(
+  (SELECT CASE WHEN ?4 / largest_chunk < ?3 THEN ?4 / largest_chunk ELSE ?3 END
+   FROM __agents_streams WHERE stream_id = ?1),
+  0
+);
+
+-- name: large_chunks
+-- The same for a stream with large chunks: no further one once ?4 characters are reached.
+SELECT sequence, step, chunk FROM (
+  SELECT sequence, step, chunk,
+    SUM(LENGTH(chunk)) OVER (ORDER BY sequence ROWS UNBOUNDED PRECEDING) - LENGTH(chunk) AS chars_before
+  FROM __agents_stream_chunks
+  WHERE stream_id = ?1
+    AND sequence > (
+      SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END FROM __agents_streams
+      WHERE stream_id = ?1 AND largest_chunk > ?4 / 256
+    )
+  ORDER BY sequence LIMIT ?3
+) AS page
+WHERE chars_before < ?4
+ORDER BY sequence;
+
+-- name: lock_expired
+-- Take the row of an expired stream, so that nobody else revives it. ?2 expired_before.
+UPDATE __agents_streams SET updated_at = updated_at WHERE stream_id = ?1 AND updated_at <= ?2;
+
+-- name: drop_expired_chunks
+-- The chunks of a stream that has expired. ?2 expired_before.
+DELETE FROM __agents_stream_chunks
+WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
+
+-- name: drop_expired_producers
+-- The producers of a stream that has expired. ?2 expired_before.
+DELETE FROM __agents_stream_producers
+WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
+
+-- name: drop_expired_stream
+-- The row of a stream that has expired. ?2 expired_before.
+DELETE FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2;
+
+-- name: create
+-- A new stream, unless there is one. ?2 incarnation, ?3 now.
+INSERT INTO __agents_streams (stream_id, incarnation, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
+ON CONFLICT (stream_id) DO NOTHING;
+
+-- name: advance
+-- Take the next ?2 sequences; comes first because it locks the row. ?3 longest text, ?4 now, ?5 expired_before.
+UPDATE __agents_streams
+SET latest_sequence = latest_sequence + ?2,
+  total_chunks = total_chunks + ?2,
+  largest_chunk = CASE WHEN largest_chunk < ?3 THEN ?3 ELSE largest_chunk END,
+  updated_at = ?4
+WHERE stream_id = ?1 AND updated_at > ?5
+RETURNING latest_sequence;
+
+-- name: refuse_repeated
+-- Undo the batch if the producer ?2 has stored its chunk number ?3 before.
+INSERT INTO __agents_guard (reason)
+SELECT 'producer' FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2 AND counter >= ?3;
+
+-- name: refuse_inactive
+-- Undo the batch if the stream takes no chunks. ?2 expired_before.
+INSERT INTO __agents_guard (reason)
+SELECT 'stream' WHERE NOT EXISTS (
+  SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND status = 'active' AND updated_at > ?2
+);
+
+-- name: refuse_missing
+-- Undo the batch if there is no such stream. ?2 expired_before.
+INSERT INTO __agents_guard (reason)
+SELECT 'stream' WHERE NOT EXISTS (SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND updated_at > ?2);
+
+-- name: insert_chunks
+-- The texts of the JSON array ?5, the first of them ?2 below the latest sequence. ?3 their step, ?4 now.
+INSERT INTO __agents_stream_chunks (stream_id, sequence, step, created_at, chunk)
+SELECT s.stream_id, s.latest_sequence - ?2 + e.key, ?3, ?4, e.value
+FROM __agents_streams s, json_each(?5) e
+WHERE s.stream_id = ?1;
+
+-- name: remember_producer
+-- The number and the sequence of the last chunk of producer ?2. ?3 number, ?4 now.
+INSERT INTO __agents_stream_producers (stream_id, producer_id, counter, sequence, updated_at)
+SELECT stream_id, ?2, ?3, latest_sequence, ?4 FROM __agents_streams WHERE stream_id = ?1
+ON CONFLICT (stream_id, producer_id)
+DO UPDATE SET counter = excluded.counter, sequence = excluded.sequence, updated_at = excluded.updated_at;
+
+-- name: repeated
+-- The sequence that a producer's last chunk got. ?2 producer.
+SELECT sequence FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2;
+
+-- name: keep_newest
+-- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the index is walked.
+UPDATE __agents_streams
+SET floor = CASE
+    WHEN latest_sequence - floor = total_chunks THEN latest_sequence - ?2
+    ELSE (SELECT c.sequence FROM __agents_stream_chunks c
+          WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+          ORDER BY c.sequence DESC LIMIT 1 OFFSET ?2)
+  END,
+  total_chunks = ?2
+WHERE stream_id = ?1 AND total_chunks > ?2
+RETURNING floor, trimmed_to;
+
+-- name: keep_fresh
+-- Raise the floor over the chunks at the front that were written at ?2 or earlier.
+UPDATE __agents_streams
+SET floor = (
+    SELECT MAX(d.sequence) FROM __agents_stream_chunks d
+    WHERE d.stream_id = ?1 AND d.sequence < (
+      SELECT c.sequence FROM __agents_stream_chunks c
+      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.sequence LIMIT 1
+    )
+  ),
+  total_chunks = total_chunks - (
+    SELECT COUNT(*) FROM __agents_stream_chunks d
+    WHERE d.stream_id = ?1 AND d.sequence > __agents_streams.floor AND d.sequence < (
+      SELECT c.sequence FROM __agents_stream_chunks c
+      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.sequence LIMIT 1
+    )
+  )
+WHERE stream_id = ?1 AND (
+  SELECT c.created_at FROM __agents_stream_chunks c
+  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+  ORDER BY c.sequence LIMIT 1
+) <= ?2
+RETURNING floor, trimmed_to;
+
+-- name: trim_chunks
+-- Remove the rows that the floor hides.
+DELETE FROM __agents_stream_chunks
+WHERE stream_id = ?1 AND sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+
+-- name: trimmed
+-- Note how far the rows are removed.
+UPDATE __agents_streams SET trimmed_to = floor WHERE stream_id = ?1;
+
+-- name: set_status
+-- Change the status to ?2 if it is ?3, ?4 or ?5. ?6 final output, ?7 error, ?8 now, ?9 expired_before.
+UPDATE __agents_streams
+SET status = ?2, final_output = ?6, error = ?7, revision = revision + 1, updated_at = ?8
+WHERE stream_id = ?1 AND status IN (?3, ?4, ?5) AND updated_at > ?9;
+
+-- name: begin_rewind
+-- Take one sequence for the marker; comes first because it locks the row. ?2 its length, ?3 now, ?4 expired_before.
+UPDATE __agents_streams
+SET revision = revision + 1,
+  latest_sequence = latest_sequence + 1,
+  largest_chunk = CASE WHEN largest_chunk < ?2 THEN ?2 ELSE largest_chunk END,
+  updated_at = ?3
+WHERE stream_id = ?1 AND updated_at > ?4;
+
+-- name: count_beyond_step
+-- How many kept chunks have a higher step than ?2.
+SELECT COUNT(*) FROM __agents_stream_chunks
+WHERE stream_id = ?1 AND step > ?2 AND sequence > (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+
+-- name: drop_beyond_step
+-- Remove the chunks with a higher step than ?2.
+DELETE FROM __agents_stream_chunks WHERE stream_id = ?1 AND step > ?2;
+
+-- name: recount
+-- Count the kept chunks anew.
+UPDATE __agents_streams
+SET total_chunks = (
+  SELECT COUNT(*) FROM __agents_stream_chunks c
+  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+)
+WHERE stream_id = ?1;
+
+-- name: clear
+-- A stream as new, except for its counter.
+UPDATE __agents_streams
+SET status = 'active', final_output = NULL, error = NULL, floor = 0, trimmed_to = 0
+WHERE stream_id = ?1;
+
+-- name: forget_producers
+-- Forget the producers that have been silent since ?2.
+DELETE FROM __agents_stream_producers WHERE stream_id = ?1 AND updated_at <= ?2;
+
+-- name: delete_stream
+-- The row of the stream; comes first because it locks.
+DELETE FROM __agents_streams WHERE stream_id = ?1;
+
+-- name: delete_chunks
+-- All chunks of the stream.
+DELETE FROM __agents_stream_chunks WHERE stream_id = ?1;
+
+-- name: delete_producers
+-- All that is remembered of producers of the stream.
+DELETE FROM __agents_stream_producers WHERE stream_id = ?1;
+
+-- name: expired
+-- Some streams that expired at ?1 or earlier.
+SELECT stream_id FROM __agents_streams WHERE updated_at <= ?1 LIMIT 50;

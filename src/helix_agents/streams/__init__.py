@@ -1,0 +1,1 @@
+"""Live delivery of chunks: the contract, and what all backends share."""

@@ -1,0 +1,335 @@
+"""BaseStreamManager: the whole contract of streams, written once on eight backend verbs.
+
+**What a backend supplies.** The verbs below (`VERBS`) and a `Wakeup`. Each verb is one atomic operation; each gets
+`now` (epoch milliseconds) from the base and reads no clock of its own. Nothing else of the contract is a backend's
+business: validation, stamping, batching, retries, replay, resume, tailing, errors and outcomes live here and beside.
+
+**What a stream is.** A row (`StreamHead`) and its chunks, each with a sequence and a step. The counter
+`latest_sequence` lives in the row and only ever goes up, so sequences are never reused. Rules that hold for every verb:
+
+- The chunk with sequence `latest_sequence` is always kept (unless nothing was ever written): retention never drops what
+  the same write appends, and a rewind or reset appends a marker last.
+- `revision` goes up by one with every change of status, rewind and reset, and with nothing else.
+- A stream whose `updated_at` is `ttl` or more in the past does not exist: every verb treats it as missing, `_open`
+  starts it anew, and its data goes sooner or later (Redis: key expiry; SQL and memory: purged by `_open` now and then).
+- `updated_at` becomes `now` with every write.
+
+**Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are kept (0: no
+limit) the oldest go, and so do chunks older than `ttl` at the front. `floor` becomes the highest sequence dropped so.
+The count is exact for whoever looks (`floor` hides what is to go); the physical removal may lag, to be cheap. `_rewind`
+leaves `floor` alone, `_reset` sets it to 0: a hole made by them is no loss.
+
+**After a verb** the base wakes its own readers (`Hub.wake`) and calls `Wakeup.announce` for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+from weakref import WeakSet
+
+from ..clock import Clock, IdSource, random_id, system_clock
+from ..codec import Json, decode, decode_many, encode, ensure_id, ensure_json
+from ..errors import (
+    IllegalTransition,
+    InvalidArgument,
+    StoreUnavailable,
+    StreamCursorAhead,
+    StreamNotActive,
+    StreamTruncated,
+)
+from ..lifecycle import may_become
+from ..types import StreamStatus
+from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
+from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
+from .reader import HubReader
+from .records import NewChunk, StoredText, StreamHead, StreamPage
+from .wakeup import Wakeup
+from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
+
+DEFAULT_MAX_CHUNKS = 10_000
+DEFAULT_TTL_SECONDS = 86_400
+MAX_RESTARTS = 50
+
+
+class BaseStreamManager(StreamManager):
+    """Replay, resume, tail, end, fail, pause, rewind and reset for any backend."""
+
+    VERBS: ClassVar[tuple[str, ...]] = (
+        "_open",
+        "_append",
+        "_read",
+        "_info",
+        "_set_status",
+        "_rewind",
+        "_reset",
+        "_delete",
+    )
+    """The methods a backend implements; wrap them to inject faults."""
+
+    def __init__(
+        self,
+        *,
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        ttl: int | None = DEFAULT_TTL_SECONDS,
+        clock: Clock = system_clock,
+        new_id: IdSource = random_id,
+        wakeup: Wakeup | None = None,
+        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+    ) -> None:
+        if max_chunks < 0 or (ttl is not None and ttl < 0):
+            raise InvalidArgument(f"max_chunks ({max_chunks}) and ttl ({ttl}) must not be negative; 0 means no limit.")
+        self.max_chunks = max_chunks
+        self.ttl_seconds = ttl or 0
+        self._clock = clock
+        self._new_id = new_id
+        self._wakeup = wakeup or Wakeup()
+        self._retry_delays_seconds = retry_delays_seconds
+        self._writers: WeakSet[BatchingWriter] = WeakSet()
+        self.hub = Hub(self._page, self._wakeup)
+
+    # -- the verbs
+
+    @abstractmethod
+    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+        """Create the stream if it is missing (active, revision 0, no chunks, this incarnation); answer its head.
+
+        *Idempotent.* Of many at once one creates; all answer the same incarnation.
+        """
+
+    @abstractmethod
+    async def _append(
+        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+    ) -> int:
+        """Append the chunks under the next sequences, all or none; answer the sequence of the last one.
+
+        `counter` is the number of the last chunk in its producer's own count. In this order, in one atomic write: if
+        the producer has stored this `counter` or a higher one before, change nothing and answer the sequence stored
+        with it (also when the stream has ended since); if the stream is missing or not active, raise `StreamNotActive`
+        with its status or `"deleted"`; else append, remember `counter` and the last sequence for this producer, and
+        apply retention. What is remembered of a producer survives rewinds and resets for at least an hour.
+        """
+
+    @abstractmethod
+    async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
+        """The head and the first kept chunks with `sequence > after`, from one snapshot; None if there is no stream.
+
+        At most `limit` chunks, and no further one once `max_chars` characters are reached, but always at least one if
+        there is one.
+        """
+
+    @abstractmethod
+    async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
+        """The head alone."""
+
+    @abstractmethod
+    async def _set_status(
+        self,
+        stream_id: str,
+        status: StreamStatus,
+        *,
+        allowed: tuple[str, ...],
+        final_output: str | None,
+        error: str | None,
+        now: int,
+    ) -> StreamHead | None:
+        """If the present status is in `allowed`, set status, output and error; answer the head as it is then.
+
+        Otherwise change nothing; the head's status tells. None if there is no such stream.
+        """
+
+    @abstractmethod
+    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+        """Drop the kept chunks with `step > step_count` and append the marker, whatever the status; how many went.
+
+        None, and nothing done, if there is no such stream.
+        """
+
+    @abstractmethod
+    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+        """Drop all chunks, append the marker, make the stream active, clear output and error, set `floor` to 0.
+
+        False, and nothing done, if there is no such stream.
+        """
+
+    @abstractmethod
+    async def _delete(self, stream_id: str) -> None:
+        """Remove every trace of the stream: row, chunks, producers. *Idempotent.*"""
+
+    # -- writing
+
+    async def create_writer(self, stream_id: str, run_id: str, agent_type: str) -> BatchingWriter:
+        ensure_id(stream_id, "stream_id")
+        ensure_id(run_id, "run_id")
+        head = await self._open(stream_id, incarnation=self._new_id(), now=self._clock())
+        if head.status != "active":
+            raise StreamNotActive(stream_id, head.status)
+
+        async def append(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
+            sequence = await self._append(
+                stream_id, producer_id=producer_id, counter=counter, chunks=chunks, now=self._clock()
+            )
+            self._changed(stream_id)
+            return sequence
+
+        writer = BatchingWriter(
+            append,
+            stream_id=stream_id,
+            run_id=run_id,
+            agent_type=agent_type,
+            producer_id=self._new_id(),
+            clock=self._clock,
+            retry_delays_seconds=self._retry_delays_seconds,
+        )
+        self._writers.add(writer)
+        return writer
+
+    async def end_stream(self, stream_id: str, final_output: Json = None) -> None:
+        ensure_json(final_output)
+        await self._change_status(stream_id, "ended", final_output=encode(final_output))
+
+    async def fail_stream(self, stream_id: str, error: str) -> None:
+        await self._change_status(stream_id, "failed", error=encode(str(error)))
+
+    async def pause_stream(self, stream_id: str) -> None:
+        await self._change_status(stream_id, "paused")
+
+    async def resume_stream(self, stream_id: str) -> None:
+        await self._change_status(stream_id, "active")
+
+    async def cleanup_to_step(self, stream_id: str, step_count: int) -> int:
+        ensure_id(stream_id, "stream_id")
+        marker = self._marker("stream_rewound", step=step_count, step_count=step_count)
+        removed = await self._rewind(stream_id, step_count=step_count, marker=marker, now=self._clock())
+        self._changed(stream_id)
+        return removed or 0
+
+    async def reset_stream(self, stream_id: str) -> None:
+        ensure_id(stream_id, "stream_id")
+        await self._reset(stream_id, marker=self._marker("stream_resync", step=0), now=self._clock())
+        self._changed(stream_id)
+
+    async def delete_stream(self, stream_id: str) -> None:
+        ensure_id(stream_id, "stream_id")
+        await self._delete(stream_id)
+        self._changed(stream_id)
+
+    # -- reading
+
+    async def create_reader(self, stream_id: str) -> StreamReader | None:
+        ensure_id(stream_id, "stream_id")
+        head = await self._look(stream_id, 0)
+        if head is None or head.status == "failed":
+            return None
+        return HubReader(self.hub, head, head.floor)
+
+    async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
+        ensure_id(stream_id, "stream_id")
+        if type(from_sequence) is not int or from_sequence < 0:
+            raise InvalidArgument(f"from_sequence is a sequence seen before, or 0 for all, not {from_sequence!r}.")
+        head = await self._look(stream_id, from_sequence)
+        if head is None:
+            return None
+        if from_sequence > head.latest_sequence:
+            raise StreamCursorAhead(stream_id, from_sequence, head.latest_sequence)
+        if from_sequence < head.floor:
+            raise StreamTruncated(stream_id, head.first_sequence, from_sequence)
+        return HubReader(self.hub, head, from_sequence)
+
+    async def get_stream_info(self, stream_id: str) -> StreamInfo | None:
+        ensure_id(stream_id, "stream_id")
+        head = await self._info(stream_id, now=self._clock())
+        if head is None:
+            return None
+        return StreamInfo(
+            stream_id=head.stream_id,
+            status=head.status,
+            total_chunks=head.total_chunks,
+            first_sequence=head.first_sequence,
+            latest_sequence=head.latest_sequence,
+            final_output=None if head.final_output is None else decode(head.final_output),
+            error=None if head.error is None else decode(head.error),
+            created_at=head.created_at,
+            updated_at=head.updated_at,
+        )
+
+    async def get_all_chunks(self, stream_id: str) -> list[StoredChunk]:
+        return _handed_out(await self._all_rows(stream_id))
+
+    async def get_chunks_from_step(self, stream_id: str, from_step: int) -> list[StoredChunk]:
+        return _handed_out([row for row in await self._all_rows(stream_id) if row.step >= from_step])
+
+    async def close(self) -> None:
+        drains = [writer.draining for writer in self._writers if writer.draining is not None]
+        await asyncio.gather(*drains, return_exceptions=True)
+        await self.hub.close()
+
+    # -- shared steps
+
+    def _changed(self, stream_id: str) -> None:
+        self.hub.wake(stream_id)
+        self._wakeup.announce(stream_id)
+
+    def _expired_before(self, now: int) -> int:
+        """A stream or chunk last written at this time or earlier has outlived its `ttl`; -1 if nothing ever does."""
+        return now - self.ttl_seconds * 1000 if self.ttl_seconds else -1
+
+    async def _page(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
+        return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=self._clock())
+
+    async def _look(self, stream_id: str, after: int) -> StreamHead | None:
+        """The head for a new reader; for the first one of a stream with the page it will ask for next."""
+        await self.hub.start()
+        if not self.hub.wants_page(stream_id):
+            return await self._info(stream_id, now=self._clock())
+        page = await self._page(stream_id, after, page_limit(after), PAGE_CHARS)
+        if page is None:
+            return None
+        self.hub.keep_page(stream_id, max(after, page.head.floor), page)
+        return page.head
+
+    def _marker(self, kind: str, *, step: int, **members: Json) -> NewChunk:
+        return NewChunk(step, encode({"type": kind, "timestamp": self._clock(), "step": step, **members}))
+
+    async def _change_status(
+        self, stream_id: str, status: StreamStatus, *, final_output: str | None = None, error: str | None = None
+    ) -> None:
+        ensure_id(stream_id, "stream_id")
+        # Without the status itself: the first end of a stream is its end, repeating it changes nothing.
+        allowed = tuple(each for each in may_become("stream", status) if each != status)
+        head = await self._set_status(
+            stream_id, status, allowed=allowed, final_output=final_output, error=error, now=self._clock()
+        )
+        if head is not None and head.status != status:
+            raise IllegalTransition("stream", head.status, status)
+        self._changed(stream_id)
+
+    async def _all_rows(self, stream_id: str) -> list[StoredText]:
+        """Every kept chunk, read page by page; begun again when a rewind or reset comes in between."""
+        ensure_id(stream_id, "stream_id")
+        rows: list[StoredText] = []
+        seen: StreamHead | None = None
+        restarts = 0
+        while (
+            page := await self._page(stream_id, rows[-1].sequence if rows else 0, PAGE_ROWS, PAGE_CHARS)
+        ) is not None:
+            head = page.head
+            if seen is not None and (seen.incarnation, seen.revision) != (head.incarnation, head.revision):
+                rows, seen = [], None
+                restarts += 1
+                if restarts > MAX_RESTARTS:
+                    raise StoreUnavailable(f"Stream {stream_id!r} is rewound faster than it can be read: try again.")
+                continue
+            seen = head
+            rows += page.rows
+            if not page.rows or rows[-1].sequence >= head.latest_sequence:
+                # Retention may have moved on while we were reading.
+                return [row for row in rows if row.sequence > head.floor]
+        return []
+
+
+def _handed_out(rows: list[StoredText]) -> list[StoredChunk]:
+    chunks = decode_many([row.text for row in rows])
+    return [StoredChunk(row.sequence, chunk) for row, chunk in zip(rows, chunks, strict=True)]

@@ -1,0 +1,181 @@
+"""StreamManager: live delivery of chunks, resumable, exactly once, to any number of readers.
+
+What a manager must guarantee is written here, by id (T1 to T9); how is the business of `streams/base.py` and of the
+backends. Every guarantee has a check in the conformance kit.
+
+- T1 sequence: dense integers 1, 2, 3, ..., never reused.
+- T2 order and wholeness: a reader sees every kept chunk after its cursor exactly once, in order.
+- T3 idempotent producer: a retried write never duplicates a chunk.
+- T4 flush: after `flush` or `close` the chunks are as durable as the backend.
+- T5 end, fail, pause.
+- T6 retention: a gap is an error, never silent.
+- T7 rewind and reset: attached readers see a marker chunk and go on.
+- T8 fan-out: one backend subscription per process.
+- T9 slow reader: never slows anybody else; memory is bounded.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ..chunks import Chunk
+from ..codec import Json
+from ..types import StreamStatus
+
+
+class StoredChunk(msgspec.Struct, frozen=True):
+    """A chunk with its place in the stream."""
+
+    sequence: int
+    chunk: Chunk
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """What is known of a stream without reading its chunks.
+
+    `first_sequence` is that of the first kept chunk (`latest_sequence + 1` if none is kept), `latest_sequence` that
+    of the last chunk ever written (0 if none).
+    """
+
+    stream_id: str
+    status: StreamStatus
+    total_chunks: int
+    first_sequence: int
+    latest_sequence: int
+    final_output: Json = None
+    error: str | None = None
+    created_at: int = 0
+    updated_at: int = 0
+
+
+class StreamOutcome(msgspec.Struct, frozen=True):
+    """How a reader's stream came to its end."""
+
+    status: StreamStatus
+    final_output: Json = None
+    error: str | None = None
+
+
+class StreamWriter(ABC):
+    """One producer of a stream. Use it as an async context manager; leaving closes the writer, not the stream."""
+
+    @abstractmethod
+    async def write(self, chunk: Chunk) -> None:
+        """Take one chunk. May buffer; waits when the buffer is full. Raises what an earlier write ran into."""
+
+    @abstractmethod
+    async def flush(self) -> int:
+        """Wait until every chunk taken so far is stored; answer the sequence of the last one (0 if none)."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Flush and release the writer. The stream stays open for others."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class StreamReader(ABC):
+    """One consumer: iterate to get chunks, first the kept ones, then live ones, until the stream comes to an end."""
+
+    @property
+    @abstractmethod
+    def current_sequence(self) -> int:
+        """The sequence of the chunk handed out last, or the cursor the reader started from."""
+
+    @property
+    @abstractmethod
+    def outcome(self) -> StreamOutcome | None:
+        """How the stream ended; None while it goes on."""
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        """The chunks as they were written."""
+
+    @abstractmethod
+    def stored(self) -> AsyncIterator[StoredChunk]:
+        """The same chunks with their sequences."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop reading. Safe to call twice, and while another task is waiting for the next chunk."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class StreamManager(ABC):
+    """All streams of one backend."""
+
+    @abstractmethod
+    async def create_writer(self, stream_id: str, run_id: str, agent_type: str) -> StreamWriter:
+        """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream."""
+
+    @abstractmethod
+    async def create_reader(self, stream_id: str) -> StreamReader | None:
+        """Read from the first kept chunk, then live. None if there is no such stream or it failed."""
+
+    @abstractmethod
+    async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
+        """Read the chunks after `from_sequence`, then live; also the history of a failed stream.
+
+        Raises `StreamTruncated` if chunks after the cursor are gone, `StreamCursorAhead` if it was never written.
+        """
+
+    @abstractmethod
+    async def end_stream(self, stream_id: str, final_output: Json = None) -> None:
+        """End the stream: readers finish after the last chunk. *Idempotent.*"""
+
+    @abstractmethod
+    async def fail_stream(self, stream_id: str, error: str) -> None:
+        """Declare the stream failed: live readers raise `StreamFailed` after the last chunk."""
+
+    @abstractmethod
+    async def pause_stream(self, stream_id: str) -> None:
+        """Pause the stream: readers finish with outcome `paused`, writers get `StreamNotActive`."""
+
+    @abstractmethod
+    async def resume_stream(self, stream_id: str) -> None:
+        """Make a paused stream active again."""
+
+    @abstractmethod
+    async def get_stream_info(self, stream_id: str) -> StreamInfo | None:
+        """What is known of the stream."""
+
+    @abstractmethod
+    async def get_all_chunks(self, stream_id: str) -> list[StoredChunk]:
+        """Every kept chunk in order."""
+
+    @abstractmethod
+    async def get_chunks_from_step(self, stream_id: str, from_step: int) -> list[StoredChunk]:
+        """Every kept chunk whose `step` is at least `from_step`, in order."""
+
+    @abstractmethod
+    async def cleanup_to_step(self, stream_id: str, step_count: int) -> int:
+        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; how many went. *Atomic.*"""
+
+    @abstractmethod
+    async def reset_stream(self, stream_id: str) -> None:
+        """Drop all chunks, append `stream_resync`, make the stream active. *Atomic.* Sequences go on."""
+
+    @abstractmethod
+    async def delete_stream(self, stream_id: str) -> None:
+        """Remove the stream for good; attached readers finish."""
+
+    async def close(self) -> None:
+        """Release what this manager opened itself, never what the caller passed in."""

@@ -1,0 +1,126 @@
+"""The reader: a cursor that walks from history into the live tail. Replay, resume and live are this one path.
+
+At each turn it asks where its cursor stands: before the tail's buffer, then it takes a page of history; inside, then it
+takes rows from the buffer; at the end of a stream that is no longer active, then it is done; else it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ..chunks import Chunk
+from ..codec import decode
+from ..errors import StreamFailed, StreamTruncated
+from .contract import StoredChunk, StreamOutcome, StreamReader
+from .hub import Hub
+from .records import StoredText, StreamHead
+from .tail import Tail
+
+DELETED = StreamOutcome("ended", error="The stream was deleted.")
+
+
+class HubReader(StreamReader):
+    """Reads one stream through the hub. `head` is what the manager saw when it made the reader."""
+
+    def __init__(self, hub: Hub, head: StreamHead, cursor: int) -> None:
+        self._hub = hub
+        self._head = head
+        self._cursor = cursor
+        self._outcome: StreamOutcome | None = None
+        self._tail: Tail | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+
+    @property
+    def current_sequence(self) -> int:
+        return self._cursor
+
+    @property
+    def outcome(self) -> StreamOutcome | None:
+        return self._outcome
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        try:
+            while rows := await self._next_rows():
+                for row in rows:
+                    self._cursor = row.sequence
+                    # `row.fresh()`, without the call.
+                    yield decode(row.text) if row.chunk is None else row.chunk.copy()
+                    if self._closed:
+                        return
+        finally:
+            self._detach()
+
+    async def stored(self) -> AsyncIterator[StoredChunk]:
+        try:
+            while rows := await self._next_rows():
+                for row in rows:
+                    self._cursor = row.sequence
+                    yield StoredChunk(row.sequence, row.fresh())
+                    if self._closed:
+                        return
+        finally:
+            self._detach()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._detach()
+
+    def _detach(self) -> None:
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            self._hub.detach(tail)
+
+    async def _next_rows(self) -> list[StoredText]:
+        """The next few rows; none when the stream or the reader has come to its end."""
+        while not self._closed and self._outcome is None:
+            tail = self._tail
+            if tail is None:
+                tail = self._tail = self._hub.attach(self._head, self._cursor)
+            if tail.error is not None:
+                raise tail.error
+            if self._cursor < tail.start:
+                rows = await self._history(tail)
+            else:
+                rows = tail.take(self._cursor)
+            if rows:
+                return rows
+            if tail.gone:
+                self._outcome = DELETED
+            elif self._cursor >= tail.start and not self._finished(tail):
+                await self._change(tail)
+        return []
+
+    async def _change(self, tail: Tail) -> None:
+        self._waiter = tail.waiter()
+        try:
+            await self._waiter
+        finally:
+            tail.forget(self._waiter)
+            self._waiter = None
+
+    async def _history(self, tail: Tail) -> list[StoredText]:
+        page = await self._hub.history(tail.head, self._cursor)
+        if page is None:
+            self._outcome = DELETED
+            return []
+        if page.head.floor > self._cursor:
+            raise StreamTruncated(self._head.stream_id, page.head.first_sequence, self._cursor)
+        if not page.rows:
+            self._cursor = max(self._cursor, tail.start)  # nothing but a hole between here and the tail
+        return page.rows
+
+    def _finished(self, tail: Tail) -> bool:
+        head = tail.head
+        # An older view than the one this reader was made with may still say "paused" after a resume.
+        if head.status == "active" or self._cursor < head.latest_sequence or not tail.knows(self._head):
+            return False
+        output = None if head.final_output is None else decode(head.final_output)
+        error = None if head.error is None else decode(head.error)
+        self._outcome = StreamOutcome(head.status, output, error)
+        if head.status == "failed" and self._head.status != "failed":
+            raise StreamFailed(head.stream_id, error or "")
+        return True

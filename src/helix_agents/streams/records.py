@@ -1,0 +1,84 @@
+"""The values that cross the seam between `streams/base.py` and a backend. Data only; no policy, no storage.
+
+A backend sees chunks as JSON texts with a step; it never looks inside one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ..chunks import Chunk
+from ..codec import decode, decode_many
+from ..types import StreamStatus
+
+
+class NewChunk(msgspec.Struct, frozen=True, gc=False):
+    """A chunk on its way in: its step, and its JSON text.
+
+    `chunk` is the same decoded, if that was at hand and no value in it can be changed in place; else None. A backend
+    that keeps objects may pass it on, others ignore it.
+    """
+
+    step: int
+    text: str
+    chunk: Chunk | None = None
+
+
+class StoredText(msgspec.Struct, gc=False):
+    """A chunk on its way out. `chunk` as in `NewChunk`: nobody hands it out or changes it, only copies of it."""
+
+    sequence: int
+    step: int
+    text: str
+    chunk: Chunk | None = None
+
+    def fresh(self) -> Chunk:
+        """A chunk of the caller's own: what one reader does to it no other one can see."""
+        return decode(self.text) if self.chunk is None else self.chunk.copy()
+
+
+def fill_in(rows: list[StoredText]) -> None:
+    """Decode flat chunks once, for rows that will be handed out more than once."""
+    # `dict.copy` separates two readers only if no value can be changed in place. A bracket inside a string looks the
+    # same from here, which costs a little time and nothing else.
+    missing = [row for row in rows if row.chunk is None and "[" not in row.text and row.text.find("{", 1) < 0]
+    if missing:
+        for row, chunk in zip(missing, decode_many([row.text for row in missing]), strict=True):
+            row.chunk = chunk
+
+
+class StreamHead(msgspec.Struct, frozen=True):
+    """The row of one stream, as one consistent read saw it.
+
+    `incarnation` tells a stream from an earlier, deleted one of the same id. `revision` goes up with every change that
+    is not an append, so `(revision, latest_sequence)` orders any two heads of one incarnation in time. `floor` is the
+    highest sequence that *retention* has dropped (0 if none): a reader whose cursor lies below it has missed chunks,
+    whereas holes above it come from rewinds and are legitimate. `final_output` and `error` are JSON texts.
+    """
+
+    stream_id: str
+    incarnation: str
+    status: StreamStatus
+    revision: int
+    latest_sequence: int
+    floor: int
+    first_sequence: int
+    total_chunks: int
+    final_output: str | None
+    error: str | None
+    created_at: int
+    updated_at: int
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """Where this head stands in the stream's history; compare only within one incarnation."""
+        return (self.revision, self.latest_sequence)
+
+
+class StreamPage(NamedTuple):
+    """Kept chunks after a cursor, and the head they belong to, from one snapshot."""
+
+    head: StreamHead
+    rows: list[StoredText]

@@ -1,0 +1,148 @@
+"""Tail: the live end of one stream, shared by all its readers in this process.
+
+One task reads what is new, once; readers take it from a bounded buffer by their cursor. The buffer never waits for
+anybody: a reader that falls out of it reads history from storage until it has caught up (T9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+
+from .records import StoredText, StreamHead, StreamPage, fill_in
+
+Read = Callable[[int], Awaitable[StreamPage | None]]
+"""One page of the stream after a sequence; None if the stream is gone."""
+
+MAX_TAIL_ROWS = 8192
+MAX_TAIL_CHARS = 2_000_000
+MAX_TAKE_ROWS = 64
+LARGE_CHARS = 16_384
+
+
+class Tail:
+    """The shared buffer holds every kept chunk with `start < sequence <= end`, and `head` as it was at `end`."""
+
+    def __init__(self, read: Read, head: StreamHead, start: int, page: StreamPage | None = None) -> None:
+        self.head = head
+        self.start = start
+        self.end = start
+        self.gone = False
+        self.error: Exception | None = None
+        self.readers = 0
+        self.known = False  # nothing read yet: `head` came from outside and says nothing about `end`
+        self._read = read
+        self._rows: list[StoredText] = []
+        self._sequences: list[int] = []
+        self._chars = 0
+        self._large = False
+        self._dirty = asyncio.Event()
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._pump: asyncio.Task[None] | None = None
+        if page is not None:
+            self._absorb(page)
+
+    def run(self) -> None:
+        """Begin to follow the stream."""
+        if not self.known or self.head.status == "active":
+            self._dirty.set()  # else there is nothing to come, unless somebody tells
+        self._pump = asyncio.get_running_loop().create_task(self._follow())
+
+    def stop(self, error: Exception | None = None) -> None:
+        """Follow no longer; readers that still wait are told why."""
+        if self._pump is not None:
+            self._pump.cancel()
+        self.error = self.error or error
+        self._notify()
+
+    def look(self) -> None:
+        """Something may have changed."""
+        self._dirty.set()
+
+    def knows(self, head: StreamHead) -> bool:
+        """Whether the tail has read at least as far in time as `head`."""
+        return self.known and self.head.moment >= head.moment
+
+    def take(self, cursor: int) -> list[StoredText]:
+        """A few rows after the cursor, which must not lie before `start`."""
+        index = bisect_right(self._sequences, cursor)
+        rows = self._rows[index : index + (1 if self._large else MAX_TAKE_ROWS)]
+        if self.readers > 1:
+            fill_in(rows)  # decoded once for all of them; a single reader does better by itself
+        return rows
+
+    def waiter(self) -> asyncio.Future[None]:
+        """A future that is done at the next change; give it back with `forget`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(future)
+        return future
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """The reader no longer waits."""
+        self._waiters.discard(waiter)
+
+    def _notify(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _follow(self) -> None:
+        try:
+            while not self.gone:
+                await self._dirty.wait()
+                self._dirty.clear()
+                while not self.gone and self._absorb(await self._read(self.end)):
+                    self._notify()
+                    await asyncio.sleep(0)  # readers go first, or the buffer would run away from them
+                self._notify()
+        except Exception as error:
+            self.error = error
+            self._notify()
+
+    def _absorb(self, page: StreamPage | None) -> bool:
+        """Take a page in; True if storage has more."""
+        if page is None or page.head.incarnation != self.head.incarnation:
+            self.gone = True
+            return False
+        head = page.head
+        if head.floor > self.end:
+            # Retention was faster than this process: what lies between is lost to every reader that needs it.
+            self._drop(len(self._rows))
+            self.start = self.end = head.floor
+        rows = page.rows
+        if rows:
+            sizes = [len(row.text) for row in rows]
+            self._rows += rows
+            self._sequences += [row.sequence for row in rows]
+            self._chars += sum(sizes)
+            self._large = self._large or max(sizes) > LARGE_CHARS
+            self.end = rows[-1].sequence
+        more = bool(rows) and self.end < head.latest_sequence
+        if not more:
+            self.end = max(self.end, head.latest_sequence)
+        self.head = head
+        self.known = True
+        self._shrink()
+        return more
+
+    def _shrink(self) -> None:
+        if len(self._rows) <= MAX_TAIL_ROWS and self._chars <= MAX_TAIL_CHARS:
+            return
+        # Half at a time, so that the cost per chunk stays constant. The last row always stays.
+        drop, chars = 0, self._chars
+        while drop < len(self._rows) - 1 and (
+            len(self._rows) - drop > MAX_TAIL_ROWS // 2 or chars > MAX_TAIL_CHARS // 2
+        ):
+            chars -= len(self._rows[drop].text)
+            drop += 1
+        if drop:
+            self.start = self._rows[drop - 1].sequence
+            self._drop(drop)
+
+    def _drop(self, count: int) -> None:
+        del self._rows[:count]
+        del self._sequences[:count]
+        self._chars = sum(len(row.text) for row in self._rows)
+        self._large = any(len(row.text) > LARGE_CHARS for row in self._rows)

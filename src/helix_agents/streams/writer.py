@@ -1,0 +1,187 @@
+"""The writer: stamps, bounded buffer, automatic batching, idempotent retries. It knows one verb, `append`.
+
+While nothing is in flight a chunk leaves at once; while a write is in flight the next chunks gather and leave together.
+So a slow producer adds no delay and a fast one pays for one write per batch. Every batch carries the writer's id and
+the number of its last chunk; a batch is retried unchanged, so the backend can tell a retry from news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from ..chunks import Chunk, ensure_chunk
+from ..clock import Clock
+from ..codec import encode
+from ..errors import StoreUnavailable, StreamError
+from .contract import StreamWriter
+from .records import NewChunk
+
+Append = Callable[[str, int, Sequence[NewChunk]], Awaitable[int]]
+"""(producer id, number of the last chunk, chunks) -> sequence of the last chunk."""
+
+MAX_BUFFERED_CHUNKS = 512
+MAX_BUFFERED_CHARS = 4_000_000
+MAX_BATCH_CHUNKS = 512
+MAX_BATCH_CHARS = 1_000_000
+RETRY_DELAYS_SECONDS = (0.01, 0.05, 0.2, 0.5, 1.0)
+
+_ATOMS = frozenset({str, int, bool, type(None)})
+
+
+def _plainly_flat(chunk: Chunk) -> bool:
+    """Whether a glance is enough to see that this is a chunk: a dict of atoms, as nearly all of them are."""
+    if chunk.__class__ is not dict or chunk.get("type").__class__ is not str:
+        return False
+    for key, value in chunk.items():  # noqa: SIM110  # a generator would cost twice as much, for every chunk
+        if key.__class__ is not str or value.__class__ not in _ATOMS:
+            return False
+    return True
+
+
+class BatchingWriter(StreamWriter):
+    """One producer. Set `step` as the run goes on."""
+
+    def __init__(
+        self,
+        append: Append,
+        *,
+        stream_id: str,
+        run_id: str,
+        agent_type: str,
+        producer_id: str,
+        clock: Clock,
+        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+    ) -> None:
+        self.stream_id = stream_id
+        self._append = append
+        self._stamp: Chunk = {"agent_id": run_id, "agent_type": agent_type, "step": 0}
+        self._producer_id = producer_id
+        self._clock = clock
+        self._retry_delays_seconds = retry_delays_seconds
+        self._buffer: deque[NewChunk] = deque()
+        self._buffered_chars = 0
+        self._in_flight: list[NewChunk] = []
+        self._stored = 0  # chunks of this writer that the backend has, or that were refused
+        self._last_sequence = 0
+        self._draining: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._error: Exception | None = None
+        self._closed = False
+
+    @property
+    def draining(self) -> asyncio.Task[None] | None:
+        """The task that stores what was taken, if there is one at work."""
+        return self._draining
+
+    @property
+    def step(self) -> int:
+        """What is stamped on chunks that name no step of their own."""
+        return int(self._stamp["step"])
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._stamp["step"] = step
+
+    async def write(self, chunk: Chunk) -> None:
+        if self._closed or self._error is not None:
+            self._raise_error()
+        flat = _plainly_flat(chunk)
+        if not flat:
+            ensure_chunk(chunk)
+        new = self._stamped(chunk, flat)
+        while len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
+            self._room.clear()
+            self._ensure_draining()
+            await self._room.wait()
+            self._raise_error()
+        self._buffer.append(new)
+        self._buffered_chars += len(new.text)
+        if self._draining is None:
+            self._ensure_draining()
+
+    async def flush(self) -> int:
+        self._raise_error()
+        while self._buffer or self._in_flight:
+            # Shielded: giving up waiting must not tear a write apart.
+            await asyncio.shield(self._ensure_draining())
+            self._raise_error()
+        return self._last_sequence
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+
+    def _stamped(self, chunk: Chunk, flat: bool) -> NewChunk:
+        stamped = {**self._stamp, **chunk}
+        if "timestamp" not in stamped:
+            stamped["timestamp"] = self._clock()
+        step = stamped["step"]
+        return NewChunk(step if type(step) is int else 0, encode(stamped), stamped if flat else None)
+
+    def _raise_error(self) -> None:
+        if self._closed:
+            raise StreamError(self.stream_id, f"This writer of stream {self.stream_id!r} is closed: create another.")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _ensure_draining(self) -> asyncio.Task[None]:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        return self._draining
+
+    async def _drain(self) -> None:
+        try:
+            while self._in_flight or self._buffer:
+                if not self._in_flight:
+                    self._in_flight = self._next_batch()
+                self._last_sequence = await self._append_with_retries()
+                self._settle()
+        except StoreUnavailable as error:
+            self._error = error  # the batch stays: the next flush tries it again, under the same numbers
+        except Exception as error:
+            self._error = error  # refused for good, and so is what was to follow
+            self._settle()
+            self._stored += len(self._buffer)
+            self._buffer.clear()
+            self._buffered_chars = 0
+        finally:
+            self._draining = None
+            self._room.set()
+
+    def _next_batch(self) -> list[NewChunk]:
+        self._room.set()
+        if len(self._buffer) <= MAX_BATCH_CHUNKS and self._buffered_chars <= MAX_BATCH_CHARS:
+            whole = list(self._buffer)
+            self._buffer.clear()
+            self._buffered_chars = 0
+            return whole
+        batch: list[NewChunk] = []
+        chars = 0
+        while self._buffer and len(batch) < MAX_BATCH_CHUNKS:
+            size = len(self._buffer[0].text)
+            if batch and chars + size > MAX_BATCH_CHARS:
+                break
+            batch.append(self._buffer.popleft())
+            chars += size
+        self._buffered_chars -= chars
+        return batch
+
+    def _settle(self) -> None:
+        self._stored += len(self._in_flight)
+        self._in_flight = []
+
+    async def _append_with_retries(self) -> int:
+        last = self._stored + len(self._in_flight)
+        for delay_seconds in self._retry_delays_seconds:
+            try:
+                return await self._append(self._producer_id, last, self._in_flight)
+            except StoreUnavailable:
+                await asyncio.sleep(delay_seconds)
+        return await self._append(self._producer_id, last, self._in_flight)

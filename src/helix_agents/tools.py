@@ -1,0 +1,221 @@
+"""Tools: Python functions that a model may call, and the context that such a function may ask for.
+
+A tool knows its name, its schema, how long it may take and who executes it. It knows nothing of sessions being stored
+or of the model's messages: the executor hands it arguments and a `ToolContext` and gets a JSON value back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+from .codec import Json, ensure_json
+from .errors import InvalidArgument
+from .llm.contract import ToolSpec
+from .signature import InputModel, find_context, input_model, to_json
+from .state import StateTracker
+
+Execution = Literal["server", "client"]
+ApprovalRule = bool | Callable[[dict[str, Any]], bool]
+T = TypeVar("T")
+
+
+class ToolOutlet(Protocol):
+    """Where a context sends what its tool does; called in the event loop's thread."""
+
+    def state_changed(self) -> None: ...
+
+    def emit(self, name: str, data: Json) -> None: ...
+
+    def record_usage(self, name: str, value: float) -> None: ...
+
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class ToolContext:
+    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type."""
+
+    def __init__(
+        self, tracker: StateTracker, outlet: ToolOutlet, *, session_id: str, run_id: str, tool_call_id: str
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self.tool_call_id = tool_call_id
+        self._tracker = tracker
+        self._outlet = outlet
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def state(self) -> Any:
+        """The session's custom state as this tool sees it: committed state plus its own updates. Immutable."""
+        return self._tracker.state
+
+    def update_state(self, fn: Callable[[Any], object]) -> Any:
+        """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
+
+        Siblings do not see it; it is merged and committed with the step, or dropped if this tool fails.
+        """
+        with self._lock:
+            self._ensure_open()
+            state = self._tracker.update(fn)
+        self._at_home(self._outlet.state_changed)
+        return state
+
+    def emit(self, name: str, data: Json = None) -> None:
+        """Send a `custom` chunk to whoever reads the stream."""
+        ensure_json(data)
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.emit(name, data))
+
+    def record_usage(self, name: str, value: float = 1) -> None:
+        """Count something under the session's usage, e.g. pages fetched."""
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.record_usage(name, value))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody asked the run to stop; a long tool should look, and return early."""
+        return self._outlet.interrupted
+
+    def close(self) -> None:
+        """Refuse further use: the call has its outcome (a thread that outlives its timeout must not write)."""
+        with self._lock:
+            self._closed = True
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument(f"Tool call {self.tool_call_id!r} has ended: its context takes nothing more.")
+
+    def _at_home(self, action: Callable[[], None]) -> None:
+        if threading.get_ident() == self._home:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+
+class Tool:
+    """A function as a tool. Still callable, so that it can be tested without an agent."""
+
+    execute: Execution = "server"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_seconds: float | None = None,
+        requires_approval: ApprovalRule = False,
+        execute: Execution = "server",
+        deadline_seconds: float | None = None,
+    ) -> None:
+        if execute not in ("server", "client"):
+            raise InvalidArgument(f"execute is 'server' or 'client', not {execute!r}.")
+        self.name = name or function.__name__
+        self.description = inspect.cleandoc(description or function.__doc__ or "")
+        self.timeout_seconds = timeout_seconds
+        self.deadline_seconds = deadline_seconds
+        self.execute = execute
+        self._requires_approval = requires_approval
+        self._function = function
+        self._context_name = find_context(function, ToolContext)
+        skip = frozenset({self._context_name} if self._context_name else ())
+        self.input: InputModel = input_model(function, skip=skip)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(self.name, self.description, self.input.schema)
+
+    def needs_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person must agree before these arguments may run."""
+        rule = self._requires_approval
+        return rule if isinstance(rule, bool) else bool(rule(arguments))
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> Json:
+        """Call the function with parsed arguments; a sync one in a thread of its own. Answers JSON."""
+        if self._context_name:
+            arguments = {**arguments, self._context_name: context}
+        if inspect.iscoroutinefunction(self._function):
+            answer = await self._function(**arguments)
+        else:
+            answer = await in_thread(lambda: self._function(**arguments))
+            if inspect.isawaitable(answer):
+                answer = await answer
+        return to_json(answer)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = None,
+    requires_approval: ApprovalRule = False,
+    execute: Execution = "server",
+    deadline_seconds: float | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function; its signature is the schema, its docstring the description.
+
+    `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
+    (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
+    `deadline_seconds`: how long an answer or approval is waited for.
+    """
+    if function is not None:
+        return Tool(function)
+    return lambda decorated: Tool(decorated, **options)
+
+
+def in_thread(function: Callable[[], T]) -> Awaitable[T]:
+    """Run a blocking function in a daemon thread of its own.
+
+    Not the loop's pool: a tool that never returns must neither fill a pool nor keep the process from exiting.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]  # a result unless there is an error
+
+    def work() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = context.run(function)
+        except StopIteration as stop:
+            error = RuntimeError(f"the tool raised StopIteration({stop.value!r})")
+        except BaseException as raised:  # whatever a tool raises is its outcome
+            error = raised
+        with suppress(RuntimeError):  # if the loop has gone, nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="helix-tool", daemon=True).start()
+    return done
