@@ -117,9 +117,8 @@ class StateStore(ABC):
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
-        Given `state.custom_state` replaces custom state first; the staged writes apply on top. The session's fields,
-        `step_count` among them, are stored as `state` has them; the checkpoint's own `step_count` is that of
-        `checkpoint`. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
+        Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
+        checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
         """
 
     # -- staging

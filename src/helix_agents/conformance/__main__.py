@@ -1,0 +1,5 @@
+"""`python -m helix_agents.conformance module:harness`."""
+
+from .run import main
+
+raise SystemExit(main())

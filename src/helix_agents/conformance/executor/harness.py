@@ -1,0 +1,123 @@
+"""What the executor checks need of a backend, and small tools that all of them use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...agent import Agent
+from ...clock import system_clock
+from ...executor import AgentExecutor
+from ...llm.contract import LLM
+from ...messages import Message
+from ...stores.contract import StateStore
+from ...stores.usage import UsageStore
+from ...streams.contract import StreamManager
+from ..options import Options
+from ..registry import Registry
+
+
+class StoreSet(Protocol):
+    """The stores that an executor works on."""
+
+    @property
+    def state(self) -> StateStore: ...
+
+    @property
+    def streams(self) -> StreamManager: ...
+
+    @property
+    def usage(self) -> UsageStore | None: ...
+
+
+class ExecutorHarness(Protocol):
+    """Empty data, made anew for every check."""
+
+    options: Options
+
+    async def open(self) -> StoreSet:
+        """Stores on the data, ready; called again, another set on the same data, as another process would have it."""
+
+    async def dispose(self) -> None:
+        """Close everything and remove the data."""
+
+    def child_spec(self) -> str | None:
+        """`"module:callable argument"`: `async with callable(argument) as stores` opens the data elsewhere, or None."""
+
+
+EXECUTOR: Registry[ExecutorHarness] = Registry()
+"""Every check of the executor."""
+
+check = EXECUTOR.check
+
+
+class Clockwork:
+    """A clock that a check can put forward, so that leases lapse without waiting."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def __call__(self) -> int:
+        return system_clock() + self.ahead_ms
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Put the clock forward."""
+        self.ahead_ms += int(seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The stores as an executor takes them; a `StoreSet`."""
+
+    state: StateStore
+    streams: StreamManager
+    usage: UsageStore | None
+
+
+def make_executor(stores: StoreSet, llm: LLM, **options: Any) -> AgentExecutor:
+    """An executor on these stores."""
+    return AgentExecutor(stores.state, stores.streams, llm, usage_store=stores.usage, **options)
+
+
+@asynccontextmanager
+async def executing(stores: StoreSet, llm: LLM, **options: Any) -> AsyncIterator[AgentExecutor]:
+    """An executor that is closed at the end."""
+    async with make_executor(stores, llm, **options) as executor:
+        yield executor
+
+
+async def transcript(stores: StoreSet, session_id: str) -> list[Message]:
+    """All messages of a session."""
+    return list((await stores.state.get_messages(session_id, limit=None)).items)
+
+
+async def custom_state(stores: StoreSet, session_id: str) -> Any:
+    """The custom state of a session."""
+    session = await stores.state.load_state(session_id)
+    return None if session is None else session.custom_state
+
+
+async def family(stores: StoreSet, session_id: str) -> list[str]:
+    """A session and all below it, in a fixed order."""
+    page = await stores.state.list_sessions(parent_session_id=session_id, limit=200)
+    found = [session_id]
+    for child in sorted(page.items, key=lambda child: child.session_id):
+        found += await family(stores, child.session_id)
+    return found
+
+
+async def chunks_of(stores: StoreSet, stream_id: str) -> list[dict[str, Any]]:
+    """Every kept chunk of a stream."""
+    return [stored.chunk for stored in await stores.streams.get_all_chunks(stream_id)]
+
+
+def of_type(chunks: Sequence[dict[str, Any]], *types: str) -> list[dict[str, Any]]:
+    """The chunks of these types, those of sub-agents left out."""
+    return [chunk for chunk in chunks if chunk["type"] in types and "sub_session_id" not in chunk]
+
+
+def simple_agent(*tools: Any, **options: Any) -> Agent:
+    """An agent called `main`."""
+    return Agent("main", tools=tools, **options)

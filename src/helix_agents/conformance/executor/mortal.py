@@ -1,0 +1,106 @@
+"""Stores that die: from the n-th call on nothing gets through any more, as if the process had been killed there.
+
+The in-process twin of kill -9: exact, repeatable, and possible on data that lives in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...errors import StoreUnavailable, StreamError
+from ...streams.contract import StreamWriter
+from .harness import Parts, StoreSet
+
+COMMIT = "save_state_and_promote_staging"
+
+
+class Died(StoreUnavailable):
+    """The process is dead; nobody may hear of it but the check."""
+
+
+class Life:
+    """Counts calls. At number `last` it ends; with `reply_lost` that call still happens, but never returns.
+
+    With `commits` it ends right after that many commits.
+    """
+
+    def __init__(self, last: int | None = None, *, reply_lost: bool = False, commits: int | None = None) -> None:
+        self.calls = 0
+        self.commits = commits
+        self.last = last
+        self.reply_lost = reply_lost
+        self.writers: list[StreamWriter] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the end has come."""
+        return self.last is not None and self.calls > self.last
+
+    def begin(self, name: str = "") -> bool:
+        """Count a call; whether its reply will be lost. Raises `Died`."""
+        self.calls += 1
+        if name == COMMIT and self.commits is not None:
+            self.commits -= 1
+            if self.commits == 0:
+                self.last, self.reply_lost = self.calls, True
+        if self.last is None or self.calls < self.last:
+            return False
+        if self.calls > self.last or not self.reply_lost:
+            self.calls = self.last + 1
+            raise Died("dead")
+        return True
+
+    def wrap(self, stores: StoreSet) -> Parts:
+        """The same stores, for as long as this life lasts."""
+        usage = None if stores.usage is None else self._wrapped(stores.usage)
+        return Parts(self._wrapped(stores.state), self._wrapped(stores.streams), usage)
+
+    async def bury(self) -> None:
+        """Let what had left the process arrive, so that it cannot come later."""
+        for writer in self.writers:
+            try:
+                await writer.flush()
+            except (StreamError, StoreUnavailable):
+                continue
+
+    def _wrapped(self, inner: Any) -> Any:
+        return cast(Any, _Mortal(inner, self))
+
+
+class _Mortal:
+    """Passes calls on while its life lasts."""
+
+    def __init__(self, inner: Any, life: Life) -> None:
+        self._inner = inner
+        self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return self._guarded(found, name)
+
+    async def __aenter__(self) -> _Mortal:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+    def _guarded(self, method: Callable[..., Any], name: str) -> Callable[..., Any]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            lost = self._life.begin(name)
+            answer = await method(*args, **kwargs)
+            if name == "create_writer":
+                self._life.writers.append(answer)
+                answer = _Mortal(answer, self._life)
+            if lost:
+                self._life.begin()
+            if self._life.over:
+                await asyncio.sleep(0)
+                raise Died("dead")
+            return answer
+
+        return call

@@ -1,0 +1,115 @@
+"""Performing the play of `cast.py`: undisturbed, or broken off and taken up again, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...executor import AgentExecutor
+from ...executor.step import ANSWER_ROW, step_id_of
+from ..expect import expect_same
+from .cast import ANSWERS, ROOT_STATE
+from .harness import StoreSet, custom_state, family, transcript
+from .view import View
+
+AGENT = "author"
+INPUT = "Write the report."
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a performance leaves: the conversations, the states, and what a reader of the stream has."""
+
+    transcripts: dict[str, Any]
+    states: dict[str, Any]
+    view: dict[str, Any]
+
+
+async def begin_or_go_on(executor: AgentExecutor, session_id: str) -> str:
+    """Do the next thing that the session needs and wait until it is at rest; its status then."""
+    session = await executor.engine.store.load_state(session_id)
+    if session is None or (session.version == 1 and not session.resume_count):
+        handle = await executor.execute(AGENT, INPUT, session_id=session_id)
+    else:
+        handle = await executor.resume(AGENT, session_id)
+    return (await handle.result()).status
+
+
+async def answer_all(executor: AgentExecutor, session_id: str) -> None:
+    """Answer every question of a suspended session, through the root."""
+    handle = await executor.get_handle(AGENT, session_id)
+    if handle is None or not (await handle.get_state()).status.startswith("suspended"):
+        return
+    for wait in (await handle.result()).suspended:
+        answer: dict[str, Any] = ANSWERS[wait.tool_name]
+        await executor.submit_tool_result(session_id, wait.tool_call_id, **answer)
+
+
+async def is_over(stores: StoreSet, session_id: str) -> bool:
+    """Whether the play has come to its end, run and all."""
+    session = await stores.state.load_state(session_id)
+    run = await stores.state.get_current_run(session_id)
+    return (
+        session is not None
+        and session.status in ("completed", "failed")
+        and run is not None
+        and run.status != "running"
+    )
+
+
+async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
+    """The calls that have finished and are staged, in the whole family, as the journal names them."""
+    found: set[str] = set()
+    for member in await family(stores, session_id):
+        session = await stores.state.load_state(member)
+        run = await stores.state.get_current_run(member)
+        if session is None or run is None:
+            continue
+        for row in await stores.state.list_staged(member, step_id_of(session, run.run_id)):
+            if row.tool_call_id != ANSWER_ROW:
+                found.add(f"{member} {row.tool_call_id}")
+    return found
+
+
+class StagedLedger:
+    """Remembers how often staged calls had run when they were seen staged: it must stay at that."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, int] = {}
+
+    def note(self, staged: Iterable[str], journal: Iterable[str]) -> None:
+        """A crash has happened; these calls are staged, and this has been executed."""
+        count = Counter(journal)
+        for call in staged:
+            self._runs.setdefault(call, count[call])
+
+    def settle(self, journal: Iterable[str]) -> None:
+        """The play is over: none of them may have run again."""
+        count = Counter(journal)
+        again = {call: count[call] for call, before in self._runs.items() if count[call] != before}
+        expect_same(again, {}, "finished and staged calls that ran again")
+
+
+async def remains_of(stores: StoreSet, session_id: str, view: View) -> Remains:
+    """What is left of a performance, without the name of its session."""
+    members = await family(stores, session_id)
+    transcripts = {member: await transcript(stores, member) for member in members}
+    states = {member: await custom_state(stores, member) for member in members}
+    expect_same(view.state(ROOT_STATE), states[session_id], "the state that the reader has")
+    return Remains(
+        _nameless(transcripts, session_id), _nameless(states, session_id), _nameless(view.summary(), session_id)
+    )
+
+
+def expect_same_remains(actual: Remains, expected: Remains, what: str) -> None:
+    """Fail unless two performances left the same."""
+    expect_same(actual.transcripts, expected.transcripts, f"{what}: the conversations")
+    expect_same(actual.states, expected.states, f"{what}: the states")
+    expect_same(actual.view, expected.view, f"{what}: what the reader has")
+
+
+def _nameless(value: Any, session_id: str) -> Any:
+    return json.loads(json.dumps(value).replace(session_id, "SESSION"))

@@ -1,0 +1,75 @@
+"""The process that the kill checks kill: `python -m ...conformance.executor.worker "module:callable argument"`.
+
+For every line of standard input it forks a child that performs the play until the session is at rest, and says which
+process that is; when the child has ended, however it did, it says so. Forking spares a new interpreter for each death.
+All lines are JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+from ...clock import system_clock
+from ..child import resolve
+from .cast import make_author, make_llm
+from .harness import make_executor
+from .play import begin_or_go_on
+
+FAILED = 3
+
+
+def append_line(path: str, line: str) -> None:
+    """One line at the end of a file, whole even if the process dies right after."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line.encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+async def perform(spec: str, request: dict[str, Any]) -> None:
+    """Take the session up in this process and go on until it is at rest."""
+    name, _, argument = spec.partition(" ")
+    ahead_ms = int(request["ahead_ms"])
+    agent = make_author(lambda line: append_line(request["journal"], line), hold=request.get("hold"))
+    async with resolve(name)(argument) as stores:
+        executor = make_executor(
+            stores,
+            make_llm(request["delay_seconds"]),
+            agents=[agent],
+            lease_seconds=request["lease_seconds"],
+            clock=lambda: system_clock() + ahead_ms,
+        )
+        async with executor:
+            await begin_or_go_on(executor, request["session_id"])
+
+
+def _say(answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main(spec: str) -> int:
+    """Fork for every request."""
+    _say("ready")
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if pid == 0:
+            code = FAILED
+            try:
+                asyncio.run(perform(spec, json.loads(line)))
+                code = 0
+            finally:
+                os._exit(code)
+        _say({"pid": pid})
+        _, status = os.waitpid(pid, 0)
+        _say({"exit": os.waitstatus_to_exitcode(status)})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

@@ -1,0 +1,237 @@
+"""X2: a run that dies anywhere is taken up and ends as if nothing had happened; one that was only frozen stays out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from ...errors import AlreadyRunning, HelixError, RunLost
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same
+from .cast import make_author, make_llm
+from .harness import (
+    Clockwork,
+    ExecutorHarness,
+    StoreSet,
+    check,
+    chunks_of,
+    executing,
+    make_executor,
+    simple_agent,
+    transcript,
+)
+from .mortal import Died, Life
+from .play import (
+    Remains,
+    StagedLedger,
+    answer_all,
+    begin_or_go_on,
+    expect_same_remains,
+    is_over,
+    remains_of,
+    staged_calls,
+)
+from .view import View, follow
+
+LEASE_SECONDS = 30.0
+MAX_ATTEMPTS = 60
+
+
+async def perform(stores: StoreSet, session_id: str, lives: list[Life]) -> tuple[Remains, list[str]]:
+    """Perform the play; each life in turn ends where it ends, the last attempts live on."""
+    journal: list[str] = []
+    ledger = StagedLedger()
+    clock = Clockwork()
+    view = View()
+    reading = asyncio.create_task(follow(stores.streams, session_id, view))
+    try:
+        for _ in range(MAX_ATTEMPTS):
+            if await is_over(stores, session_id):
+                break
+            life = lives.pop(0) if lives else Life()
+            await _attempt(stores, session_id, life, clock, journal)
+            await life.bury()
+            ledger.note(await staged_calls(stores, session_id), journal)
+            clock.pass_seconds(LEASE_SECONDS + 1)
+        await asyncio.wait_for(reading, 30)
+    finally:
+        reading.cancel()
+    ledger.settle(journal)
+    return await remains_of(stores, session_id, view), journal
+
+
+async def _attempt(stores: StoreSet, session_id: str, life: Life, clock: Clockwork, journal: list[str]) -> None:
+    options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "agents": [make_author(journal.append)]}
+    executor = make_executor(life.wrap(stores), make_llm(), **options)
+    try:
+        await answer_all(make_executor(stores, make_llm(), **options), session_id)
+        await begin_or_go_on(executor, session_id)
+    except Died:
+        pass
+    finally:
+        await executor.close()
+
+
+@check("X2", "dead at any call to a store, a run ends with the same conversation, state and stream", kind="faults")
+async def dead_at_any_call(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    rng = random.Random(harness.options.seed)
+    expected, _ = await perform(stores, "undisturbed", [])
+    life = Life()
+    await _attempt(stores, "measured", life, Clockwork(), [])
+    for number in range(harness.options.steps // 20):
+        lives = [
+            Life(rng.randrange(1, life.calls), reply_lost=rng.random() < 0.5) for _ in range(rng.choice((1, 1, 2, 4)))
+        ]
+        plan = ", ".join(f"{one.last}{' (reply lost)' if one.reply_lost else ''}" for one in lives)
+        actual, _ = await perform(stores, f"case {number}", lives)
+        expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
+
+
+@check("X2", "dead right after a commit, before anybody was told of it, a run ends the same", kind="faults")
+async def dead_after_each_commit(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    expected, _ = await perform(stores, "undisturbed", [])
+    for number in range(1, 6):
+        lives = [Life(commits=number), Life(commits=2), Life(commits=1)]
+        actual, _ = await perform(stores, f"commit {number}", lives)
+        expect_same_remains(actual, expected, f"dead after commit {number}")
+
+
+@check("X2", "of many that resume a crashed run exactly one gets it", kind="tasks")
+async def one_of_many_resumes(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    clock = Clockwork()
+    ran: list[str] = []
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work."""
+        ran.append(ctx.run_id)
+        await asyncio.sleep(0.01)
+        return "ok"
+
+    agent = simple_agent(work)
+    llm = ScriptedLLM([[Call("work")], "Done."])
+    life = Life(12)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(agent, "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    verdict = await make_executor(stores, llm, clock=clock).can_resume("s")
+    expect(not verdict.can_resume, "a run whose lease holds was called resumable")
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(6)]
+    expect((await others[0].can_resume("s")).can_resume, "a run whose lease lapsed was not called resumable")
+    tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
+    won = [found for found in tries if not isinstance(found, BaseException)]
+    expect_same(len(won), 1, "how many got the session")
+    expect(all(isinstance(found, AlreadyRunning) for found in tries if found not in won), f"the others got {tries}")
+    expect_same((await won[0].result()).output, "Done.", "the output")
+    for other in others:
+        await other.close()
+
+
+@check("X2", "a run that was frozen while another finished its session writes nothing when it wakes up")
+async def a_frozen_run_writes_nothing(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    clock, gate, frozen = Clockwork(), asyncio.Event(), asyncio.Event()
+    first: list[str] = []
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work; the first to do so is held up."""
+        if not first:
+            first.append(ctx.run_id)
+            frozen.set()
+            await gate.wait()
+            ctx.update_state(lambda draft: draft.update(late=True))
+        return "ok"
+
+    agent = simple_agent(work, state={"n": 0})
+    llm = ScriptedLLM([[Call("work")], "Done."])
+    asleep = make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, poll_seconds=3600)
+    handle = await asleep.execute(agent, "Go", session_id="s")
+    await frozen.wait()
+    async for chunk in handle.stream():
+        if chunk["type"] == "tool_start":
+            break  # nothing of it is on its way any more
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    async with executing(other, llm, clock=clock) as awake:
+        result = await (await awake.resume(agent, "s")).result()
+    expect_same(result.status, "completed", "the status after the other had gone on")
+    before = await _dump(other)
+    gate.set()
+    try:
+        await handle.result()
+    except (RunLost, HelixError):
+        pass
+    else:
+        raise AssertionError("the frozen run believes that it has finished")
+    await asleep.close()
+    expect_same(await _dump(other), before, "what is stored after the frozen run woke up")
+
+
+@check("X2", "a run that believes its lease holds cannot commit beside another that has taken its session over")
+async def fenced_by_the_version(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    slow_clock, clock = Clockwork(), Clockwork()
+    gates = [asyncio.Event(), asyncio.Event()]
+    arrived = [asyncio.Event(), asyncio.Event()]
+    runs: list[str] = []
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work; each in turn is held up."""
+        number = len(runs)
+        runs.append(ctx.run_id)
+        arrived[number].set()
+        await gates[number].wait()
+        ctx.update_state(lambda draft: draft["by"].append(number))
+        return f"worked {number}"
+
+    agent = simple_agent(work, state={"by": []})
+    llm = ScriptedLLM([[Call("work")], "Done."])
+    asleep = make_executor(stores, llm, clock=slow_clock, lease_seconds=LEASE_SECONDS, poll_seconds=3600)
+    handle = await asleep.execute(agent, "Go", session_id="s")
+    await arrived[0].wait()
+    async for chunk in handle.stream():
+        if chunk["type"] == "tool_start":
+            break
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    async with executing(other, llm, clock=clock) as awake:
+        second = await awake.resume(agent, "s")
+        await arrived[1].wait()
+        gates[0].set()
+        try:
+            await handle.result()
+        except RunLost:
+            pass
+        else:
+            raise AssertionError("the first run believes that the session is its own")
+        gates[1].set()
+        result = await second.result()
+    await asleep.close()
+    expect_same(result.status, "completed", "the status")
+    session = await other.state.load_state("s")
+    expect_same(session and session.custom_state, {"by": [1]}, "custom state")
+    expect_same([m["content"] for m in await transcript(other, "s")][2], "worked 1", "the outcome in the conversation")
+
+
+async def _dump(stores: StoreSet) -> dict[str, Any]:
+    session = await stores.state.load_state("s")
+    runs = await stores.state.list_runs("s")
+    staged = [await stores.state.list_staged("s", f"{run.run_id}-1") for run in runs]
+    checkpoints = (await stores.state.list_checkpoints("s")).items
+    return {
+        "session": session,
+        "messages": await transcript(stores, "s"),
+        "runs": runs,
+        "staged": [[row.tool_call_id for row in rows] for rows in staged],
+        "checkpoints": [found.checkpoint_id for found in checkpoints],
+        "chunks": await chunks_of(stores, "s"),
+    }

@@ -1,0 +1,252 @@
+"""X3: people in the loop. A run suspends and is gone; answers come from anywhere, in any order, twice, or late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...errors import AlreadyRunning, InvalidArgument, NotResumable
+from ...executor import AgentResult
+from ...llm.scripted import Call, Script, ScriptedLLM
+from ...tools import ToolContext, tool
+from ...types import SessionState
+from ..expect import expect, expect_same, raises
+from .harness import (
+    Clockwork,
+    ExecutorHarness,
+    StoreSet,
+    check,
+    chunks_of,
+    executing,
+    of_type,
+    simple_agent,
+    transcript,
+)
+
+SCRIPT: Script = [
+    [Call("ask", {"question": "Colour?"}), Call("work"), Call("delete", {"path": "/tmp"})],
+    "Done.",
+]
+
+
+class People:
+    """Tools that count their executions."""
+
+    def __init__(self, *, deadline_seconds: float | None = None) -> None:
+        self.ran: list[str] = []
+        ran = self.ran
+
+        @tool
+        async def work(ctx: ToolContext) -> str:
+            """Work at once."""
+            ran.append("work")
+            ctx.update_state(lambda draft: draft.increment("n"))
+            return "worked"
+
+        @tool(requires_approval=True, deadline_seconds=deadline_seconds)
+        async def delete(path: str, ctx: ToolContext) -> str:
+            """Delete something, if a person agrees."""
+            ran.append("delete")
+            ctx.update_state(lambda draft: draft.increment("n"))
+            return f"deleted {path}"
+
+        @tool(execute="client", deadline_seconds=deadline_seconds)
+        def ask(question: str) -> str:
+            """Ask a person."""
+            raise NotImplementedError
+
+        self.agent = simple_agent(ask, work, delete, state={"n": 0})
+
+
+async def _suspend(stores: StoreSet, people: People, **options: Any) -> AgentResult:
+    """Begin a run in an executor that is gone afterwards."""
+    async with executing(stores, ScriptedLLM(SCRIPT), **options) as executor:
+        return await (await executor.execute(people.agent, "Go", session_id="s")).result()
+
+
+async def _session(stores: StoreSet) -> SessionState:
+    session = await stores.state.load_state("s")
+    assert session is not None
+    return session
+
+
+def _told(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+@check("X3", "a run that asks suspends with its questions, and finished siblings are kept")
+async def asking_suspends(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    people = People()
+    result = await _suspend(stores, people)
+    expect_same(result.status, "suspended_client_tool", "the status")
+    expect_same(sorted(wait.tool_name for wait in result.suspended), ["ask", "delete"], "what waits")
+    session = await _session(stores)
+    expect_same(session.custom_state, {"n": 0}, "custom state before the step is committed")
+    expect_same(people.ran, ["work"], "what ran")
+    last = (await transcript(stores, "s"))[-1]
+    expect_same(len(last["tool_calls"]), 3, "the calls in the conversation")
+    chunks = await chunks_of(stores, "s")
+    expect_same(len(of_type(chunks, "client_tool_request", "tool_approval_request")), 2, "the requests on the stream")
+    info = await stores.streams.get_stream_info("s")
+    run = await stores.state.get_current_run("s")
+    expect(info is not None and info.status == "paused", "the stream is not paused")
+    expect(run is not None and run.status == "suspended_client_tool", "the run is not suspended")
+
+
+@check("X3", "answers from another process, in any order, let another run finish; siblings do not run again")
+async def answered_elsewhere(harness: ExecutorHarness) -> None:
+    people = People()
+    await _suspend(await harness.open(), people)
+    stores = await harness.open()
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        for call_id, answer in (("call_1_3", {"approved": True}), ("call_1_1", {"result": "blue"})):
+            expect(not (await executor.can_resume("s")).can_resume, "it can be resumed before the last answer")
+            with raises(NotResumable, "resuming before the last answer"):
+                await executor.resume(people.agent, "s")
+            receipt = await executor.submit_tool_result("s", call_id, **answer)
+            expect_same(receipt.status, "accepted", "the receipt")
+        expect((await executor.can_resume("s")).can_resume, "it cannot be resumed after the last answer")
+        result = await (await executor.resume(people.agent, "s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    expect_same(_told(await transcript(stores, "s")), ["blue", "worked", "deleted /tmp"], "what the model was told")
+    session = await _session(stores)
+    expect_same(session.custom_state, {"n": 2}, "custom state")
+    expect_same(people.ran, ["work", "delete"], "what ran")
+    expect_same(session.pending_client_tool_calls, {}, "what is pending at the end")
+    expect_same(sorted(session.completed_client_tool_calls), ["call_1_1", "call_1_3"], "the answered calls")
+
+
+@check("X3", "a person may refuse, and a client may report an error; the model is told")
+async def refused_and_failed(harness: ExecutorHarness) -> None:
+    people = People()
+    stores = await harness.open()
+    await _suspend(stores, people)
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        await executor.submit_tool_result("s", "call_1_1", error="nobody at home")
+        await executor.submit_tool_result("s", "call_1_3", approved=False, reason="too risky")
+        await (await executor.resume(people.agent, "s")).result()
+    told = _told(await transcript(stores, "s"))
+    expect_same(told[0], "Error: nobody at home", "the client's error")
+    expect_same(told[2], "Error: A person refused this call: too risky", "the refusal")
+    expect_same(people.ran, ["work"], "what ran")
+
+
+@check("X3", "an answer given twice, by many at once, counts once", kind="tasks")
+async def answered_twice(harness: ExecutorHarness) -> None:
+    people = People()
+    stores = await harness.open()
+    await _suspend(stores, people)
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        receipts = await asyncio.gather(
+            *(executor.submit_tool_result("s", "call_1_1", result=f"answer {n}") for n in range(6)),
+            *(executor.submit_tool_result("s", "call_1_3", approved=True) for _ in range(3)),
+        )
+        accepted = [receipt for receipt in receipts if receipt.status == "accepted"]
+        expect_same(len(accepted), 2, "how many were accepted")
+        stored = (await _session(stores)).pending_client_tool_calls["call_1_1"].response
+        again = await executor.submit_tool_result("s", "call_1_1", result="another")
+        expect_same(again.status, "duplicate", "the receipt of another answer")
+        await (await executor.resume(people.agent, "s")).result()
+        after = await executor.submit_tool_result("s", "call_1_1", result="after the end")
+        expect_same(after.status, "duplicate", "the receipt of an answer after the end")
+    expect_same(_told(await transcript(stores, "s"))[0], stored["result"], "the answer used")
+
+
+@check("X3", "an answer of the wrong kind or to a question never asked is refused and changes nothing")
+async def wrong_kind(harness: ExecutorHarness) -> None:
+    people = People()
+    stores = await harness.open()
+    await _suspend(stores, people)
+    before = await _session(stores)
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        with raises(InvalidArgument, "an approval for a client tool"):
+            await executor.submit_tool_result("s", "call_1_1", approved=True)
+        with raises(InvalidArgument, "a result for an approval"):
+            await executor.submit_tool_result("s", "call_1_3", result="yes")
+        with raises(InvalidArgument, "a call that does not exist"):
+            await executor.submit_tool_result("s", "call_9_9", result="yes")
+        with raises(InvalidArgument, "two kinds at once"):
+            await executor.submit_tool_result("s", "call_1_1", result="yes", error="no")
+    expect_same(await _session(stores), before, "the session")
+
+
+@check("X3", "after the deadline the run goes on without an answer; a late one is recorded but not used")
+async def deadlines(harness: ExecutorHarness) -> None:
+    people = People(deadline_seconds=60)
+    stores = await harness.open()
+    clock = Clockwork()
+    await _suspend(stores, people, clock=clock)
+    async with executing(stores, ScriptedLLM(SCRIPT), clock=clock) as executor:
+        expect(not (await executor.can_resume("s")).can_resume, "it can be resumed before the deadline")
+        clock.pass_seconds(61)
+        receipt = await executor.submit_tool_result("s", "call_1_3", approved=True)
+        expect_same(receipt.status, "late", "the receipt of a late approval")
+        result = await (await executor.resume(people.agent, "s")).result()
+        expect_same(result.status, "completed", "the status")
+        receipt = await executor.submit_tool_result("s", "call_1_1", result="blue")
+        expect_same(receipt.status, "late", "the receipt of an answer after the run")
+    session = await _session(stores)
+    expect("call_1_1" in session.completed_client_tool_calls, "the late answer is not on record")
+    expect_same(people.ran, ["work"], "what ran")
+    expect(all("deadline" in text for text in _told(await transcript(stores, "s"))[::2]), "the model was not told")
+
+
+@check("X3", "an answer that comes while siblings still work spares the suspension")
+async def answered_while_running(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    gate = asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work until the check says so."""
+        await gate.wait()
+        return "worked"
+
+    @tool(execute="client")
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    agent = simple_agent(work, ask)
+    script: Script = [[Call("work"), Call("ask", {"question": "?"})], "Done."]
+    async with executing(stores, ScriptedLLM(script)) as executor, executing(other, ScriptedLLM(script)) as elsewhere:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        async for chunk in handle.stream():
+            if chunk["type"] == "client_tool_request":
+                await elsewhere.submit_tool_result("s", chunk["tool_call_id"], result="blue")
+                gate.set()
+        result = await handle.result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
+
+
+@check("X3", "a message instead of answers settles the questions and is heard by the model")
+async def a_message_instead(harness: ExecutorHarness) -> None:
+    people = People()
+    stores = await harness.open()
+    await _suspend(stores, people)
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        result = await (await executor.resume(people.agent, "s", message="Never mind.")).result()
+    expect_same(result.status, "completed", "the status")
+    messages = await transcript(stores, "s")
+    roles = [message["role"] for message in messages]
+    expect_same(roles, ["user", "assistant", "tool", "tool", "tool", "user", "assistant"], "the conversation")
+    expect_same(messages[5]["content"], "Never mind.", "the message")
+    expect_same(people.ran, ["work"], "what ran")
+
+
+@check("X3", "of many that resume an answered session exactly one does", kind="tasks")
+async def one_resumes(harness: ExecutorHarness) -> None:
+    people = People()
+    stores = await harness.open()
+    await _suspend(stores, people)
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        await executor.submit_tool_result("s", "call_1_1", result="blue")
+        await executor.submit_tool_result("s", "call_1_3", approved=True)
+        tries = await asyncio.gather(*(executor.resume(people.agent, "s") for _ in range(5)), return_exceptions=True)
+        won = [found for found in tries if not isinstance(found, BaseException)]
+        expect_same(len(won), 1, "how many resumed")
+        expect(all(isinstance(lost, AlreadyRunning | NotResumable) for lost in tries if lost not in won), str(tries))
+        await won[0].result()
+    expect_same(people.ran, ["work", "delete"], "what ran")

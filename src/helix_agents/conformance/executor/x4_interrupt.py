@@ -1,0 +1,175 @@
+"""X4: interrupts. Durable, from any process, at a safe point, with the partial reply kept; and aborts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...agent import Agent
+from ...llm.scripted import Call, Script, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same
+from .harness import ExecutorHarness, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+
+LONG = "word " * 400
+
+
+@check("X4", "an interrupt from elsewhere stops a streaming run, which keeps what was said and can go on")
+async def interrupted_while_streaming(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    agent = simple_agent()
+    llm = ScriptedLLM([LONG], delay_seconds=0.01, piece=5)
+    async with executing(stores, llm) as executor, executing(other, llm) as elsewhere:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        async for chunk in handle.stream():
+            if chunk["type"] == "text_delta":
+                await elsewhere.interrupt("s", "enough")
+                break
+        result = await asyncio.wait_for(handle.result(), 20)
+    expect_same(result.status, "interrupted", "the status")
+    messages = await transcript(stores, "s")
+    partial = messages[-1]
+    expect(partial.get("interrupted") is True and LONG.startswith(partial["content"]), f"the partial reply: {partial}")
+    shown = "".join(chunk["delta"] for chunk in of_type(await chunks_of(stores, "s"), "text_delta"))
+    expect_same(shown, partial["content"], "what was shown and what was kept")
+    session = await stores.state.load_state("s")
+    expect(session is not None and session.interrupt_context["reason"] == "enough", "the reason is not kept")
+    expect(await stores.state.check_interrupt_flag("s") is None, "the flag is still set")
+    async with executing(other, ScriptedLLM(["The end."])) as elsewhere:
+        expect((await elsewhere.can_resume("s")).can_resume, "it cannot be resumed")
+        result = await (await elsewhere.resume(agent, "s", message="Go on.")).result()
+    expect_same([result.status, result.output], ["completed", "The end."], "the result after going on")
+    roles = [message["role"] for message in await transcript(stores, "s")]
+    expect_same(roles, ["user", "assistant", "user", "assistant"], "the conversation")
+
+
+@check("X4", "an interrupt while tools work lets them finish; their step is committed")
+async def interrupted_while_tools_work(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    started = asyncio.Event()
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work until asked to stop."""
+        started.set()
+        while not ctx.interrupted:  # noqa: ASYNC110  # what tools do: they look
+            await asyncio.sleep(0.005)
+        ctx.update_state(lambda draft: draft.update(stopped=True))
+        return "stopped early"
+
+    agent = simple_agent(work, state={})
+    async with executing(stores, ScriptedLLM([[Call("work")], "Done."])) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        await handle.interrupt("lunch")
+        result = await handle.result()
+        expect_same(result.status, "interrupted", "the status")
+        expect_same(await custom_state(stores, "s"), {"stopped": True}, "custom state")
+        result = await (await handle.resume()).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result after going on")
+    expect_same(len(await transcript(stores, "s")), 4, "the number of messages")
+
+
+@check("X4", "a flag for a run that is over does not stop the next one")
+async def old_flags_do_nothing(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent()
+    llm = ScriptedLLM(["One.", "Two. " * 10, "Three. " * 10], delay_seconds=0.01)
+    async with executing(stores, llm, poll_seconds=0.005) as executor:
+        first = await executor.execute(agent, "1", session_id="s")
+        await first.result()
+        await stores.state.set_interrupt_flag("s", "too late", run_id=first.run_id)
+        result = await (await executor.execute(agent, "2", session_id="s")).result()
+        expect_same(result.status, "completed", "the next run")
+        await stores.state.set_interrupt_flag("s", "for nobody")
+        await asyncio.sleep(0.005)
+        result = await (await executor.execute(agent, "3", session_id="s")).result()
+    expect_same(result.status, "completed", "the run after a flag for nobody in particular")
+
+
+@check("X4", "an interrupt reaches the sub-agents; both go on where they were")
+async def interrupt_cascades(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    child = Agent("child")
+    agent = simple_agent(child.as_tool())
+    slow: dict[str, Script] = {"main": [[Call("child", {"input": "go"})], "Done."], "child": [LONG]}
+    async with executing(stores, ScriptedLLM(slow, delay_seconds=0.01, piece=5)) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        async for chunk in handle.stream():
+            if chunk["type"] == "text_delta":
+                await handle.interrupt("stop")
+                break
+        result = await handle.result()
+    expect_same(result.status, "interrupted", "the parent")
+    below = await stores.state.load_state("s/call_1_1")
+    expect(below is not None and below.status == "interrupted", f"the child is {below and below.status}")
+    fast: dict[str, Script] = {"main": slow["main"], "child": ["Short."]}
+    async with executing(stores, ScriptedLLM(fast)) as executor:
+        result = await (await executor.resume(agent, "s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result after going on")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["Short."], "what the child answered")
+
+
+@check("X4", "an abort ends a run at once, its tools included, with a conversation that can be continued")
+async def aborted(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    started = asyncio.Event()
+    fate: list[str] = []
+
+    @tool
+    async def stubborn(ctx: ToolContext) -> str:
+        """Never end."""
+        ctx.update_state(lambda draft: draft.update(begun=True))
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            fate.append("cancelled")
+            raise
+        return "never"
+
+    @tool
+    async def quick(ctx: ToolContext) -> str:
+        """End at once."""
+        ctx.update_state(lambda draft: draft.update(quick=True))
+        return "ok"
+
+    agent = simple_agent(stubborn, quick, state={})
+    llm = ScriptedLLM([[Call("quick"), Call("stubborn")], "Again."])
+    async with executing(stores, llm) as executor, executing(other, llm) as elsewhere:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        await elsewhere.abort("s", "wrong session")
+        result = await asyncio.wait_for(handle.result(), 20)
+        expect_same([result.status, result.error], ["failed", "wrong session"], "the result")
+        expect_same(fate, ["cancelled"], "what became of the tool")
+        expect_same(await custom_state(stores, "s"), {"quick": True}, "custom state")
+        result = await (await executor.execute(agent, "Once more", session_id="s")).result()
+    expect_same(result.output, "Again.", "the next turn")
+
+
+@check("X4", "a suspended session can be interrupted and aborted, too")
+async def suspended_sessions_stop(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+
+    @tool(execute="client")
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    agent = simple_agent(ask)
+    llm = ScriptedLLM([[Call("ask", {"question": "?"})], "Done."])
+    async with executing(stores, llm) as executor:
+        for session_id in ("a", "b"):
+            await (await executor.execute(agent, "Go", session_id=session_id)).result()
+        await executor.interrupt("a", "pause")
+        await executor.abort("b", "no longer needed")
+        statuses: list[Any] = []
+        for session_id in ("a", "b"):
+            session = await stores.state.load_state(session_id)
+            statuses.append(session and session.status)
+        expect_same(statuses, ["interrupted", "failed"], "the statuses")
+        await executor.submit_tool_result("a", "call_1_1", result="blue")
+        result = await (await executor.resume(agent, "a")).result()
+    expect_same(result.output, "Done.", "the interrupted one goes on with its answer")

@@ -1,0 +1,174 @@
+"""X5: sub-agents are sessions of their own: isolated, forwarded, waited for, counted, and deleted with their parent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...agent import Agent
+from ...llm.scripted import Call, Reply, Script, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same
+from .harness import ExecutorHarness, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+
+
+@tool
+async def note(text: str, ctx: ToolContext) -> str:
+    """Note something in one's own state."""
+    ctx.update_state(lambda draft: draft["notes"].append(text))
+    return "noted"
+
+
+@tool(execute="client")
+def ask(question: str) -> str:
+    """Ask a person."""
+    raise NotImplementedError
+
+
+STATE: dict[str, list[str]] = {"notes": []}
+
+
+@check("X5", "a sub-agent has its own session, state, messages and runs, and its answer is the tool's result")
+async def a_child_is_a_session(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    child = Agent("child", tools=[note], state=STATE)
+    agent = simple_agent(note, child.as_tool(), state=STATE)
+    script: dict[str, Script] = {
+        "main": [[Call("note", {"text": "above"}), Call("child", {"input": "help"})], "Done."],
+        "child": [Reply("Hm.", [Call("note", {"text": "below"})]), "Helped."],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s", user_id="ann")
+        chunks = [chunk async for chunk in handle.stream()]
+        await handle.result()
+        rollup = await handle.get_usage_rollup()
+    expect_same(await custom_state(stores, "s"), {"notes": ["above"]}, "the parent's state")
+    expect_same(await custom_state(stores, "s/call_1_2"), {"notes": ["below"]}, "the child's state")
+    below = await stores.state.load_state("s/call_1_2")
+    expect(
+        below is not None and (below.parent_session_id, below.root_session_id, below.user_id) == ("s", "s", "ann"),
+        "the child does not know where it belongs",
+    )
+    contents = [message["content"] for message in await transcript(stores, "s/call_1_2")]
+    expect_same(contents, ["help", "Hm.", "noted", "Helped."], "the child's conversation")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["noted", "Helped."], "what the parent's model was told")
+    refs = await stores.state.list_sub_session_refs("s")
+    expect_same([(ref.sub_session_id, ref.status) for ref in refs], [("s/call_1_2", "completed")], "the refs")
+    text = "".join(c["delta"] for c in chunks if c["type"] == "text_delta" and c.get("sub_session_id"))
+    expect_same(text, "Hm.Helped.", "what the parent's readers saw of the child")
+    expect_same(len(of_type(chunks, "state_patch")), 1, "the patches on the parent's stream")
+    expect(all("sub_session_id" not in c for c in chunks if c["type"] == "state_patch"), "the child's patches leak")
+    own = of_type(await chunks_of(stores, "s/call_1_2"), "output")
+    expect_same([chunk["output"] for chunk in own], ["Helped."], "the output on the child's own stream")
+    expect_same(rollup.tools["note"].calls if stores.usage else 2, 2, "the calls in the rollup")
+
+
+@check("X5", "a sub-agent that asks suspends its parent; an answer to the root reaches it, and both go on")
+async def a_suspended_child(harness: ExecutorHarness) -> None:
+    inner = Agent("inner", tools=[ask])
+    child = Agent("child", tools=[inner.as_tool(), note], state=STATE)
+    agent = simple_agent(child.as_tool(), note, state=STATE)
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": "a"}), Call("note", {"text": "m"})], "Done."],
+        "child": [[Call("inner", {"input": "b"}), Call("note", {"text": "c"})], "Child done."],
+        "inner": [[Call("ask", {"question": "?"}, id="the_question")], "Inner done."],
+    }
+    first = await harness.open()
+    async with executing(first, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+    expect_same(result.status, "suspended_awaiting_children", "the root's status")
+    expect_same([wait.tool_call_id for wait in result.suspended], ["the_question"], "what waits")
+    stores = await harness.open()
+    root = await stores.state.load_state("s")
+    owner = root.client_tool_call_ownership.get("the_question") if root else None
+    expect_same(owner, "s/call_1_1/call_1_1", "the owner of the question, as the root knows it")
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        expect(not (await executor.can_resume("s")).can_resume, "the root can be resumed without the answer")
+        receipt = await executor.submit_tool_result("s", "the_question", result="42")
+        expect_same(receipt.session_id, owner, "where the answer went")
+        expect((await executor.can_resume("s")).can_resume, "the root cannot be resumed")
+        handle = await executor.resume(agent, "s")
+        result = await handle.result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["Child done.", "noted"], "what the root's model was told")
+    root = await stores.state.load_state("s")
+    expect(root is not None and "the_question" in root.completed_client_tool_calls, "no tombstone at the root")
+    expect_same(await custom_state(stores, "s/call_1_1"), {"notes": ["c"]}, "the child's state")
+
+
+@check("X5", "a persistent sub-agent goes on with its conversation; an ephemeral one begins anew")
+async def persistent_children(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    keeps, forgets = Agent("keeps"), Agent("forgets")
+    agent = simple_agent(keeps.as_tool(mode="persistent"), forgets.as_tool())
+    both = [Call("keeps", {"input": "x"}), Call("forgets", {"input": "y"})]
+    script: dict[str, Script] = {"main": [both, both, "Done."], "keeps": ["One.", "Two."], "forgets": ["One."]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        await (await executor.execute(agent, "Go", session_id="s")).result()
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["One.", "One.", "Two.", "One."], "the answers")
+    expect_same(len(await transcript(stores, "s/@keeps")), 4, "the messages of the persistent one")
+
+
+@check("X5", "a sub-agent that fails is an error for the model, not for the run")
+async def a_failing_child(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    child = Agent("child", tools=[note], state=STATE, max_steps=1)
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": "x"})], "Done."],
+        "child": [[Call("note", {"text": "1"})], "never"],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(simple_agent(child.as_tool()), "Go", session_id="s")).result()
+    expect_same(result.status, "completed", "the parent's status")
+    told = [message for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told[0]["success"], False, "the call's success")
+
+
+@check("X5", "a sub-agent that takes too long is ended with the reason of the cascade")
+async def a_slow_child(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+
+    @tool
+    async def forever() -> str:
+        """Never end."""
+        await asyncio.Event().wait()
+        return "never"
+
+    child = Agent("child", tools=[forever])
+    agent = simple_agent(child.as_tool(timeout_seconds=0.2))
+    script: dict[str, Script] = {"main": [[Call("child", {"input": "x"})], "Done."], "child": [[Call("forever")]]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+    expect_same(result.status, "completed", "the parent's status")
+    below = await stores.state.load_state("s/call_1_1")
+    got = None if below is None else [below.status, below.failure_reason]
+    expect_same(got, ["failed", "parent_timeout"], "the child")
+
+
+@check("X5", "deleting a session deletes those below it, with their streams, even while they run")
+async def deleting_cascades(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    started = asyncio.Event()
+
+    @tool
+    async def forever() -> str:
+        """Never end."""
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    child = Agent("child", tools=[forever])
+    script: dict[str, Script] = {"main": [[Call("child", {"input": "x"})], "Done."], "child": [[Call("forever")]]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        handle = await executor.execute(simple_agent(child.as_tool()), "Go", session_id="s")
+        await started.wait()
+        expect(await executor.delete_session("s"), "there was nothing to delete")
+        try:
+            await asyncio.wait_for(handle.result(), 20)
+        except Exception as error:
+            expect(not isinstance(error, TimeoutError), "the run goes on after its session was deleted")
+    for session_id in ("s", "s/call_1_1"):
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} is still there")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")

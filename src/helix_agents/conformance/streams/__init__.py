@@ -1,0 +1,34 @@
+"""Checks of the StreamManager contract (T1 to T9). Importing this package fills `STREAM_MANAGER`."""
+
+from __future__ import annotations
+
+from . import (
+    t1_sequence,
+    t2_random,
+    t2_wholeness,
+    t3_producer,
+    t4_flush,
+    t5_end,
+    t6_retention,
+    t7_rewind,
+    t7_walk,
+    t8_fanout,
+    t9_slow,
+)
+from .harness import STREAM_MANAGER, StreamHarness
+
+__all__ = [
+    "STREAM_MANAGER",
+    "StreamHarness",
+    "t1_sequence",
+    "t2_random",
+    "t2_wholeness",
+    "t3_producer",
+    "t4_flush",
+    "t5_end",
+    "t6_retention",
+    "t7_rewind",
+    "t7_walk",
+    "t8_fanout",
+    "t9_slow",
+]

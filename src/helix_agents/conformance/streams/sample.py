@@ -1,0 +1,117 @@
+"""Small words for the stream checks: chunks with a name, writing some, reading some, waiting without sleeping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from ...streams.contract import StoredChunk, StreamManager, StreamReader, StreamWriter
+
+PATIENCE_SECONDS = 60
+"""How long a check waits for something that must happen before it calls it lost."""
+
+T = TypeVar("T")
+Seen = list[tuple[int, str]]
+
+
+def chunk(name: str, **members: Any) -> dict[str, Any]:
+    """A chunk that can be told from others."""
+    return {"type": "text_delta", "delta": name, **members}
+
+
+def names(prefix: str, count: int, start: int = 0) -> list[str]:
+    """`prefix.0`, `prefix.1`, ..."""
+    return [f"{prefix}.{number}" for number in range(start, start + count)]
+
+
+def name_of(found: dict[str, Any]) -> str:
+    """The name given by `chunk`, or the type of a marker."""
+    return str(found["delta"]) if found["type"] == "text_delta" else str(found["type"])
+
+
+async def soon(awaitable: Awaitable[T]) -> T:
+    """The result, or a failure if it does not come at all."""
+    return await asyncio.wait_for(awaitable, PATIENCE_SECONDS)
+
+
+async def write(manager: StreamManager, stream_id: str, wanted: Iterable[str], *, step: int = 0) -> int:
+    """Write chunks with these names by a writer of their own; the last sequence."""
+    async with await manager.create_writer(stream_id, "run", "agent") as writer:
+        for name in wanted:
+            await writer.write(chunk(name, step=step))
+        return await writer.flush()
+
+
+async def write_to(writer: StreamWriter, wanted: Iterable[str]) -> int:
+    """Write chunks with these names; the last sequence."""
+    for name in wanted:
+        await writer.write(chunk(name))
+    return await writer.flush()
+
+
+async def reader_of(manager: StreamManager, stream_id: str, cursor: int | None = None) -> StreamReader:
+    """A reader that must exist; with a cursor a resumable one."""
+    if cursor is None:
+        reader = await manager.create_reader(stream_id)
+    else:
+        reader = await manager.create_resumable_reader(stream_id, from_sequence=cursor)
+    if reader is None:
+        raise AssertionError(f"there is no reader of stream {stream_id!r}")
+    return reader
+
+
+async def read_all(reader: StreamReader) -> Seen:
+    """Everything until the stream comes to its end."""
+    return await soon(_drain(reader))
+
+
+async def _drain(reader: StreamReader) -> Seen:
+    return [(stored.sequence, name_of(stored.chunk)) async for stored in reader.stored()]
+
+
+async def read_some(reader: StreamReader, count: int) -> Seen:
+    """The next chunks, exactly so many."""
+    seen: Seen = []
+    if count == 0:
+        return seen
+    stored = reader.stored()
+    while len(seen) < count:
+        each = await soon(anext(stored))
+        seen.append((each.sequence, name_of(each.chunk)))
+    return seen
+
+
+async def kept(manager: StreamManager, stream_id: str) -> Seen:
+    """What the stream holds now."""
+    return named(await manager.get_all_chunks(stream_id))
+
+
+def named(rows: Sequence[StoredChunk]) -> Seen:
+    """Sequences and names."""
+    return [(row.sequence, name_of(row.chunk)) for row in rows]
+
+
+def numbered(wanted: Sequence[str], first: int = 1) -> Seen:
+    """The names with dense sequences."""
+    return list(enumerate(wanted, start=first))
+
+
+@asynccontextmanager
+async def reading(reader: StreamReader) -> AsyncIterator[asyncio.Task[Seen]]:
+    """A task that reads everything in the background and is waiting for more when the block begins."""
+    task = asyncio.create_task(_drain(reader))
+    await turns()
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await reader.close()
+
+
+async def turns(count: int = 20) -> None:
+    """Let other tasks run a little."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -1,0 +1,205 @@
+"""T2: every kept chunk exactly once, in order, whenever a reader comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...errors import InvalidArgument, StreamCursorAhead
+from ..expect import expect, expect_same, raises
+from .harness import STREAM_MANAGER, StreamHarness
+from .sample import chunk, kept, names, numbered, read_all, read_some, reader_of, reading, soon, turns, write
+
+check = STREAM_MANAGER.check
+
+STRANGE: list[Any] = [
+    "",
+    "\x00 nul \x7f",
+    "lone \ud800 surrogate",
+    "~ / \\ \" ' [ ] { }",
+    "🙂 ünïcödé \u2028",
+    1.0,
+    -0.0,
+    2**53,
+    None,
+    True,
+    [],
+    {},
+    {"a": [{"b": [1, 2.5, {"c": "\n"}]}]},
+]
+
+
+@check("T2", "a reader that comes before, during and after writing sees the same")
+async def whenever_it_comes(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    other = await harness.open_streams()
+    writer = await streams.create_writer("s", "run", "agent")
+    early, elsewhere = await reader_of(streams, "s"), await reader_of(other, "s")
+    async with reading(early) as first, reading(elsewhere) as second:
+        for name in names("a", 5):
+            await writer.write(chunk(name))
+        await writer.flush()
+        midway = await reader_of(other, "s", 0)
+        async with reading(midway) as third:
+            for name in names("b", 5):
+                await writer.write(chunk(name))
+            await writer.close()
+            await streams.end_stream("s")
+            expected = numbered([*names("a", 5), *names("b", 5)])
+            for task, what in ((first, "before"), (second, "before, elsewhere"), (third, "during")):
+                expect_same(await soon(task), expected, f"a reader that came {what}")
+    expect_same(await read_all(await reader_of(other, "s")), expected, "a reader that came after")
+
+
+@check("T2", "both ways to iterate give the chunks as written, and the cursor follows")
+async def two_ways_to_iterate(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await write(streams, "s", names("a", 4))
+    await streams.end_stream("s")
+    reader = await reader_of(streams, "s", 1)
+    expect_same(reader.current_sequence, 1, "the cursor at the start")
+    expect_same([found["delta"] async for found in reader], ["a.1", "a.2", "a.3"], "plain chunks")
+    expect_same(reader.current_sequence, 4, "the cursor at the end")
+
+
+@check("T2", "text and numbers come back exactly as given, unknown members included")
+async def values_round_trip(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    given = [{"type": "custom", "name": str(n), "data": value, "extra": [value]} for n, value in enumerate(STRANGE)]
+    writer = await streams.create_writer("s", "run", "agent")
+    for each in given:
+        await writer.write(each)
+    await writer.close()
+    await streams.end_stream("s", {"last": STRANGE})
+    reader = await reader_of(await harness.open_streams(), "s")
+    seen = [found async for found in reader]
+    expect_same([{key: found[key] for key in each} for each, found in zip(given, seen, strict=True)], given, "chunks")
+    expect(reader.outcome is not None, "the reader has an outcome")
+    expect_same(reader.outcome.final_output if reader.outcome else None, {"last": STRANGE}, "the final output")
+
+
+@check("T2", "a cursor at 0, in the middle, at the end; beyond the end and below 0 it is refused")
+async def cursors(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await write(streams, "s", names("a", 5))
+    await streams.end_stream("s")
+    for cursor in range(6):
+        seen = await read_all(await reader_of(streams, "s", cursor))
+        expect_same(seen, numbered(names("a", 5))[cursor:], f"from {cursor}")
+    with raises(StreamCursorAhead, "a cursor ahead") as caught:
+        await streams.create_resumable_reader("s", from_sequence=6)
+    error = caught.error
+    expect_same([error.from_sequence, error.latest_sequence], [6, 5], "the error")  # type: ignore[attr-defined]
+    with raises(InvalidArgument, "a negative cursor"):
+        await streams.create_resumable_reader("s", from_sequence=-1)
+
+
+@check("T2", "a reader may come before the first chunk, at cursor 0 only")
+async def before_the_first_chunk(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    expect(await streams.create_reader("s") is None, "a stream that does not exist has no reader")
+    expect(await streams.create_resumable_reader("s") is None, "nor a resumable one")
+    await streams.create_writer("s", "run", "agent")
+    with raises(StreamCursorAhead, "a cursor in an empty stream"):
+        await streams.create_resumable_reader("s", from_sequence=1)
+    async with reading(await reader_of(streams, "s", 0)) as task:
+        await write(await harness.open_streams(), "s", names("a", 3))
+        await streams.end_stream("s")
+        expect_same(await soon(task), numbered(names("a", 3)), "from the first chunk on")
+
+
+@check("T2", "what one reader does to a chunk no other reader sees")
+async def readers_are_apart(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    flat, deep = {"type": "a", "text": "x"}, {"type": "b", "list": [{"n": 1}]}
+    async with await streams.create_writer("s", "run", "agent") as writer:
+        await writer.write(flat)
+        await writer.write(deep)
+        flat["text"], deep["list"][0]["n"] = "changed", 2  # type: ignore[index]
+    await streams.end_stream("s")
+    for attempt in ("first", "second"):
+        async for found in await reader_of(streams, "s"):
+            if found["type"] == "a":
+                expect_same(found["text"], "x", f"the flat chunk of the {attempt} reader")
+                found["text"] = "spoilt"
+            else:
+                expect_same(found["list"], [{"n": 1}], f"the deep chunk of the {attempt} reader")
+                found["list"][0]["n"] = 9
+
+
+@check("T2", "a reader that is cancelled while it waits goes on without loss")
+async def cancelled_while_waiting(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    writer = await streams.create_writer("s", "run", "agent")
+    reader = await reader_of(streams, "s")
+    for number in range(10):
+        task = asyncio.create_task(read_some(reader, 1))
+        await turns(number)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        cursor = reader.current_sequence
+        await writer.write(chunk(f"a.{number}"))
+        await writer.flush()
+        expect_same(await read_some(reader, number + 1 - cursor), numbered(names("a", number + 1))[cursor:], "the rest")
+    await reader.close()
+
+
+@check("T2", "close ends a waiting reader, twice is harmless, and others go on")
+async def close_while_waiting(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await write(streams, "s", ["a"])
+    closed, other = await reader_of(streams, "s"), await reader_of(streams, "s")
+    expect_same(await read_some(closed, 1), [(1, "a")], "what the closed reader sees first")
+    async with reading(closed) as ended, reading(other) as goes_on:
+        await soon(asyncio.gather(closed.close(), closed.close()))
+        expect_same(await soon(ended), [], "what the closed reader sees then")
+        expect(closed.outcome is None, "a closed reader knows of no end")
+        await write(streams, "s", ["b"])
+        await streams.end_stream("s")
+        expect_same(await soon(goes_on), [(1, "a"), (2, "b")], "the other reader")
+
+
+@check("T2", "a chunk of 5 MB among small ones")
+async def large_chunk(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    text = "0123456789é" * 460_000
+    async with reading(await reader_of_new(streams, "s")) as live:
+        writer = await streams.create_writer("s", "run", "agent")
+        for name in ("small", text, "after", text[::-1], "last"):
+            await writer.write(chunk(name))
+        await writer.close()
+        await streams.end_stream("s")
+        expected = numbered(["small", text, "after", text[::-1], "last"])
+        expect(await soon(live) == expected, "a live reader got something else")
+    expect(await read_all(await reader_of(await harness.open_streams(), "s")) == expected, "replay gave something else")
+    expect(await kept(streams, "s") == expected, "get_all_chunks gave something else")
+
+
+async def reader_of_new(streams: Any, stream_id: str) -> Any:
+    """A reader of a stream that its first writer has only just made."""
+    await streams.create_writer(stream_id, "run", "agent")
+    return await reader_of(streams, stream_id)
+
+
+@check("T2", "100,000 chunks, read from the start, from the middle and at once")
+async def long_stream(harness: StreamHarness) -> None:
+    streams = await harness.open_streams(max_chunks=0)
+    wanted = names("n", 100_000)
+    await write(streams, "s", wanted)
+    await streams.end_stream("s")
+    other = await harness.open_streams(max_chunks=0)
+    expect(await read_all(await reader_of(other, "s")) == numbered(wanted), "replay is not whole")
+    seen = await read_all(await reader_of(other, "s", 77_777))
+    expect(seen == numbered(wanted)[77_777:], "resuming in the middle is not whole")
+    expect(await kept(other, "s") == numbered(wanted), "get_all_chunks is not whole")
+
+
+@check("T2", "steps: chunks from a step on")
+async def chunks_from_step(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    for step in (0, 1, 2, 1, 3):
+        await write(streams, "s", [f"step {step}"], step=step)
+    found = await streams.get_chunks_from_step("s", 2)
+    expect_same([row.sequence for row in found], [3, 5], "chunks of step 2 and later")
+    expect_same(await streams.get_chunks_from_step("s", 9), [], "none so late")
+    expect_same(await streams.get_all_chunks("nowhere"), [], "chunks of no stream")

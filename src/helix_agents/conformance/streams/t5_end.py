@@ -1,0 +1,176 @@
+"""T5: end, fail, pause and delete, for those who read, those who come later and those who write."""
+
+from __future__ import annotations
+
+from ...errors import IllegalTransition, InvalidArgument, NotSerializable, StreamFailed, StreamNotActive
+from ..expect import expect, expect_same, raises
+from .harness import STREAM_MANAGER, StreamHarness
+from .sample import chunk, kept, names, numbered, read_all, reader_of, reading, soon, turns, write
+
+check = STREAM_MANAGER.check
+
+
+@check("T5", "end: live and later readers get everything, then the outcome with the final output")
+async def end(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    await write(streams, "s", names("a", 2))
+    live = await reader_of(other, "s")
+    async with reading(live) as task:
+        expect(live.outcome is None, "no outcome while the stream goes on")
+        await streams.end_stream("s", {"answer": [42]})
+        expect_same(await soon(task), numbered(names("a", 2)), "the live reader")
+    late = await reader_of(other, "s")
+    expect_same(await read_all(late), numbered(names("a", 2)), "the late reader")
+    for reader in (live, late):
+        expect_same(reader.outcome, {"status": "ended", "final_output": {"answer": [42]}, "error": None}, "the outcome")
+    info = await other.get_stream_info("s")
+    assert info is not None
+    expect_same([info.status, info.final_output, info.total_chunks], ["ended", {"answer": [42]}, 2], "the info")
+
+
+@check("T5", "end twice is harmless, the first output stays; what contradicts an end is refused")
+async def end_is_final(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await write(streams, "s", ["a"])
+    await streams.end_stream("s", 1)
+    await streams.end_stream("s", 2)
+    info = await streams.get_stream_info("s")
+    expect_same(info.final_output if info else None, 1, "the final output")
+    with raises(IllegalTransition, "fail after end"):
+        await streams.fail_stream("s", "late")
+    with raises(IllegalTransition, "pause after end"):
+        await streams.pause_stream("s")
+    with raises(IllegalTransition, "resume after end"):
+        await streams.resume_stream("s")
+    with raises(StreamNotActive, "a writer after end"):
+        await streams.create_writer("s", "run", "agent")
+    with raises(NotSerializable, "an output that is no JSON"):
+        await streams.end_stream("s", object())
+
+
+@check("T5", "an empty stream that ends has an empty history")
+async def empty_end(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await streams.create_writer("s", "run", "agent")
+    async with reading(await reader_of(streams, "s")) as task:
+        await streams.end_stream("s")
+        expect_same(await soon(task), [], "the live reader")
+    expect_same(await read_all(await reader_of(streams, "s")), [], "the late reader")
+
+
+@check("T5", "fail: live readers raise after the last chunk; history stays readable")
+async def fail(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    await write(streams, "s", names("a", 3))
+    live = await reader_of(other, "s")
+    seen: list[str] = []
+    with raises(StreamFailed, "the live reader") as caught:
+        async for found in live:
+            seen.append(found["delta"])
+            if len(seen) == 3:
+                await streams.fail_stream("s", "boom \ud800")
+    expect_same(seen, names("a", 3), "what the live reader saw first")
+    expect_same(caught.error.error, "boom \ud800", "the error's text")  # type: ignore[attr-defined]
+    expect(live.outcome is not None and live.outcome.status == "failed", "the outcome says failed")
+    expect(await other.create_reader("s") is None, "create_reader answers None")
+    expect_same(await kept(other, "s"), numbered(names("a", 3)), "get_all_chunks")
+    history = await reader_of(other, "s", 1)
+    expect_same(await read_all(history), numbered(names("a", 3))[1:], "the resumable reader")
+    expect_same(history.outcome, {"status": "failed", "final_output": None, "error": "boom \ud800"}, "its outcome")
+    with raises(StreamNotActive, "a writer after fail"):
+        await streams.create_writer("s", "run", "agent")
+
+
+@check("T5", "pause: readers finish, writers are refused; after resume both go on")
+async def pause(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    writer = await streams.create_writer("s", "run", "agent")
+    await writer.write(chunk("a"))
+    await writer.flush()
+    live = await reader_of(other, "s")
+    async with reading(live) as task:
+        await streams.pause_stream("s")
+        await streams.pause_stream("s")
+        expect_same(await soon(task), [(1, "a")], "the live reader")
+    expect_same(live.outcome, {"status": "paused", "final_output": None, "error": None}, "its outcome")
+    with raises(StreamNotActive, "a write while paused"):
+        await writer.write(chunk("refused"))
+        await writer.flush()
+    with raises(StreamNotActive, "a new writer while paused"):
+        await other.create_writer("s", "run", "agent")
+    expect_same(await read_all(await reader_of(other, "s")), [(1, "a")], "a reader that comes while paused")
+    for _ in range(3):
+        await streams.resume_stream("s")
+        # Right after a resume, while the readers of the other process may still believe in the pause.
+        async with reading(await reader_of(other, "s", 1)) as resumed:
+            await turns()
+            expect(not resumed.done(), "a reader that came after the resume finished at once")
+            await streams.pause_stream("s")
+            expect_same(await soon(resumed), [], "the reader after the resume")
+    await streams.resume_stream("s")
+    await writer.write(chunk("b"))
+    await writer.close()
+    await streams.end_stream("s")
+    expect_same(await read_all(await reader_of(other, "s", 1)), [(2, "b")], "the reader that goes on")
+
+
+@check("T5", "a paused stream may end or fail")
+async def end_while_paused(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    for stream_id in ("s", "t"):
+        await write(streams, stream_id, ["a"])
+        await streams.pause_stream(stream_id)
+    await streams.end_stream("s")
+    await streams.fail_stream("t", "why")
+    info = [await streams.get_stream_info(stream_id) for stream_id in ("s", "t")]
+    expect_same([each.status if each else None for each in info], ["ended", "failed"], "the statuses")
+
+
+@check("T5", "delete: attached readers finish, nothing is left, and a new stream of the id begins at 1")
+async def delete(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    writer = await streams.create_writer("s", "run", "agent")
+    for name in names("a", 3):
+        await writer.write(chunk(name))
+    await writer.flush()
+    async with reading(await reader_of(streams, "s")) as here, reading(await reader_of(other, "s")) as there:
+        await streams.delete_stream("s")
+        await streams.delete_stream("s")
+        for task in (here, there):
+            expect_same(await soon(task), numbered(names("a", 3)), "an attached reader")
+    expect(await other.get_stream_info("s") is None, "no info is left")
+    expect_same(await other.get_all_chunks("s"), [], "no chunk is left")
+    expect(await other.create_reader("s") is None, "no reader of it")
+    with raises(StreamNotActive, "its writer goes on writing"):
+        await writer.write(chunk("late"))
+        await writer.flush()
+    await write(other, "s", ["new"])
+    expect_same(await kept(streams, "s"), [(1, "new")], "the new stream")
+
+
+@check("T5", "a reader of a deleted stream does not mistake its successor for it")
+async def deleted_and_made_anew(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    await write(streams, "s", names("a", 3))
+    async with reading(await reader_of(other, "s")) as task:
+        await turns()
+        await streams.delete_stream("s")
+        await write(streams, "s", names("b", 9))
+        seen = await soon(task)
+    expect_same(seen, numbered(names("a", 3))[: len(seen)], "the reader of the old stream")
+
+
+@check("T5", "changes to a stream that does not exist change nothing; bad ids are refused")
+async def no_such_stream(harness: StreamHarness) -> None:
+    streams = await harness.open_streams()
+    await streams.end_stream("s")
+    await streams.fail_stream("s", "x")
+    await streams.reset_stream("s")
+    await streams.delete_stream("s")
+    expect_same(await streams.cleanup_to_step("s", 0), 0, "chunks dropped")
+    expect(await streams.get_stream_info("s") is None, "nothing came into being")
+    for bad in ("", "a{b}", "x" * 257, "new\nline"):
+        with raises(InvalidArgument, f"the id {bad[:9]!r}"):
+            await streams.create_writer(bad, "run", "agent")
+        with raises(InvalidArgument, f"the id {bad[:9]!r}"):
+            await streams.get_stream_info(bad)

@@ -1,0 +1,44 @@
+"""T9: who does not read harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..expect import expect, expect_same
+from .harness import STREAM_MANAGER, StreamHarness
+from .sample import names, numbered, read_all, read_some, reader_of, soon, write
+
+check = STREAM_MANAGER.check
+
+
+@check("T9", "a reader that does not read slows nobody, and has lost nothing when it goes on", kind="tasks")
+async def slow_reader(harness: StreamHarness) -> None:
+    streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
+    await streams.create_writer("s", "run", "agent")
+    slow = [await reader_of(manager, "s") for manager in (streams, other) for _ in range(5)]
+    quick = asyncio.create_task(read_all(await reader_of(other, "s")))
+    everything = numbered(names("a", 20_001))
+    await write(streams, "s", names("a", 1))
+    for reader in slow:
+        expect_same(await read_some(reader, 1), everything[:1], "the first chunk of a slow reader")
+    # Nothing reads while this is written, except for the quick one.
+    await soon(write(streams, "s", names("a", 20_000, 1)))
+    await streams.end_stream("s")
+    expect(await soon(quick) == everything, "the quick reader missed something")
+    for seen in await soon(asyncio.gather(*(read_all(reader) for reader in slow))):
+        expect(seen == everything[1:], "a slow reader missed or repeated something")
+
+
+@check("T9", "readers that stop in the middle of a page, each at another place, all go on", kind="tasks")
+async def readers_at_all_places(harness: StreamHarness) -> None:
+    streams = await harness.open_streams(max_chunks=0)
+    total = 3000
+    await write(streams, "s", names("a", total))
+    readers = [await reader_of(streams, "s") for _ in range(30)]
+    for place, reader in enumerate(readers):
+        await read_some(reader, 100 * place)
+    await write(streams, "s", names("a", total, total))
+    await streams.end_stream("s")
+    everything = numbered(names("a", 2 * total))
+    for place, reader in enumerate(readers):
+        expect(await read_all(reader) == everything[100 * place :], f"the reader at {100 * place} missed something")

@@ -1,0 +1,144 @@
+"""How the kit opens our own backends. Data is made anew for every check and removed after it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+from helix_agents.backends.inmemory.sessions import Sessions
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.sqlite.state_store import SqliteStateStore
+from helix_agents.conformance.harness import Harness
+from helix_agents.conformance.model.store import ModelStore
+from helix_agents.stores.contract import StateStore
+
+
+class MemoryHarness(Harness):
+    """Data lives in one process; "reopening" is a new store object on it."""
+
+    name: ClassVar[str] = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = Sessions()
+
+    async def open(self) -> StateStore:
+        return InMemoryStateStore(self.data)
+
+    async def reopen(self) -> StateStore:
+        return await self.open()
+
+    async def dispose(self) -> None:
+        self.data = Sessions()
+
+
+class ModelHarness(MemoryHarness):
+    """The model itself: it must keep the rules by which it judges others."""
+
+    name: ClassVar[str] = "model"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = ModelStore()
+
+    async def open(self) -> StateStore:
+        return self.model
+
+
+async def open_sqlite(path: str) -> StateStore:
+    """How a child process opens the data of `SqliteHarness`."""
+    return SqliteStateStore(path, synchronous="OFF")
+
+
+async def open_sqlite_d1(path: str) -> StateStore:
+    """How a child process opens the data of `D1LimitsHarness`."""
+    return SqliteStateStore(path, synchronous="OFF", d1_limits=True)
+
+
+class SqliteHarness(Harness):
+    """One file in a directory of its own."""
+
+    name: ClassVar[str] = "sqlite"
+    d1_limits: ClassVar[bool] = False
+    opener: ClassVar[str] = "open_sqlite"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="helix-conformance-"))
+        self.path = self.directory / "data.db"
+        self._opened: list[StateStore] = []
+        self._fresh = count(1)
+
+    async def open(self) -> StateStore:
+        return self._kept(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits))
+
+    async def open_neighbour(self) -> StateStore:
+        return self._kept(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits, prefix="other_"))
+
+    async def reopen(self) -> StateStore:
+        await self._close_all()
+        return await self.open()
+
+    async def dispose(self) -> None:
+        await self._close_all()
+        shutil.rmtree(self.directory)
+
+    def child_spec(self) -> str:
+        return f"{__name__}:{self.opener} {self.path}"
+
+    def fresh_child_spec(self) -> str:
+        return f"{__name__}:{self.opener} {self.directory / f'fresh-{next(self._fresh)}.db'}"
+
+    async def traces(self, session_id: str) -> list[str]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%fts5%'")
+            return [
+                f"{table}: {row!r:.200}"
+                for (table,) in tables.fetchall()
+                for row in connection.execute(f'SELECT * FROM "{table}"')
+                if any(session_id in str(value) for value in row)
+            ]
+
+    async def stored_bytes(self) -> int:
+        with closing(sqlite3.connect(self.path)) as connection:
+            size, pages, free = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            )
+            return int(size * (pages - free))
+
+    async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
+        self._execute("INSERT INTO __agents_migrations VALUES (9999, 'from the future', 0)")
+
+        async def undo() -> None:
+            self._execute("DELETE FROM __agents_migrations WHERE version = 9999")
+
+        return undo
+
+    def _execute(self, statement: str) -> None:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute(statement)
+            connection.commit()
+
+    def _kept(self, store: StateStore) -> StateStore:
+        self._opened.append(store)
+        return store
+
+    async def _close_all(self) -> None:
+        for store in self._opened:
+            await store.close()
+        self._opened.clear()
+
+
+class D1LimitsHarness(SqliteHarness):
+    """SQLite that refuses what Cloudflare D1 would refuse."""
+
+    name: ClassVar[str] = "sqlite under D1's limits"
+    d1_limits: ClassVar[bool] = True
+    opener: ClassVar[str] = "open_sqlite_d1"

@@ -1,0 +1,20 @@
+"""The whole kit on our own backends, and the parts of it that the model itself must keep."""
+
+from __future__ import annotations
+
+from helix_agents.conformance.contracts import checks_for
+from helix_agents.conformance.pytest import conformance_tests
+from tests.conformance.harnesses import D1LimitsHarness, MemoryHarness, ModelHarness, SqliteHarness
+
+test_memory = conformance_tests(MemoryHarness)
+test_sqlite = conformance_tests(SqliteHarness)
+test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness)
+
+# The model validates nothing and has no verbs and no second process; in all else it must be as good as any store.
+JUDGED_OF_THE_MODEL = [
+    check.name
+    for check in checks_for(ModelHarness, ["example", "tasks"])
+    if check.guarantee not in ("input", "S13")
+    and not check.name.endswith(("_is_flat", "_is_kept_or_refused", "_is_one_round_trip"))
+]
+test_model = conformance_tests(ModelHarness, only=JUDGED_OF_THE_MODEL)
