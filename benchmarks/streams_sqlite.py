@@ -1,0 +1,241 @@
+"""Streams on SQLite against raw SQLite: `python -m benchmarks.streams_sqlite`.
+
+Raw means the standard library's `sqlite3` with the same pragmas and a table of the same shape: a loop that inserts 16
+rows a transaction, and one SELECT in a worker thread (an event loop must not wait for a disk) whose rows are decoded.
+Delivery is measured from `write` in this process to the `async for` of readers in another one, by the system's
+monotonic clock, which both share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import msgspec
+
+from benchmarks.pairing import Report, pair_async
+from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql.migrated import MigratedDriver
+from helix_agents.backends.sqlite.driver import SqliteDriver, Synchronous
+from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
+from helix_agents.codec import encode
+
+CHUNKS = 20_000
+RAW_BATCH = 16
+IDLE_SECONDS = 4.0
+PACED_SECONDS = 5.0
+
+
+def chunk() -> dict[str, Any]:
+    return {"type": "text_delta", "delta": "x" * 24}  # about 120 bytes once stamped
+
+
+STAMPED = encode({"agent_id": "run", "agent_type": "agent", "step": 0, **chunk(), "timestamp": 1_700_000_000_000})
+
+
+# -- writing
+
+
+def raw_connection(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS chunks (stream_id TEXT, sequence BIGINT, step BIGINT, created_at BIGINT, "
+        "chunk TEXT, PRIMARY KEY (stream_id, sequence)) WITHOUT ROWID"
+    )
+    return connection
+
+
+def raw_write(connection: sqlite3.Connection, stream_id: str) -> None:
+    for first in range(0, CHUNKS, RAW_BATCH):
+        rows = [(stream_id, first + number, 0, 1_700_000_000_000, STAMPED) for number in range(RAW_BATCH)]
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", rows)
+        connection.execute("COMMIT")
+
+
+async def our_write(manager: SqliteStreamManager, stream_id: str, count: int = CHUNKS) -> None:
+    async with await manager.create_writer(stream_id, "run", "agent") as writer:
+        for _ in range(count):
+            await writer.write(chunk())
+
+
+async def writing(report: Report, folder: Path, synchronous: Synchronous) -> None:
+    connection = raw_connection(folder / f"raw{synchronous}.db", synchronous)
+    manager = SqliteStreamManager(folder / f"ours{synchronous}.db", max_chunks=0, synchronous=synchronous)
+    names = iter(range(1000))
+
+    async def raw() -> None:
+        raw_write(connection, f"s{next(names)}")
+
+    async def ours() -> None:
+        await our_write(manager, f"s{next(names)}")
+
+    paired = await pair_async({"raw": raw, "ours": ours}, rounds=9, warmup=1)
+    label = f"synchronous={synchronous}"
+    report.line(f"{label}: raw, thousand chunks a second, 16 a batch", CHUNKS / paired.median_ns("raw") * 1e6)
+    report.line(f"{label}: ours, thousand chunks a second", CHUNKS / paired.median_ns("ours") * 1e6)
+    report.line(f"{label}: throughput of ours over raw", paired.ratio("raw", "ours"), at_least=0.5)
+    connection.close()
+    await manager.close()
+
+
+async def counting(report: Report, folder: Path) -> None:
+    driver = MigratedDriver(SqliteDriver(folder / "counted.db"))
+    manager = SqliteStreamManager(folder / "counted.db", driver=driver)
+
+    async def rows_written() -> int:
+        return int((await driver.batch([Statement("SELECT total_changes()")], read_only=True))[0][0][0])
+
+    await our_write(manager, "s", 1)
+    before = await rows_written()
+    await our_write(manager, "s", 1000)
+    report.line("rows written for 1,000 chunks in a burst", await rows_written() - before, at_most=1010)
+    writer = await manager.create_writer("s", "run", "agent")
+    before = await rows_written()
+    for _ in range(100):
+        await writer.write(chunk())
+        await writer.flush()
+    report.line("rows written for 100 chunks, each flushed", await rows_written() - before, at_most=300)
+    readers = [await manager.create_reader("s") for _ in range(1000)]
+    report.line("subscriptions of 1,000 readers", manager.hub.subscriptions, at_most=1)
+    report.line("readers", len(readers))
+    await manager.close()
+    await driver.close()
+
+
+# -- resuming
+
+
+async def resuming(report: Report, folder: Path, total: int) -> None:
+    manager = SqliteStreamManager(folder / f"resume{total}.db", max_chunks=0)
+    rounds, warmup = 15, 2
+    for number in range(rounds + warmup):
+        await our_write(manager, f"s{number}", total)
+        await manager.end_stream(f"s{number}")
+    connection = sqlite3.connect(folder / f"resume{total}.db", isolation_level=None, check_same_thread=False)
+    select = "SELECT sequence, chunk FROM __agents_stream_chunks WHERE stream_id = ? AND sequence > ? ORDER BY sequence"
+    decode = msgspec.json.Decoder().decode
+    # Another stream in every round: nothing of it is in this process yet.
+    raw_names, our_names = iter(range(1000)), iter(range(1000))
+
+    def range_read() -> list[tuple[int, str]]:
+        return connection.execute(select, (f"s{next(raw_names)}", 15_000)).fetchall()
+
+    async def raw() -> None:
+        rows = await asyncio.to_thread(range_read)
+        seen = 0
+        for _, text in rows:
+            decode(text)
+            seen += 1
+        assert seen == total - 15_000
+
+    async def ours() -> None:
+        reader = await manager.create_resumable_reader(f"s{next(our_names)}", from_sequence=15_000)
+        assert reader is not None
+        seen = 0
+        async for _ in reader:
+            seen += 1
+        assert seen == total - 15_000
+
+    paired = await pair_async({"raw": raw, "ours": ours}, rounds=rounds, warmup=warmup)
+    label = f"resume from 15,000 of {total:,}"
+    report.line(f"{label}: ms", paired.median_ns("ours") / 1e6)
+    report.line(f"{label}: times a raw range read", paired.ratio("ours", "raw"), at_most=1.5)
+    connection.close()
+    await manager.close()
+
+
+# -- delivery to another process
+
+
+async def child(path: str, readers: int) -> None:
+    """Reads with many readers; says how long the chunks were under way, and what idling costs."""
+    manager = SqliteStreamManager(path)
+    delays: list[float] = []
+
+    async def follow() -> None:
+        reader = await manager.create_reader("s")
+        assert reader is not None
+        async for found in reader:
+            if "sent" in found:
+                delays.append((time.monotonic_ns() - found["sent"]) / 1e6)
+
+    tasks = [asyncio.create_task(follow()) for _ in range(readers)]
+    await asyncio.sleep(1.0)  # until all of them wait
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    await asyncio.sleep(IDLE_SECONDS)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"idle {100 * used / IDLE_SECONDS}", flush=True)
+    await asyncio.gather(*tasks)
+    cuts = quantiles(delays, n=100)
+    print(f"delays {len(delays)} {median(delays)} {cuts[94]} {cuts[98]} {manager.hub.subscriptions}", flush=True)
+    await manager.close()
+
+
+async def delivering(report: Report, folder: Path, readers: int, per_second: int, bound_ms: float) -> None:
+    path = folder / f"paced{readers}.db"
+    manager = SqliteStreamManager(path)
+    writer = await manager.create_writer("s", "run", "agent")
+    await writer.write(chunk())
+    await writer.flush()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.streams_sqlite",
+        "child",
+        str(path),
+        str(readers),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    idle = float((await process.stdout.readline()).split()[1])
+    count = int(PACED_SECONDS * per_second)
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    for number in range(count):
+        await asyncio.sleep(max(0.0, begin + number / per_second - loop.time()))
+        await writer.write({**chunk(), "sent": time.monotonic_ns()})
+    await writer.close()
+    await manager.end_stream("s")
+    words = (await process.stdout.readline()).split()
+    await process.wait()
+    await manager.close()
+    label = f"{readers:,} readers elsewhere, {per_second} a second"
+    report.line(f"{label}: deliveries", int(words[1]), at_least=count * readers, at_most=count * readers)
+    report.line(f"{label}: p50 ms", float(words[2]), at_most=bound_ms)
+    report.line(f"{label}: p95 ms", float(words[3]))
+    report.line(f"{label}: p99 ms", float(words[4]))
+    report.line(f"{label}: subscriptions", int(words[5]), at_most=1)
+    report.line(f"{readers:,} idle readers in a process: % of a core", idle, at_most=1.0)
+
+
+async def main() -> int:
+    report = Report()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        await writing(report, folder, "NORMAL")
+        await writing(report, folder, "FULL")
+        await counting(report, folder)
+        await resuming(report, folder, 20_000)
+        await resuming(report, folder, 16_000)
+        await delivering(report, folder, 1, 100, 5.0)
+        await delivering(report, folder, 100, 100, 5.0)
+        await delivering(report, folder, 1000, 50, 15.0)
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["child"]:
+        asyncio.run(child(sys.argv[2], int(sys.argv[3])))
+        raise SystemExit(0)
+    raise SystemExit(asyncio.run(main()))

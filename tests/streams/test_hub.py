@@ -1,0 +1,173 @@
+"""The hub through the manager's door: subscriptions, trouble with the source, closing, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
+from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
+from helix_agents.errors import StoreCorrupt, StoreUnavailable
+from helix_agents.streams.wakeup import Wake, Wakeup
+
+
+class Recorder(Wakeup):
+    """A source that notes what is asked of it."""
+
+    def __init__(self, *, failures: int = 0) -> None:
+        self.failures = failures
+        self.calls: list[str] = []
+
+    async def start(self, wake: Wake) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("not yet")
+        self.calls.append("start")
+
+    def watch(self, stream_id: str) -> None:
+        self.calls.append(f"watch {stream_id}")
+
+    def unwatch(self, stream_id: str) -> None:
+        self.calls.append(f"unwatch {stream_id}")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+class Manager(InMemoryStreamManager):
+    def __init__(self, source: Wakeup) -> None:
+        super().__init__()
+        self._wakeup = self.hub._wakeup = source
+
+
+async def _reader(manager: Any, stream_id: str = "s") -> Any:
+    reader = await manager.create_reader(stream_id)
+    assert reader is not None
+    return reader
+
+
+async def test_a_stream_is_watched_from_its_first_reader_to_its_last() -> None:
+    source = Recorder()
+    manager = Manager(source)
+    writer = await manager.create_writer("s", "run", "agent")
+    await writer.write({"type": "a"})
+    await writer.flush()
+    first, second = await _reader(manager), await _reader(manager)
+    steps = [aiter(first), aiter(second)]
+    for step in steps:
+        await anext(step)
+    assert source.calls == ["start", "watch s"]
+    await first.close()
+    await second.close()
+    await manager.close()
+    assert source.calls == ["start", "watch s", "unwatch s", "close"]
+
+
+async def test_a_source_that_cannot_start_is_tried_again_by_the_next_reader() -> None:
+    manager = Manager(Recorder(failures=1))
+    await manager.create_writer("s", "run", "agent")
+    with pytest.raises(StoreUnavailable):
+        await manager.create_reader("s")
+    await _reader(manager)
+    assert manager.hub.subscriptions == 1
+
+
+async def test_closing_the_manager_tells_waiting_readers() -> None:
+    manager = InMemoryStreamManager()
+    await manager.create_writer("s", "run", "agent")
+    waiting = asyncio.ensure_future(anext(aiter(await _reader(manager))))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await manager.close()
+    with pytest.raises(StoreUnavailable):
+        await waiting
+    with pytest.raises(StoreUnavailable):
+        await manager.create_reader("s")
+
+
+async def test_closing_the_manager_stores_what_writers_hold() -> None:
+    manager = InMemoryStreamManager()
+    writer = await manager.create_writer("s", "run", "agent")
+    await writer.write({"type": "a"})
+    await manager.close()
+    assert len(await manager.get_all_chunks("s")) == 1
+
+
+async def test_a_read_that_fails_for_good_reaches_the_reader_and_the_next_reader_starts_anew() -> None:
+    manager = InMemoryStreamManager()
+    await manager.create_writer("s", "run", "agent")
+    reader = await _reader(manager)
+    read, manager._read = manager._read, _broken  # type: ignore[method-assign]
+    with pytest.raises(StoreCorrupt):
+        await anext(aiter(reader))
+    await reader.close()
+    manager._read = read  # type: ignore[method-assign]
+    again = aiter(await _reader(manager))
+    writer = await manager.create_writer("s", "run", "agent")
+    await writer.write({"type": "a"})
+    assert (await anext(again))["type"] == "a"
+
+
+async def _broken(*_: Any, **__: Any) -> Any:
+    raise StoreCorrupt("broken")
+
+
+async def test_a_reader_made_after_a_resume_does_not_believe_in_the_pause_that_others_last_saw() -> None:
+    manager = InMemoryStreamManager()
+    async with await manager.create_writer("s", "run", "agent") as writer:
+        await writer.write({"type": "a"})
+        await writer.write({"type": "b"})
+    behind = aiter(await _reader(manager))
+    await anext(behind)  # stays, and with it what this process knows of the stream
+    await manager.pause_stream("s")
+    await asyncio.sleep(0.01)
+    gate, read = asyncio.Event(), manager._read
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        await gate.wait()
+        return await read(*args, **kwargs)
+
+    manager._read = slow  # type: ignore[method-assign]
+    await manager.resume_stream("s")
+    reader = await manager.create_resumable_reader("s", from_sequence=2)
+    assert reader is not None
+    task = asyncio.create_task(_drain(reader))
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    gate.set()
+    await manager.end_stream("s")
+    assert await task == []
+    assert reader.outcome is not None
+    assert reader.outcome.status == "ended"
+
+
+async def _drain(reader: Any) -> list[Any]:
+    return [chunk async for chunk in reader]
+
+
+async def test_readers_that_do_not_read_hold_little_memory(tmp_path: Path) -> None:
+    """T9: 40 MB flow past a hundred readers which stopped at different places."""
+    manager = SqliteStreamManager(tmp_path / "s.db", synchronous="OFF", max_chunks=0)
+    writer = await manager.create_writer("s", "run", "agent")
+    readers = []
+    for number in range(100):
+        await writer.write({"type": "a", "text": "x" * 1000, "n": number})
+        await writer.flush()
+        readers.append(aiter(await _reader(manager)))
+        await anext(readers[-1])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(40_000):
+            await writer.write({"type": "a", "text": "y" * 1000, "n": number})
+        await writer.close()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
+    await manager.close()
