@@ -78,7 +78,9 @@ class CustomCells:
         past.holders = {
             key: holder if isinstance(holder, str) else holder.copy() for key, holder in self.holders.items()
         }
-        for later in sorted((each for each in self.undo if each >= number), reverse=True):
+        for later in reversed(self.undo):  # numbers only go up, so the newest are last
+            if later < number:
+                break
             for undo in reversed(self.undo[later]):
                 undo(past.holders)
         return past

@@ -13,6 +13,9 @@ from .queries import Queries
 
 Entry = TypeVar("Entry")
 
+REWIND = ("rewind_new_cells", "rewind_passing_cells", "rewind_old_cells", "rewind_checkpoints", "rewind_session")
+"""The way back to a checkpoint, in this order: what is new has to go before what was there can come back."""
+
 
 class CommitBatch:
     """The statements of one commit, and what their rows mean."""
@@ -101,7 +104,7 @@ class CommitBatch:
     def _add_history(self, commit: Commit) -> None:
         if commit.restore_number is None:
             return
-        for name in ("rewind_new_cells", "rewind_old_cells", "rewind_checkpoints", "rewind_session"):
+        for name in REWIND:
             self._add(name, commit.session_id, commit.restore_number)
 
     def _add_custom(self, session_id: str, changes: CustomChanges, made: int) -> None:
@@ -138,7 +141,7 @@ class CommitBatch:
 
     def _add_staging(self, commit: Commit) -> None:
         if commit.promote is not None and commit.promote.rows:
-            self._removals.append(self._add("discard_step", commit.session_id, commit.promote.step_id))
+            self._add("unstage_step", commit.session_id, commit.promote.step_id)
         if commit.discard_all:
             self._removals.append(self._add("discard_all", commit.session_id))
         elif commit.discard_step is not None:

@@ -192,8 +192,12 @@ WHERE c.session_id = ?1 AND c.died IS NOT NULL AND c.died >= at.number AND c.bor
 ORDER BY 1, 2;
 
 -- name: rewind_new_cells
--- Remove the cells that began after a checkpoint.
-DELETE FROM __agents_custom_state WHERE session_id = ?1 AND born >= ?2;
+-- Remove the cells that began after a checkpoint and are there still.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND born >= ?2;
+
+-- name: rewind_passing_cells
+-- Remove the cells that began after a checkpoint and have ended since.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2 AND born >= ?2;
 
 -- name: rewind_old_cells
 -- Bring back the cells that ended after a checkpoint.
@@ -222,6 +226,10 @@ WHERE session_id = ?1 AND step_id = ?2;
 -- name: discard_step
 -- Drop what is staged for a step.
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2 RETURNING 1;
+
+-- name: unstage_step
+-- Drop what was staged for a step and has been promoted; nobody asks how much it was.
+DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
 
 -- name: discard_all
 -- Drop all that is staged.

@@ -1,0 +1,228 @@
+"""One session of many steps: commit, growth, bytes on disk and loading, against hand-written storage.
+
+    python -m benchmarks.session_workload
+
+Timed is the commit that ends a step; staging comes before it, as in a real run, and is reported. Both databases are at
+`synchronous=FULL` with write-ahead logs of full size. The hand-written one runs on the calling thread; ours never
+blocks the event loop, so it pays for the way to its worker thread and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter_ns
+
+from benchmarks import machine
+from benchmarks.by_hand import DictByHand, SqliteByHand, grow_log
+from benchmarks.langgraph_saver import LangGraphSession, why_not
+from benchmarks.pairing import Paired, Report, pair_async
+from benchmarks.steps import OurSession, Step, steps
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.sqlite.state_store import SqliteStateStore
+
+SIZES = {50: 8, 200: 3, 1_000: 1}
+"""Steps of a session, and how many sessions of that length are measured."""
+
+WARMUP = 3
+SESSION = "session-0001"
+
+
+class Turns:
+    """Contestants that all make the same step, one after the other, each in its own store."""
+
+    def __init__(self, ours: OurSession, by_hand: dict[str, SqliteByHand | DictByHand], count: int) -> None:
+        self.ours = ours
+        self.by_hand = by_hand
+        self.steps = steps(count)
+        self.stage_ns: list[float] = []
+        self.step: Step
+
+    async def prepare(self) -> None:
+        self.step = next(self.steps)
+        writes = self.ours.writes_of(self.step)
+        start = perf_counter_ns()
+        await self.ours.stage(self.step, writes)
+        self.stage_ns.append(perf_counter_ns() - start)
+
+    def contestants(self) -> dict[str, Callable[[], Awaitable[object]]]:
+        async def ours() -> None:
+            await self.ours.commit(self.step)
+
+        def hand(store: SqliteByHand | DictByHand) -> Callable[[], Awaitable[object]]:
+            async def commit() -> None:
+                store.commit(SESSION, self.step, self.step.number)
+
+            return commit
+
+        return {"ours": ours} | {name: hand(store) for name, store in self.by_hand.items()}
+
+    async def run(self, count: int) -> Paired:
+        return await pair_async(self.contestants(), rounds=count - WARMUP, warmup=WARMUP, before=self.prepare)
+
+
+async def sqlite_commits(folder: Path, count: int, number: int) -> tuple[Paired, list[float]]:
+    store = SqliteStateStore(folder / f"ours-{count}-{number}.db")
+    ours = await OurSession(store, SESSION).create()
+    by_hand = {name: SqliteByHand(folder / f"{name}-{count}-{number}.db") for name in ("by hand", "by hand again")}
+    for each in by_hand.values():
+        each.create(SESSION)
+    for name in ("ours", *by_hand):
+        grow_log(folder / f"{name}-{count}-{number}.db")
+    turns = Turns(ours, {**by_hand}, count)
+    paired = await turns.run(count)
+    await store.close()
+    for each in by_hand.values():
+        each.close()
+    return paired, turns.stage_ns
+
+
+async def memory_commits(count: int) -> tuple[Paired, list[float]]:
+    ours = await OurSession(InMemoryStateStore(), SESSION).create()
+    by_hand = {"by hand": DictByHand(), "by hand again": DictByHand(), "step only": DictByHand(whole=False)}
+    for each in by_hand.values():
+        each.create(SESSION)
+    turns = Turns(ours, {**by_hand}, count)
+    return await turns.run(count), turns.stage_ns
+
+
+def together(runs: list[tuple[Paired, list[float]]]) -> tuple[Paired, list[float]]:
+    """Several sessions of one length as one set of samples."""
+    names = runs[0][0].samples
+    samples = {name: [value for paired, _ in runs for value in paired.samples[name]] for name in names}
+    return Paired(samples), [value for _, staged in runs for value in staged]
+
+
+def growth(paired: Paired, baseline: str) -> float:
+    """The ratio of the last fifth of the steps over that of the first: 1 if history does not matter."""
+    fifth = len(paired.samples["ours"]) // 5
+    early = Paired({name: values[:fifth] for name, values in paired.samples.items()})
+    late = Paired({name: values[-fifth:] for name, values in paired.samples.items()})
+    return late.ratio("ours", baseline) / early.ratio("ours", baseline)
+
+
+def report_commits(report: Report, what: str, runs: list[tuple[Paired, list[float]]], *, flat: str) -> None:
+    """`flat` is the baseline whose cost does not grow with history, by which growth is judged."""
+    paired, staged = together(runs)
+    report.line(f"{what}: commit, times by hand", paired.ratio("ours", "by hand"), at_most=2.0)
+    late = median([growth(each, flat) for each, _ in runs])
+    report.line(f"{what}: late steps against early", late, at_most=1.6)
+    report.self_check(what, paired, "by hand", "by hand again")
+    print(
+        f"       commit p50 {paired.median_ns('ours') / 1000:.0f} us, p99 {paired.quantile_ns('ours', 0.99) / 1000:.0f}"
+        f" us; by hand p50 {paired.median_ns('by hand') / 1000:.0f} us; stage p50 {median(staged) / 1000:.0f} us"
+    )
+    if flat != "by hand":
+        times, micros = paired.ratio("ours", flat), paired.median_ns(flat) / 1000
+        print(f"       against a dictionary that encodes the step only ({micros:.0f} us): {times:.2f} times")
+
+
+async def bytes_on_disk(report: Report, folder: Path, count: int) -> None:
+    """What a session adds to the file, after closing. The empty tables of all stores are there before the first one."""
+    path, raw_path = folder / f"bytes-{count}.db", folder / f"bytes-by-hand-{count}.db"
+    empty = SqliteStateStore(path, synchronous="OFF")
+    await empty.session_exists(SESSION)
+    await empty.close()
+    schema_bytes = path.stat().st_size
+    store, raw = SqliteStateStore(path, synchronous="OFF"), SqliteByHand(raw_path, synchronous="OFF")
+    ours = await OurSession(store, SESSION).create()
+    raw.create(SESSION)
+    logical = 0
+    for step in steps(count):
+        logical += step.logical_bytes
+        await ours.whole_step(step)
+        raw.commit(SESSION, step, step.number)
+    await store.close()
+    raw.close()
+    size = path.stat().st_size
+    report.line(f"{count} steps: bytes on disk, times logical", (size - schema_bytes) / logical, at_most=1.5)
+    print(
+        f"       {size:,} bytes in all ({size / logical:.2f}), {schema_bytes:,} of them empty tables; "
+        f"logical {logical:,}; by hand {raw_path.stat().st_size:,} ({raw_path.stat().st_size / logical:.2f})"
+    )
+
+
+async def loading(report: Report, folder: Path, count: int) -> None:
+    """State and the last 50 messages of a session, from the files of the bytes run."""
+    store = SqliteStateStore(folder / f"bytes-{count}.db")
+    raw = SqliteByHand(folder / f"bytes-by-hand-{count}.db")
+
+    async def ours() -> None:
+        state = await store.load_state(SESSION)
+        page = await store.get_messages(SESSION, offset=-50, limit=50)
+        assert state is not None
+        assert (len(state.custom_state["items"]), len(page.items)) == (count, 50)
+
+    def by_hand() -> Callable[[], Awaitable[object]]:
+        async def load() -> None:
+            _, _, items, messages = raw.load(SESSION, 50)
+            assert (len(items), len(messages)) == (count, 50)
+
+        return load
+
+    contestants = {"ours": ours, "by hand": by_hand(), "by hand again": by_hand()}
+    paired = await pair_async(contestants, rounds=400, warmup=20)
+    report.line(f"{count} steps: loading, times by hand", paired.ratio("ours", "by hand"), at_most=1.5)
+    report.self_check(f"{count} steps: loading", paired, "by hand", "by hand again")
+    print(f"       {paired.median_ns('ours') / 1000:.0f} us, by hand {paired.median_ns('by hand') / 1000:.0f} us")
+    await store.close()
+    raw.close()
+
+
+async def for_scale(folder: Path, count: int) -> None:
+    """LangGraph's SQLite saver on the same steps, as it comes. No bound: this tells where the figures above stand."""
+    if reason := why_not():
+        print(f"SKIPPED  LangGraph's SQLite saver: {reason}")
+        return
+    store = SqliteStateStore(folder / "scale-ours.db")
+    ours = await OurSession(store, SESSION).create()
+    theirs = LangGraphSession(folder / "scale-langgraph.db", SESSION)
+    samples: dict[str, list[float]] = {"ours": [], "langgraph": []}
+    logical = 0
+    for step in steps(count):
+        logical += step.logical_bytes
+        await ours.stage(step, ours.writes_of(step))
+        start = perf_counter_ns()
+        await ours.commit(step)
+        between = perf_counter_ns()
+        theirs.commit(step)
+        samples["ours"].append(between - start)
+        samples["langgraph"].append(perf_counter_ns() - between)
+    await store.close()
+    theirs.close()
+    late = Paired({name: values[-count // 5 :] for name, values in samples.items()})
+    size = (folder / "scale-langgraph.db").stat().st_size
+    times, micros = late.ratio("langgraph", "ours"), late.median_ns("langgraph") / 1000
+    print(
+        f"for scale: LangGraph's SQLite saver as it comes, the last fifth of {count} steps: {micros:.0f} us a commit,"
+    )
+    print(f"       {times:.1f} times ours; {size / logical:.0f} times the logical bytes")
+
+
+async def run(report: Report, folder: Path) -> None:
+    for count, sessions in SIZES.items():
+        runs = [await sqlite_commits(folder, count, number) for number in range(sessions)]
+        report_commits(report, f"SQLite, {count} steps", runs, flat="by hand")
+    for count, sessions in SIZES.items():
+        runs = [await memory_commits(count) for _ in range(4 * sessions)]
+        report_commits(report, f"memory, {count} steps", runs, flat="step only")
+    for count in SIZES:
+        await bytes_on_disk(report, folder, count)
+        await loading(report, folder, count)
+    await for_scale(folder, 300)
+
+
+def main() -> int:
+    print(machine.describe())
+    report = Report()
+    with TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
+        asyncio.run(run(report, Path(folder)))
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
