@@ -18,7 +18,7 @@ from .codec import Json, ensure_json
 from .errors import InvalidArgument
 from .llm.contract import ToolSpec
 from .signature import InputModel, find_context, input_model, to_json
-from .state import StateTracker
+from .state import StateTracker, StepWrites
 
 Execution = Literal["server", "client"]
 ApprovalRule = bool | Callable[[dict[str, Any]], bool]
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class ToolOutlet(Protocol):
     """Where a context sends what its tool does; called in the event loop's thread."""
 
-    def state_changed(self) -> None: ...
+    def state_changed(self, writes: StepWrites) -> None: ...
 
     def emit(self, name: str, data: Json) -> None: ...
 
@@ -67,7 +67,9 @@ class ToolContext:
         with self._lock:
             self._ensure_open()
             state = self._tracker.update(fn)
-        self._at_home(self._outlet.state_changed)
+            # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
+            writes = self._tracker.get_step_writes()
+        self._at_home(lambda: self._outlet.state_changed(writes))
         return state
 
     def emit(self, name: str, data: Json = None) -> None:

@@ -18,6 +18,9 @@ from .view import View
 AGENT = "author"
 INPUT = "Write the report."
 
+FAILED = 3
+"""The exit code of a worker that raised, rather than being killed or coming to rest."""
+
 
 @dataclass(frozen=True)
 class Remains:

@@ -11,15 +11,14 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 from typing import Any
 
 from ...clock import system_clock
 from ..child import resolve
 from .cast import make_author, make_llm
 from .harness import make_executor
-from .play import begin_or_go_on
-
-FAILED = 3
+from .play import FAILED, begin_or_go_on
 
 
 def append_line(path: str, line: str) -> None:
@@ -42,6 +41,7 @@ async def perform(spec: str, request: dict[str, Any]) -> None:
             make_llm(request["delay_seconds"]),
             agents=[agent],
             lease_seconds=request["lease_seconds"],
+            poll_seconds=request.get("poll_seconds", 0.06),
             clock=lambda: system_clock() + ahead_ms,
         )
         async with executor:
@@ -63,7 +63,10 @@ def main(spec: str) -> int:
             try:
                 asyncio.run(perform(spec, json.loads(line)))
                 code = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(code)
         _say({"pid": pid})
         _, status = os.waitpid(pid, 0)

@@ -81,7 +81,7 @@ async def dead_at_any_call(harness: ExecutorHarness) -> None:
     expected, _ = await perform(stores, "undisturbed", [])
     life = Life()
     await _attempt(stores, "measured", life, Clockwork(), [])
-    for number in range(harness.options.steps // 20):
+    for number in range(harness.options.steps // 25):
         lives = [
             Life(rng.randrange(1, life.calls), reply_lost=rng.random() < 0.5) for _ in range(rng.choice((1, 1, 2, 4)))
         ]

@@ -147,6 +147,32 @@ async def a_slow_child(harness: ExecutorHarness) -> None:
     expect_same(got, ["failed", "parent_timeout"], "the child")
 
 
+@check("X5", "a sub-agent still at work when its parent suspends is interrupted, says why, and goes on with it")
+async def a_child_of_a_suspended_parent(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    child = Agent("child")
+    agent = simple_agent(ask, child.as_tool())
+    calls = [Call("ask", {"question": "?"}), Call("child", {"input": "x"})]
+    slow: dict[str, Script] = {"main": [calls, "Done."], "child": ["word " * 2000]}
+    llm = ScriptedLLM(slow, delay_seconds=0.01, piece=5)
+    async with executing(stores, llm, suspend_grace_seconds=0.05) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+        expect_same(result.status, "suspended_client_tool", "the parent")
+    below = await stores.state.load_state("s/call_1_2")
+    got = None if below is None else [below.status, below.failure_reason]
+    expect_same(got, ["interrupted", "parent_suspended"], "the child")
+    fast: dict[str, Script] = {"main": [calls, "Done."], "child": ["Short."]}
+    async with executing(stores, ScriptedLLM(fast)) as executor:
+        await executor.submit_tool_result("s", "call_1_1", result="yes")
+        result = await (await executor.resume(agent, "s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["yes", "Short."], "what the parent's model was told")
+    below = await stores.state.load_state("s/call_1_2")
+    got = None if below is None else [below.status, below.failure_reason]
+    expect_same(got, ["completed", None], "the child at the end")
+
+
 @check("X5", "deleting a session deletes those below it, with their streams, even while they run")
 async def deleting_cascades(harness: ExecutorHarness) -> None:
     stores = await harness.open()

@@ -1,0 +1,21 @@
+"""The agent loop: one implementation, on the contracts of stores and streams only."""
+
+from .claim import CanResume
+from .handle import AgentResult, RunHandle
+from .hooks import Hooks, RunInfo
+from .local import AgentExecutor
+from .modelcall import RetryPolicy
+from .step import Outcome
+from .suspension import ToolResultReceipt
+
+__all__ = [
+    "AgentExecutor",
+    "RunHandle",
+    "AgentResult",
+    "CanResume",
+    "ToolResultReceipt",
+    "RetryPolicy",
+    "Hooks",
+    "RunInfo",
+    "Outcome",
+]

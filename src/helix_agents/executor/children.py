@@ -1,0 +1,283 @@
+"""Sub-agents: a tool call that is a run of its own, in a child session below the parent's.
+
+The child's session id follows from the parent's and the call, so a parent that is resumed finds the child it had begun
+and goes on with it: one that finished is not run again, one that waits makes the parent wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..agent import AgentTool
+from ..codec import MAX_ID_LENGTH
+from ..lifecycle import SUSPENDED
+from ..messages import Message, ToolCall
+from ..stores.usage import SubagentEntry, UsageEntry
+from ..types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
+from .claim import Claim, claim_turn, claim_unfinished, load_messages
+from .context import RunContext
+from .emitter import FORWARDED
+from .engine import Engine
+from .handle import AgentResult, result_of
+from .loop import open_run
+from .openstep import OpenStep, tool_start_chunk
+from .step import Outcome
+from .stepwork import MESSAGE_INSTEAD, PARENT_SUSPENDED, ChildOutcome
+from .stop import StopSignal
+from .suspension import all_waiting, change_session
+
+
+def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
+    """The id of the child that a call runs in: its own, or one for all calls of a persistent child."""
+    name = call["id"] if tool.mode == "ephemeral" else f"@{tool.name}"
+    wanted = f"{parent_session_id}/{name}"
+    if len(wanted) <= MAX_ID_LENGTH:
+        return wanted
+    return f"{parent_session_id[:180]}/{hashlib.sha256(wanted.encode()).hexdigest()[:32]}"
+
+
+class SubAgents:
+    """Runs sub-agents in this process; see `loop.Children`."""
+
+    def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
+        return child_session_id(parent_session_id, tool, call)
+
+    async def call(
+        self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
+    ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        return await _ChildCall(self, parent, step.number, call, tool, stop).run()
+
+    async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
+        await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
+
+
+class _ChildCall:
+    """One call of one sub-agent."""
+
+    def __init__(
+        self,
+        children: SubAgents,
+        parent: RunContext,
+        step_number: int,
+        call: ToolCall,
+        tool: AgentTool,
+        stop: StopSignal,
+    ) -> None:
+        self._children = children
+        self._parent = parent
+        self._engine: Engine = parent.engine
+        self._step_number = step_number
+        self._call = call
+        self._tool = tool
+        self._stop = stop
+        self._agent = tool.agent
+        self._session_id = child_session_id(parent.session_id, tool, call)
+        # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
+        self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
+        self._show_history = False
+        self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
+
+    async def run(self) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        began = self._engine.clock()
+        session = await self._engine.store.load_state(self._session_id)
+        run = await self._engine.store.get_current_run(self._session_id) if session else None
+        show = self._call["id"] not in self._parent.shown_children
+        self._parent.shown_children.add(self._call["id"])
+        self._show_history = show and self._parent.rewound
+        if show and (session is None or self._parent.rewound or not self._is_mine(run)):
+            self._parent.emitter.emit(tool_start_chunk(self._call))
+            self._announce_start()
+        if session is not None and self._is_mine(run) and await self._is_at_rest(session):
+            await self._forward_history(session)
+            result = await result_of(self._engine, session)
+        else:
+            result = await self._execute(session, run)
+        return await self._conclude(result, began)
+
+    async def _execute(self, session: SessionState | None, run: RunRecord | None) -> AgentResult:
+        await self._note("active")
+        try:
+            async with asyncio.timeout(self._tool.timeout_seconds) as timer:
+                claim = await self._claim(session, run)
+                await self._forward_history(claim.session)  # after the claim, which drops what was never committed
+                child = await open_run(
+                    self._engine,
+                    self._agent,
+                    claim,
+                    self._children,
+                    stop=self._stop.child(),
+                    parent=self._parent,
+                )
+                return await child.drive()
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
+            await fail_children(self._engine, [self._session_id], error, "parent_timeout")
+            return AgentResult("failed", error=error)
+
+    async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
+        """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
+        metadata = {**self._origin, "parent_run_id": self._parent.run_id}
+        if session is None or (session.status in ("completed", "failed") and not self._is_mine(run)):
+            above = self._parent.owned.session
+            options: dict[str, Any] = {
+                "parent_session_id": above.session_id,
+                "root_session_id": above.root_session_id or above.session_id,
+                "user_id": above.user_id,
+                "tags": above.tags,
+                "expires_at": above.expires_at,
+            }
+            return await claim_turn(
+                self._engine,
+                self._agent,
+                self._session_id,
+                [self._input],
+                session_options=options,
+                run_metadata=metadata,
+            )
+        message = None
+        if not self._is_mine(run):
+            history = await load_messages(self._engine, self._session_id)
+            if not history or history[-1] != self._input:
+                message = self._input
+        return await claim_unfinished(self._engine, session, run, message=message, run_metadata=metadata)
+
+    def _is_mine(self, run: RunRecord | None) -> bool:
+        """Whether the child's latest run was begun for this very call."""
+        return run is not None and self._origin.items() <= run.metadata.items()
+
+    async def _note_cascade(self) -> None:
+        """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
+        if self._stop.reason == PARENT_SUSPENDED:
+            await change_session(
+                self._engine.store,
+                self._session_id,
+                lambda session: msgspec.structs.replace(session, failure_reason=PARENT_SUSPENDED),
+            )
+
+    async def _is_at_rest(self, session: SessionState) -> bool:
+        if session.status in ("completed", "failed"):
+            return True
+        return session.status in SUSPENDED and bool(
+            await all_waiting(self._engine.store, session, self._engine.clock())
+        )
+
+    async def show_again(self) -> None:
+        """Show a child that had finished before the parent's stream was rewound."""
+        session = await self._engine.store.load_state(self._session_id)
+        if session is None:
+            return
+        self._show_history = True
+        self._announce_start()
+        await self._forward_history(session)
+        self._announce_end(session.status)
+
+    def _announce_start(self) -> None:
+        self._parent.emitter.emit(
+            {
+                "type": "subagent_start",
+                "sub_session_id": self._session_id,
+                "agent_type": self._agent.name,
+                "tool_call_id": self._call["id"],
+            }
+        )
+
+    def _announce_end(self, status: str) -> None:
+        self._parent.emitter.emit(
+            {
+                "type": "subagent_end",
+                "sub_session_id": self._session_id,
+                "agent_type": self._agent.name,
+                "tool_call_id": self._call["id"],
+                "status": status,
+            }
+        )
+
+    async def _forward_history(self, session: SessionState) -> None:
+        """Show again what the child had said, if the parent's stream was rewound."""
+        if not self._show_history:
+            return
+        for stored in await self._engine.streams.get_all_chunks(session.stream_id):
+            if stored.chunk["type"] in FORWARDED:
+                run_id = str(stored.chunk.get("agent_id"))
+                self._parent.emitter.forward(stored.chunk, self._session_id, run_id, self._agent.name)
+
+    async def _note(self, status: str) -> None:
+        """Keep the parent's record of the child."""
+        ended = status in ("completed", "failed")
+        ref = SubSessionRef(
+            sub_session_id=self._session_id,
+            agent_type=self._agent.name,
+            parent_tool_call_id=self._call["id"],
+            status=status,
+            mode=self._tool.mode,
+            name=self._tool.name,
+            started_at=self._engine.clock(),
+        )
+        if status == "active":
+            await self._engine.store.add_sub_session_refs(self._parent.session_id, [ref])
+            return
+        await self._engine.store.update_sub_session_ref(
+            self._parent.session_id,
+            self._session_id,
+            status=status,
+            completed_at=self._engine.clock() if ended else None,
+        )
+
+    async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        """What the child's result means for the parent's call."""
+        waits = [wait.tool_call_id for wait in result.suspended]
+        if result.status in SUSPENDED and self._parent.then:
+            await fail_children(self._engine, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on")
+            result = AgentResult("failed", error=MESSAGE_INSTEAD)
+        await self._note(result.status)
+        if result.status in SUSPENDED:
+            wait = SuspendedChildWait(self._call["id"], self._session_id, self._agent.name, result.status, waits)
+            return wait, ()
+        if result.status == "interrupted" and self._stop.requested:
+            await self._note_cascade()
+            return None, ()
+        self._announce_end(result.status)
+        success = result.status == "completed"
+        entry = SubagentEntry(
+            id=f"subagent-{self._engine.new_id()}",
+            session_id=self._parent.session_id,
+            run_id=self._parent.run_id,
+            step_count=self._step_number,
+            source=self._parent.agent.name,
+            timestamp=self._engine.clock(),
+            parent_session_id=self._parent.owned.session.parent_session_id,
+            sub_session_id=self._session_id,
+            agent_type=self._agent.name,
+            duration_ms=max(0, self._engine.clock() - began),
+            success=success,
+        )
+        if success:
+            return Outcome(success=True, result=result.output), [entry]
+        return Outcome(success=False, error=result.error or f"The sub-agent is {result.status}."), [entry]
+
+
+async def fail_children(engine: Engine, session_ids: list[str], error: str, reason: str) -> None:
+    """End sessions that nobody will go on with, and those below them, with the reason of the cascade."""
+    for session_id in session_ids:
+        session = await engine.store.load_state(session_id)
+        if session is None or session.status in ("completed", "failed"):
+            continue
+        swapped = await engine.store.compare_and_set_status(
+            session_id, [session.status], "failed", error=error, failure_reason=reason
+        )
+        if not swapped.ok:
+            continue
+        run = await engine.store.get_current_run(session_id)
+        if run is not None and run.status == "running":
+            await engine.store.update_run_status(run.run_id, "failed", error=error, completed_at=engine.clock())
+        if await engine.streams.get_stream_info(session.stream_id) is not None:
+            await engine.streams.fail_stream(session.stream_id, error)
+        waits = session.suspended_awaiting_children.values()
+        await fail_children(engine, [wait.child_session_id for wait in waits], error, reason)

@@ -1,0 +1,50 @@
+"""RunContext: one run and all that it works with, for the rooms that share its work. Data; it decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..agent import Agent
+from ..messages import Message
+from .claim import Claim
+from .emitter import Emitter
+from .engine import Engine
+from .hooks import HookCaller
+from .lease import Watch
+from .ownership import Owned
+from .stop import StopSignal
+
+
+@dataclass
+class RunContext:
+    """What belongs to one run."""
+
+    engine: Engine
+    agent: Agent
+    claim: Claim
+    owned: Owned
+    emitter: Emitter
+    watch: Watch
+    stop: StopSignal
+    hooks: HookCaller
+    then: list[Message]
+    """What the user said while the step was open; it follows that step's outcomes."""
+    first_step: int
+    """How many steps the session had when the turn began."""
+    shown_children: set[str] = field(default_factory=set)
+    """The calls of sub-agents that this run has shown on its stream, if only again."""
+
+    @property
+    def session_id(self) -> str:
+        """The session that the run owns."""
+        return self.owned.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The run's own id."""
+        return self.owned.run_id
+
+    @property
+    def rewound(self) -> bool:
+        """Whether the chunks of the open step were dropped, so that they have to be shown again."""
+        return self.claim.rewound

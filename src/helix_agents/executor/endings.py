@@ -1,0 +1,207 @@
+"""How steps and runs end: the write that `step.py` decided on, then the news of it, then the stream and the run record.
+
+The order is always the same. Chunks are flushed before the write that refers to them; what is told after the write is
+told again by whoever takes the session up, if the process dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+
+from ..codec import Json
+from ..messages import Message
+from ..types import CheckpointMeta, RunStatus, SuspendedChildWait
+from .context import RunContext
+from .handle import AgentResult, result_of
+from .openstep import OpenStep
+from .recovery import step_committed_chunk
+from .step import ASIDE_MARK, Outcome, StepCommit, Suspension, close_step, committed_state, put_aside, suspended_state
+
+NOT_EXECUTED = "The run was aborted before this call was executed."
+
+
+class Endings:
+    """Ends the steps of one run, and the run."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._engine = context.engine
+        self._owned = context.owned
+        self._stop = context.stop
+
+    # -- a step
+
+    async def commit(self, step: OpenStep) -> AgentResult | None:
+        """Commit a step all of whose calls have an outcome; None if the run goes on."""
+        context = self._context
+        used = self._owned.session.step_count + 1 - context.first_step
+        commit = close_step(
+            step.answer,
+            step.outcomes,
+            answer_is_stored=step.answer_is_stored,
+            wants_output=context.agent.output is not None,
+            steps_left=context.agent.max_steps - used,
+            then=context.then,
+        )
+        if commit.status == "active" and self._stop.requested:
+            return await self._stop_with(commit, step)
+        await self._write(commit, step)
+        context.then = []
+        return None if commit.status == "active" else await self._finish(commit)
+
+    async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:
+        """Put a step aside. Raises `VersionConflict` if the session changed, perhaps by the very answer."""
+        missing = {call["id"] for call in step.missing}
+        pending = {k: v for k, v in self._owned.session.pending_client_tool_calls.items() if k in missing}
+        suspension = put_aside(
+            step.answer,
+            answer_is_stored=step.answer_is_stored,
+            pending=pending,
+            children=waits,
+            interrupted=self._stop.requested,
+        )
+        await self._write_suspension(suspension, step)
+        if self._stop.requested:
+            self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+        else:
+            told = {"status": suspension.status, "tool_call_ids": sorted(missing)}
+            self._context.emitter.emit({"type": "run_suspended", **told})
+        return await self._rest(cast(RunStatus, suspension.status))
+
+    async def stop_between_steps(self, said: Message | None) -> AgentResult:
+        """Come to rest where no step is open; what the model had said is kept as a step of its own."""
+        commit = StepCommit([said] if said is not None else [], "interrupted")
+        if said is None:
+            return await self._stop_with(commit, None)
+        number = self._owned.session.step_count + 1
+        return await self._stop_with(
+            commit, OpenStep(f"{self._context.run_id}-{number}", number, said, self._owned.state)
+        )
+
+    async def abort(self, step: OpenStep) -> AgentResult:
+        """End the session with an open step: what has no outcome gets none but this."""
+        outcomes = {call["id"]: Outcome(success=False, error=NOT_EXECUTED) for call in step.missing}
+        commit = close_step(
+            step.answer,
+            {**step.outcomes, **outcomes},
+            answer_is_stored=step.answer_is_stored,
+            wants_output=False,
+            steps_left=1,
+        )
+        return await self._stop_with(commit, step)
+
+    async def fail(self, error: str, reason: str) -> AgentResult:
+        """End the session as failed. A step that is open stays in staging and is of no further use."""
+        commit = StepCommit([], "failed", error=error, failure_reason=reason)
+        await self._save_status(commit, None)
+        return await self._finish(commit)
+
+    # -- the writes
+
+    async def _write(self, commit: StepCommit, step: OpenStep, context: Json = None) -> None:
+        """The one atomic write that ends a step, then the news of it."""
+        calls = [call["id"] for call in step.calls]
+        sequence = await self._flush(step)
+        committed = await self._owned.commit(
+            lambda session: msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context),
+            commit.messages,
+            CheckpointMeta(step.step_id, step.number, sequence),
+            custom_state=step.sequencer.state,
+        )
+        self._context.watch.steps = self._owned.session.step_count - self._context.first_step
+        self._context.emitter.emit(step_committed_chunk(committed.checkpoint_id, step.number))
+
+    async def _write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
+        context = self._interrupt_context() if self._stop.requested else None
+        sequence = await self._flush(step)
+        await self._owned.try_commit(
+            lambda session: msgspec.structs.replace(
+                suspended_state(session, suspension, step.step_id), interrupt_context=context
+            ),
+            suspension.messages,
+            CheckpointMeta(f"{step.step_id}{ASIDE_MARK}", self._owned.session.step_count, sequence),
+            custom_state=self._owned.state,
+        )
+
+    async def _save_status(self, commit: StepCommit, context: Json) -> None:
+        await self._owned.save(
+            lambda session: msgspec.structs.replace(
+                session,
+                status=commit.status,
+                error=commit.error,
+                failure_reason=commit.failure_reason,
+                interrupt_context=context,
+            )
+        )
+
+    async def _flush(self, step: OpenStep) -> int:
+        """Make durable what a step has shown and spent; the last sequence."""
+        if self._engine.usage is None or not step.usage:
+            return await self._context.emitter.flush()
+        usage = self._engine.usage.record_entries(step.usage)
+        sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
+        return sequence
+
+    def _interrupt_context(self) -> dict[str, Json]:
+        now = self._engine.clock()
+        return {"reason": self._stop.reason, "run_id": self._context.run_id, "interrupted_at": now}
+
+    # -- the run
+
+    async def _stop_with(self, commit: StepCommit, step: OpenStep | None) -> AgentResult:
+        """End the run because somebody asked for it."""
+        if self._stop.aborted:
+            error = self._stop.reason or "The run was aborted."
+            commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted")
+        else:
+            commit = StepCommit(commit.messages, "interrupted")
+        context = self._interrupt_context()
+        if step is not None:
+            await self._write(commit, step, context)
+        else:
+            await self._save_status(commit, context)
+        if commit.status == "failed":
+            return await self._finish(commit)
+        self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+        return await self._rest("interrupted")
+
+    async def _finish(self, commit: StepCommit) -> AgentResult:
+        """Close the stream and the run of a session that has ended."""
+        emitter, streams = self._context.emitter, self._engine.streams
+        stream_id = self._owned.session.stream_id
+        if commit.status == "completed":
+            emitter.emit({"type": "output", "output": commit.output})
+            await emitter.flush()
+            await streams.end_stream(stream_id, commit.output)
+        else:
+            emitter.emit({"type": "error", "error": commit.error})
+            await emitter.flush()
+            await streams.fail_stream(stream_id, commit.error or "failed")
+        if self._context.claim.resumed:
+            await self._engine.store.discard_staging(self._context.session_id)
+        await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
+        return AgentResult(commit.status, commit.output, commit.error)
+
+    async def _rest(self, status: RunStatus) -> AgentResult:
+        """Pause the stream and close the run of a session that may be resumed."""
+        await self._context.emitter.flush()
+        await self._engine.streams.pause_stream(self._owned.session.stream_id)
+        await self._end_record(status)
+        return await result_of(self._engine, self._owned.session)
+
+    async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
+        if self._stop.requested:
+            await self._engine.store.clear_interrupt_flag(self._context.session_id)
+        await self._context.watch.close()
+        await self._engine.store.update_run_status(
+            self._context.run_id,
+            status,
+            step_count=self._owned.session.step_count - self._context.first_step,
+            error=error,
+            output=output,
+            completed_at=self._engine.clock(),
+        )

@@ -1,0 +1,150 @@
+"""RunHandle: how a caller follows, steers and takes up a run, in the process that runs it or in any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+import msgspec
+
+from ..agent import Agent
+from ..chunks import Chunk
+from ..codec import Json
+from ..errors import RunLost, SessionNotFound, StreamFailed
+from ..lifecycle import SUSPENDED
+from ..stores.usage import UsageRollup
+from ..streams.contract import StoredChunk
+from ..types import PendingClientToolCall, SessionState, SessionStatus
+from .claim import CanResume, is_live
+from .engine import Engine
+from .suspension import all_waiting
+
+RESULT_POLL_SECONDS = 0.2
+
+
+class AgentResult(msgspec.Struct, frozen=True):
+    """How a run came to rest. `suspended` holds the questions that wait for an answer, those of sub-agents too."""
+
+    status: SessionStatus
+    output: Json = None
+    error: str | None = None
+    suspended: list[PendingClientToolCall] = []
+
+
+class Steering(Protocol):
+    """What a handle needs of its executor."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    async def resume(self, agent: Agent, session_id: str, *, message: str | None = None) -> RunHandle: ...
+
+    async def interrupt(self, session_id: str, reason: str | None = None) -> None: ...
+
+    async def abort(self, session_id: str, reason: str | None = None) -> None: ...
+
+    async def can_resume(self, session_id: str) -> CanResume: ...
+
+
+async def result_of(engine: Engine, session: SessionState) -> AgentResult:
+    """The result that a session at rest amounts to."""
+    waits = await all_waiting(engine.store, session, engine.clock()) if session.status in SUSPENDED else []
+    return AgentResult(session.status, session.output, session.error, waits)
+
+
+class RunHandle:
+    """One run of a session."""
+
+    def __init__(
+        self,
+        steering: Steering,
+        agent: Agent,
+        *,
+        session_id: str,
+        run_id: str,
+        stream_id: str,
+        start_sequence: int,
+        task: asyncio.Task[AgentResult] | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self._steering = steering
+        self._agent = agent
+        self._stream_id = stream_id
+        self._start_sequence = start_sequence
+        self._task = task
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id} of session {self.session_id}>"
+
+    async def stream(self, *, from_sequence: int | None = None) -> AsyncGenerator[Chunk, None]:
+        """The chunks of this run, kept ones first, then live, until it ends or suspends.
+
+        A failed run ends the iteration too, after its `error` chunk; `result` says why.
+        """
+        async with aclosing(self.stored_chunks(from_sequence=from_sequence)) as chunks:
+            async for stored in chunks:
+                yield stored.chunk
+
+    async def stored_chunks(self, *, from_sequence: int | None = None) -> AsyncGenerator[StoredChunk, None]:
+        """Like `stream`, with the sequences to resume from."""
+        start = self._start_sequence if from_sequence is None else from_sequence
+        reader = await self._engine.streams.create_resumable_reader(self._stream_id, from_sequence=start)
+        if reader is None:
+            return
+        async with reader:
+            try:
+                async for stored in reader.stored():
+                    yield stored
+            except StreamFailed:
+                return
+
+    async def result(self) -> AgentResult:
+        """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
+        if self._task is not None:
+            return await asyncio.shield(self._task)
+        while True:
+            session = await self._session()
+            run = await self._engine.store.get_current_run(self.session_id)
+            if session.status != "active":
+                return await result_of(self._engine, session)
+            if not is_live(run, self._engine.clock()) and (await self.can_resume()).can_resume:
+                raise RunLost(self.session_id, self.run_id, "its process died")
+            await asyncio.sleep(RESULT_POLL_SECONDS)
+
+    async def can_resume(self) -> CanResume:
+        """Whether `resume` would go on, and why or why not."""
+        return await self._steering.can_resume(self.session_id)
+
+    async def resume(self, *, message: str | None = None) -> RunHandle:
+        """Go on with the session; the new run has a handle of its own."""
+        return await self._steering.resume(self._agent, self.session_id, message=message)
+
+    async def interrupt(self, reason: str | None = None) -> None:
+        """Ask the run to stop at the next safe point; it can be resumed."""
+        await self._steering.interrupt(self.session_id, reason)
+
+    async def abort(self, reason: str | None = None) -> None:
+        """Stop the run at once, its tools included; the session ends `failed`."""
+        await self._steering.abort(self.session_id, reason)
+
+    async def get_state(self) -> SessionState:
+        """The session as it is stored now."""
+        return await self._session()
+
+    async def get_usage_rollup(self) -> UsageRollup:
+        """What the session and its sub-agents have spent; all zero without a usage store."""
+        usage = self._engine.usage
+        return UsageRollup() if usage is None else await usage.get_rollup(self.session_id)
+
+    @property
+    def _engine(self) -> Engine:
+        return self._steering.engine
+
+    async def _session(self) -> SessionState:
+        session = await self._engine.store.load_state(self.session_id)
+        if session is None:
+            raise SessionNotFound(self.session_id)
+        return session

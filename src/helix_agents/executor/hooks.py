@@ -1,0 +1,85 @@
+"""Hooks: watch runs, steps, model calls and tools, before and after. Observation only; an error in one is logged.
+
+Derive from `Hooks`, override what you want to see, and give it to the executor. `tracing.py` is an example.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..messages import Message
+from ..types import TracingContext
+from .step import Outcome
+
+logger = logging.getLogger("helix_agents.executor")
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """Which run something happens in. `tracing_context` is what an earlier run of the session left."""
+
+    session_id: str
+    run_id: str
+    agent_type: str
+    turn: int = 1
+    parent_run_id: str | None = None
+    tracing_context: TracingContext | None = None
+
+
+class Hooks:
+    """What may be watched; every method may be left as it is."""
+
+    async def run_started(self, run: RunInfo) -> TracingContext | None:
+        """A run begins or goes on. What is answered is stored, and given to the hooks of whoever resumes."""
+        return None
+
+    async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
+        """The run ended or was suspended, with the session's status; "lost" if another process took over."""
+
+    async def step_started(self, run: RunInfo, step: int) -> None:
+        """A step begins, or an open one is taken up again."""
+
+    async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
+        """A step was committed or put aside; `status` is the session's."""
+
+    async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
+        """The model is about to be asked."""
+
+    async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
+        """The model answered, or did not."""
+
+    async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
+        """A tool call (`id`, `name`, `arguments`) begins."""
+
+    async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Outcome) -> None:
+        """A tool call has its outcome."""
+
+
+class HookCaller:
+    """Calls all hooks for one run; none of them can break it."""
+
+    def __init__(self, hooks: Sequence[Hooks], run: RunInfo) -> None:
+        self._hooks = hooks
+        self._run = run
+
+    async def start(self) -> TracingContext | None:
+        """Tell all that the run began; the tracing context that one of them gave."""
+        given: TracingContext | None = None
+        for hook in self._hooks:
+            given = await self._guard(hook.run_started(self._run)) or given
+        return given
+
+    async def call(self, name: str, *args: Any) -> None:
+        """Tell all hooks of `name`."""
+        for hook in self._hooks:
+            await self._guard(getattr(hook, name)(self._run, *args))
+
+    async def _guard(self, told: Awaitable[Any]) -> Any:
+        try:
+            return await told
+        except Exception:
+            logger.exception("A hook failed in run %s of session %s.", self._run.run_id, self._run.session_id)
+            return None

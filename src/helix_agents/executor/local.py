@@ -1,0 +1,344 @@
+"""AgentExecutor: the front door. Runs agents in this process, on stores that other processes may share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from ..agent import Agent, AgentRegistry
+from ..clock import Clock, IdSource, random_id, system_clock
+from ..codec import Json, ensure_id
+from ..errors import AlreadyRunning, InvalidArgument, SessionNotFound
+from ..llm.contract import LLM
+from ..messages import Message, ensure_message
+from ..stores.contract import StateStore
+from ..stores.usage import UsageStore
+from ..streams.contract import StreamManager
+from ..types import RunRecord, SessionState, SessionStatus
+from .children import SubAgents, fail_children
+from .claim import (
+    WIND_UP_POLL_SECONDS,
+    CanResume,
+    Claim,
+    can_resume,
+    claim_turn,
+    claim_unfinished,
+    ensure_resumable,
+    has_crashed,
+    is_live,
+    is_untouched,
+    load,
+    load_settled,
+)
+from .engine import Engine
+from .handle import AgentResult, RunHandle
+from .hooks import Hooks
+from .loop import Run, open_run
+from .modelcall import RetryPolicy
+from .recovery import close_stream
+from .stop import ABORT_PREFIX
+from .suspension import ToolResultReceipt, submit
+
+DELETE_PATIENCE_SECONDS = 2.0
+
+Input = str | Message | Sequence[Message]
+
+
+class AgentExecutor:
+    """Executes agents. Everything that must survive lies in the stores; this object may be thrown away at any time.
+
+    `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
+    start, so that `resume` can be given a name; every agent that is executed becomes known as well.
+    `suspend_grace_seconds`: how long a run that waits for a person lets its sub-agents go on before it suspends; they
+    are then interrupted, and go on when it does. Unless given, they may finish first.
+    """
+
+    def __init__(
+        self,
+        state_store: StateStore,
+        stream_manager: StreamManager,
+        llm: LLM,
+        *,
+        usage_store: UsageStore | None = None,
+        lease_seconds: float = 10,
+        agents: Iterable[Agent] = (),
+        hooks: Sequence[Hooks] = (),
+        retry: RetryPolicy | None = None,
+        poll_seconds: float = 0.06,
+        suspend_grace_seconds: float | None = None,
+        clock: Clock = system_clock,
+        new_id: IdSource = random_id,
+    ) -> None:
+        if lease_seconds <= 0 or poll_seconds <= 0:
+            raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
+        self.engine = Engine(
+            store=state_store,
+            streams=stream_manager,
+            llm=llm,
+            usage=usage_store,
+            hooks=tuple(hooks),
+            lease_seconds=lease_seconds,
+            poll_seconds=poll_seconds,
+            suspend_grace_seconds=suspend_grace_seconds,
+            retry=retry or RetryPolicy(),
+            clock=clock,
+            new_id=new_id,
+        )
+        self.agents = AgentRegistry(agents)
+        self._children = SubAgents()
+        self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
+
+    # -- runs
+
+    async def execute(
+        self,
+        agent: Agent | str,
+        input: Input,
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        expires_at: int | None = None,
+        custom_state: Mapping[str, Json] | None = None,
+    ) -> RunHandle:
+        """Start a run: of a new session, or the next turn of a finished one.
+
+        A session that was interrupted, crashed or waits for an answer goes on with `input` as the next message. Raises
+        `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session.
+        """
+        agent = self._known(agent)
+        messages = _messages(input)
+        session_id = ensure_id(session_id, "session_id") if session_id is not None else f"session-{random_id()}"
+        options: dict[str, Any] = {
+            "user_id": user_id,
+            "tags": tags,
+            "metadata": metadata,
+            "expires_at": expires_at,
+            "custom_state": custom_state,
+        }
+        if await self.engine.store.session_exists(session_id):
+            session, run = await load_settled(self.engine, agent, session_id)
+            if session.status == "active" and is_live(run, self.engine.clock()):
+                raise AlreadyRunning(session_id, run.run_id if run else None)
+            if session.status not in ("completed", "failed") and not is_untouched(session, run):
+                if len(messages) != 1:
+                    raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
+                return await self._resume(agent, session, run, messages[0])
+        claim = await claim_turn(self.engine, agent, session_id, messages, session_options=options)
+        return await self._start(agent, claim)
+
+    async def resume(self, agent: Agent | str, session_id: str, *, message: str | None = None) -> RunHandle:
+        """Go on with a session whose run was interrupted, crashed, or has got its answers.
+
+        `message` is said to the model next; questions that still wait are then settled without an answer.
+        Exactly one of many callers gets the session, the others `AlreadyRunning`. Raises `NotResumable` if there
+        is nothing to do.
+        """
+        agent = self._known(agent)
+        session, run = await load_settled(self.engine, agent, session_id)
+        said: Message | None = None if message is None else {"role": "user", "content": message}
+        return await self._resume(agent, session, run, said)
+
+    async def get_handle(self, agent: Agent | str, session_id: str) -> RunHandle | None:
+        """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
+        agent = self._known(agent)
+        try:
+            session, run = await load(self.engine, agent, session_id)
+        except SessionNotFound:
+            return None
+        return self._handle(agent, session, run, None)
+
+    async def can_resume(self, session_id: str) -> CanResume:
+        """Whether `resume` would go on with the session, and why or why not."""
+        session = await self._session(session_id)
+        return await can_resume(self.engine, session, await self.engine.store.get_current_run(session_id))
+
+    # -- steering
+
+    async def interrupt(self, session_id: str, reason: str | None = None) -> None:
+        """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
+        await self._ask_to_stop(session_id, reason, "interrupted")
+
+    async def abort(self, session_id: str, reason: str | None = None) -> None:
+        """Stop a session's run at once, its tools included; the session ends `failed`."""
+        await self._ask_to_stop(session_id, f"{ABORT_PREFIX}{reason or 'aborted'}", "failed")
+
+    async def submit_tool_result(
+        self,
+        session_id: str,
+        tool_call_id: str,
+        *,
+        result: Json = ...,
+        error: str | None = None,
+        approved: bool | None = None,
+        reason: str | None = None,
+    ) -> ToolResultReceipt:
+        """Answer a question that a run has asked: with `result` or `error` of a client tool, or with `approved`.
+
+        From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
+        waits any more (`can_resume`) the session can be resumed.
+        """
+        given = [result is not ..., error is not None, approved is not None]
+        if sum(given) != 1:
+            raise InvalidArgument("Give exactly one of result, error and approved.")
+        response: dict[str, Json]
+        if approved is not None:
+            response = {"approved": approved, "reason": reason}
+        else:
+            response = {"error": error} if error is not None else {"result": result}
+        return await submit(self.engine.store, self.engine.clock, session_id, tool_call_id, response)
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Remove a session, those below it and all their streams; False if there was none. Stops what runs of it."""
+        store = self.engine.store
+        if not await store.session_exists(session_id):
+            return False
+        await self.abort(session_id, "the session is being deleted")
+        await self._wait_until_still(session_id)
+        streams = await self._streams_below(session_id)
+        deleted = await store.delete_session(session_id)
+        for stream_id in streams:
+            await self.engine.streams.delete_stream(stream_id)
+        return deleted
+
+    # -- resources
+
+    async def close(self) -> None:
+        """Stop what runs here as a crash would, except that others need not wait for the leases to lapse."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- how
+
+    async def _resume(
+        self, agent: Agent, session: SessionState, run: RunRecord | None, message: Message | None
+    ) -> RunHandle:
+        await ensure_resumable(self.engine, session, run, message=message is not None)
+        if session.status in ("completed", "failed"):
+            return await self._tidy(agent, session, run)
+        claim = await claim_unfinished(self.engine, session, run, message=message)
+        return await self._start(agent, claim)
+
+    async def _start(self, agent: Agent, claim: Claim) -> RunHandle:
+        run = await open_run(self.engine, agent, claim, self._children)
+        task = asyncio.create_task(run.drive(), name=f"helix-{run.context.run_id}")
+        self._tasks[task] = run
+        task.add_done_callback(self._ended)
+        return self._handle(agent, claim.session, claim.run, task)
+
+    def _ended(self, task: asyncio.Task[AgentResult]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            task.exception()  # a caller who never asks for the result shall not be told of it by the garbage collector
+
+    async def _tidy(self, agent: Agent, session: SessionState, run: RunRecord | None) -> RunHandle:
+        """Do what a run that died right after its last commit had left to do."""
+        assert run is not None
+        await self.engine.store.save_state(
+            session.session_id,
+            msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
+            expected_version=session.version,
+        )
+        latest = await self.engine.store.get_latest_checkpoint(session.session_id)
+        await close_stream(self.engine.streams, session, latest.checkpoint_id if latest else None)
+        await self.engine.store.update_run_status(
+            run.run_id,
+            "completed" if session.status == "completed" else "failed",
+            error=session.error,
+            output=session.output,
+            completed_at=self.engine.clock(),
+        )
+        return self._handle(agent, session, run, None)
+
+    async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus) -> None:
+        session = await self._session(session_id)
+        run = await self.engine.store.get_current_run(session_id)
+        if session.status in ("completed", "failed") or session.status == status:
+            return
+        if session.status == "active" and not has_crashed(run, self.engine.clock()):
+            running = run.run_id if run is not None and run.status == "running" else None
+            await self.engine.store.set_interrupt_flag(session_id, reason, run_id=running)
+            for local in self._tasks.values():
+                if local.context.run_id == running:
+                    local.context.stop.request(reason)  # no need to wait for the next look at the flag
+            return
+        if status == "failed":
+            await fail_children(self.engine, [session_id], (reason or "").removeprefix(ABORT_PREFIX), "aborted")
+            return
+        for wait in session.suspended_awaiting_children.values():
+            await self._ask_to_stop(wait.child_session_id, reason, status)
+        context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.engine.clock()}
+        await self.engine.store.compare_and_set_status(
+            session_id, [session.status], status, interrupt_context=context, expected_version=session.version
+        )
+
+    async def _wait_until_still(self, session_id: str) -> None:
+        """Give a run that was aborted the time to end; one that does not will find its session gone."""
+        for _ in range(int(DELETE_PATIENCE_SECONDS / WIND_UP_POLL_SECONDS)):
+            run = await self.engine.store.get_current_run(session_id)
+            if not is_live(run, self.engine.clock()):
+                return
+            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+
+    async def _streams_below(self, session_id: str) -> list[str]:
+        session = await self._session(session_id)
+        found = [session.stream_id]
+        cursor: str | None = None
+        while True:
+            page = await self.engine.store.list_sessions(
+                parent_session_id=session_id, limit=200, cursor=cursor, count=False
+            )
+            for child in page.items:
+                found += await self._streams_below(child.session_id)
+            cursor = page.next_cursor
+            if not page.has_more or cursor is None:
+                return found
+
+    def _handle(
+        self, agent: Agent, session: SessionState, run: RunRecord | None, task: asyncio.Task[AgentResult] | None
+    ) -> RunHandle:
+        return RunHandle(
+            self,
+            agent,
+            session_id=session.session_id,
+            run_id=run.run_id if run else "",
+            stream_id=session.stream_id,
+            start_sequence=run.start_sequence if run else 0,
+            task=task,
+        )
+
+    def _known(self, agent: Agent | str) -> Agent:
+        if isinstance(agent, str):
+            return self.agents.get(agent)
+        self.agents.add(agent)
+        return agent
+
+    async def _session(self, session_id: str) -> SessionState:
+        session = await self.engine.store.load_state(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        return session
+
+
+def _messages(input: Input) -> list[Message]:
+    if isinstance(input, str):
+        return [{"role": "user", "content": input}]
+    messages = [dict(input)] if isinstance(input, Mapping) else [dict(message) for message in input]
+    for message in messages:
+        ensure_message(message)
+    return messages

@@ -1,0 +1,299 @@
+"""The agent loop, the only one: ask the model, run what it calls, commit, until there is an output or a reason to stop.
+
+A `Run` owns a claimed session (`ownership.py`) for as long as it lives. What a step comes to is decided by `step.py`,
+worked out by `stepwork.py` and written by `endings.py`, in an order that survives a kill at any point: the answer is
+staged before its tools run, each outcome is staged before anybody hears of it, chunks are flushed before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ..agent import Agent, AgentTool
+from ..errors import ModelError, RunLost, StoreError, StreamNotActive, VersionConflict
+from ..llm.contract import ModelRequest, TokenUsage
+from ..messages import Message
+from ..state import StepWrites
+from ..stores.usage import TokensEntry
+from .claim import Claim
+from .context import RunContext
+from .emitter import Emitter
+from .endings import Endings
+from .engine import Engine
+from .handle import AgentResult
+from .hooks import HookCaller, RunInfo
+from .lease import Watch
+from .modelcall import Answered, ModelCall
+from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
+from .ownership import Owned
+from .recovery import shown_again
+from .step import ANSWER_ROW, StagedAnswer, step_id_of, unanswered_calls
+from .stepwork import Aborted, Children, StepWork
+from .stop import StopSignal
+from .suspension import request_chunk
+
+
+async def open_run(
+    engine: Engine,
+    agent: Agent,
+    claim: Claim,
+    children: Children,
+    *,
+    stop: StopSignal | None = None,
+    parent: RunContext | None = None,
+) -> Run:
+    """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
+    session, run = claim.session, claim.run
+    stop = stop or StopSignal()
+    owned = Owned(engine.store, session, claim.messages, run.run_id)
+    watch = Watch(
+        engine.store,
+        session_id=session.session_id,
+        run_id=run.run_id,
+        lease_until=run.lease_until or 0,
+        lease_seconds=engine.lease_seconds,
+        poll_seconds=engine.poll_seconds,
+        claimed_at=claim.claimed_at,
+        clock=engine.clock,
+        stop=stop,
+        reclaim=owned.claim_again,
+    )
+    emitter = Emitter(
+        await engine.streams.create_writer(session.stream_id, run.run_id, agent.name),
+        session_id=session.session_id,
+        run_id=run.run_id,
+        agent_type=agent.name,
+        step=session.step_count,
+        ensure_owner=watch.ensure_owner,
+        parent=parent.emitter if parent else None,
+    )
+    info = RunInfo(
+        session_id=session.session_id,
+        run_id=run.run_id,
+        agent_type=agent.name,
+        turn=run.turn,
+        parent_run_id=parent.run_id if parent else None,
+        tracing_context=session.tracing_context,
+    )
+    context = RunContext(
+        engine=engine,
+        agent=agent,
+        claim=claim,
+        owned=owned,
+        emitter=emitter,
+        watch=watch,
+        stop=stop,
+        hooks=HookCaller(engine.hooks, info),
+        then=claim.then,
+        first_step=int(run.metadata.get("first_step", session.step_count)),
+    )
+    kind = "run_resumed" if claim.resumed else "run_started"
+    emitter.emit({"type": kind, "run_id": run.run_id, "turn": run.turn})
+    watch.start()
+    return Run(context, children)
+
+
+class Run:
+    """One run of one session, from its claim to its rest."""
+
+    def __init__(self, context: RunContext, children: Children) -> None:
+        self.context = context
+        self._children = children
+        self._endings = Endings(context)
+
+    # -- the life of a run
+
+    async def drive(self) -> AgentResult:
+        """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did."""
+        context = self.context
+        body = asyncio.create_task(self._body(), name=f"helix-run-{context.run_id}")
+        context.watch.on_lost = body.cancel
+        status, error, clean = "lost", None, False
+        try:
+            await asyncio.wait({body})
+            if body.cancelled() and context.watch.lost is not None:
+                raise context.watch.lost
+            result = body.result()
+            status, error, clean = result.status, result.error, True
+            return result
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+            body.cancel()
+            await asyncio.gather(body, return_exceptions=True)
+            raise
+        finally:
+            await context.watch.close()
+            await context.emitter.close(discard=not clean)
+            if not clean:
+                await self._let_go()
+            await context.hooks.call("run_ended", status, error)
+
+    async def _body(self) -> AgentResult:
+        try:
+            tracing = await self.context.hooks.start()
+            if tracing is not None:
+                await self.context.owned.save(lambda session: msgspec.structs.replace(session, tracing_context=tracing))
+            return await self._steps()
+        except ModelError as error:
+            return await self._endings.fail(str(error), "model_error")
+        except (RunLost, StoreError, StreamNotActive):
+            raise
+        except Exception as error:
+            return await self._endings.fail(f"{type(error).__name__}: {error}", "error")
+
+    async def _steps(self) -> AgentResult:
+        context = self.context
+        step = await self._take_up_step()
+        while True:
+            if step is None:
+                if context.stop.requested:
+                    return await self._endings.stop_between_steps(None)
+                context.emitter.step = context.owned.session.step_count + 1
+                await context.hooks.call("step_started", context.emitter.step)
+                asked = await self._ask_model()
+                if not isinstance(asked, OpenStep):
+                    return await self._endings.stop_between_steps(asked)
+                step = asked
+            result = await self._work(step)
+            await context.hooks.call("step_ended", step.number, context.owned.session.status)
+            if result is not None:
+                return result
+            step = None
+
+    async def _work(self, step: OpenStep) -> AgentResult | None:
+        """Bring an open step to its commit or put it aside; None if the run goes on."""
+        work = StepWork(self.context, step, self._children)
+        while True:
+            worked = await work.work()
+            if isinstance(worked, Aborted):
+                return await self._endings.abort(step)
+            if not step.missing:
+                return await self._endings.commit(step)
+            try:
+                return await self._endings.suspend(step, worked.waits)
+            except VersionConflict:
+                await self.context.owned.refresh()
+
+    async def _let_go(self) -> None:
+        """Leave the session to others at once, if it is still ours to leave."""
+        context = self.context
+        if context.watch.lost is not None:
+            return
+        now = context.engine.clock()
+        try:
+            await asyncio.shield(context.engine.store.update_run_status(context.run_id, "running", lease_until=now))
+        except Exception:
+            return  # then they wait until the lease lapses
+
+    # -- the model
+
+    async def _ask_model(self) -> OpenStep | Message | None:
+        """An open step; or, if the run was stopped, what the model had said by then."""
+        context, session = self.context, self.context.owned.session
+        number = session.step_count + 1
+        call = ModelCall(
+            context.agent.llm or context.engine.llm,
+            emitter=context.emitter,
+            stop=context.stop,
+            hooks=context.hooks,
+            retry=context.engine.retry,
+            take_back=self._take_back,
+        )
+        request = ModelRequest(
+            messages=list(context.owned.messages),
+            instructions=context.agent.instructions_for(context.owned.state),
+            tools=context.agent.tool_specs(),
+            agent_type=context.agent.name,
+            session_id=session.session_id,
+            run_id=context.run_id,
+            step=number,
+        )
+        answered = await call.ask(request)
+        if not isinstance(answered, Answered):
+            return answered.message
+        step = OpenStep(f"{context.run_id}-{number}", number, answered.message, context.owned.state)
+        step.usage = self._token_entries(number, answered.usage)
+        if step.calls:
+            await self._stage_answer(step)
+        return step
+
+    async def _stage_answer(self, step: OpenStep) -> None:
+        """Make the answer durable: from here on the model need not be asked again."""
+        await self.context.watch.ensure_owner()
+        await self.context.engine.store.stage_changes(
+            self.context.session_id,
+            step.step_id,
+            StepWrites(),
+            tool_call_id=ANSWER_ROW,
+            result=msgspec.to_builtins(StagedAnswer(step.answer, step.usage)),
+        )
+
+    def _token_entries(self, number: int, usage: TokenUsage | None) -> list[dict[str, Any]]:
+        if usage is None or self.context.engine.usage is None:
+            return []
+        context, session = self.context, self.context.owned.session
+        entry = TokensEntry(
+            id=f"tokens-{context.engine.new_id()}",
+            session_id=session.session_id,
+            run_id=context.run_id,
+            step_count=number,
+            source=context.agent.name,
+            timestamp=context.engine.clock(),
+            parent_session_id=session.parent_session_id,
+            model=usage.model,
+            prompt=usage.prompt,
+            completion=usage.completion,
+            reasoning=usage.reasoning,
+            cached=usage.cached,
+        )
+        return [msgspec.to_builtins(entry)]
+
+    async def _take_back(self) -> None:
+        """Drop the chunks of an answer that broke off, before the model is asked again."""
+        emitter, session = self.context.emitter, self.context.owned.session
+        await emitter.flush()
+        await self.context.engine.streams.cleanup_to_step(session.stream_id, session.step_count)
+        if emitter.parent is not None:
+            data = {"session_id": session.session_id, "step_count": session.step_count}
+            emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+
+    # -- a step that an earlier run left open
+
+    async def _take_up_step(self) -> OpenStep | None:
+        """The open step, if there is one; shown again if its chunks are gone."""
+        context, session = self.context, self.context.owned.session
+        stored, unanswered = unanswered_calls(context.owned.messages)
+        answer = stored if unanswered else None
+        for row in context.claim.staged:
+            if row.tool_call_id == ANSWER_ROW and answer is None:
+                answer = msgspec.convert(row.result, StagedAnswer).message
+        if answer is None:
+            return None
+        number = session.step_count + 1
+        step_id = step_id_of(session, context.run_id)
+        step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
+        context.emitter.step = number
+        await context.hooks.call("step_started", number)
+        finished = step.take_up(context.claim.staged)
+        if context.rewound:
+            await self._show_again(step, finished)
+        return step
+
+    async def _show_again(self, step: OpenStep, finished: list[FinishedCall]) -> None:
+        emitter = self.context.emitter
+        for chunk in shown_again(step):
+            emitter.emit(chunk)
+        for call, outcome, patches, executed in finished:
+            tool = self.context.agent.tools.get(call["name"])
+            if executed:
+                emitter.emit(tool_start_chunk(call))
+            if isinstance(tool, AgentTool):
+                await self._children.show_again(self.context, call, tool)
+            if patches:
+                emitter.emit({"type": "state_patch", "patches": patches})
+            emitter.emit(tool_end_chunk(call, outcome))
+        for pending in self.context.owned.session.pending_client_tool_calls.values():
+            emitter.emit(request_chunk(pending))

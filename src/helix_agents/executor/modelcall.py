@@ -1,0 +1,229 @@
+"""One model call: events become chunks as they arrive and a message at the end; errors that may pass are retried.
+
+Knows the model and the emitter. What to do with the answer is the loop's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ..codec import MAX_ID_LENGTH, decode, ensure_id
+from ..errors import HelixError, InvalidArgument, ModelError, StoreCorrupt
+from ..llm.contract import LLM, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
+from ..messages import Message, ToolCall
+from .emitter import Emitter
+from .hooks import HookCaller
+from .step import answer_message, partial_message
+from .stop import StopSignal
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How often and after how long a retryable model error is tried again; the wait doubles, with jitter."""
+
+    max_attempts: int = 5
+    first_wait_seconds: float = 0.5
+    longest_wait_seconds: float = 30.0
+
+    def wait_seconds(self, attempt: int, error: ModelError) -> float:
+        """How long to wait after the failed `attempt` (from 1)."""
+        wait = min(self.longest_wait_seconds, self.first_wait_seconds * 2.0 ** (attempt - 1))
+        wait *= random.uniform(0.5, 1.0)
+        return max(wait, min(error.retry_after_seconds or 0.0, self.longest_wait_seconds))
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The model's whole answer."""
+
+    message: Message
+    usage: TokenUsage | None
+
+
+class CutOff(msgspec.Struct, frozen=True):
+    """What the model had said when the run was asked to stop; None if nothing."""
+
+    message: Message | None
+
+
+class ModelCall:
+    """Asks one model in one run."""
+
+    def __init__(
+        self,
+        llm: LLM,
+        *,
+        emitter: Emitter,
+        stop: StopSignal,
+        hooks: HookCaller,
+        retry: RetryPolicy,
+        take_back: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._llm = llm
+        self._emitter = emitter
+        self._stop = stop
+        self._hooks = hooks
+        self._retry = retry
+        self._take_back = take_back
+
+    async def ask(self, request: ModelRequest) -> Answered | CutOff:
+        """The answer, or what there was of it when the run was stopped. Raises `ModelError`."""
+        attempt = 1
+        while True:
+            await self._hooks.call("model_started", request.step, attempt)
+            answer = _Answer(request)
+            try:
+                finished = await self._listen(request, answer)
+            except ModelError as error:
+                await self._hooks.call("model_ended", request.step, None, str(error))
+                if not error.retryable or attempt >= self._retry.max_attempts:
+                    raise
+                if answer.begun:
+                    await self._take_back()
+                if await self._stopped_within(self._retry.wait_seconds(attempt, error)):
+                    return CutOff(None)
+                attempt += 1
+                continue
+            message = answer.message() if finished else answer.partial()
+            await self._hooks.call("model_ended", request.step, message, None if finished else "interrupted")
+            return Answered(message, answer.usage) if finished and message is not None else CutOff(message)
+
+    async def _listen(self, request: ModelRequest, answer: _Answer) -> bool:
+        """Take the whole answer; False if the run was stopped before its end."""
+        consuming = asyncio.create_task(self._consume(request, answer))
+        deaf = self._stop.listen(lambda: consuming.cancel())
+        if self._stop.requested:
+            consuming.cancel()
+        try:
+            await asyncio.wait({consuming})
+        except asyncio.CancelledError:
+            consuming.cancel()
+            await asyncio.gather(consuming, return_exceptions=True)
+            raise
+        finally:
+            deaf()
+        if consuming.cancelled():
+            return False
+        consuming.result()
+        return True
+
+    async def _consume(self, request: ModelRequest, answer: _Answer) -> None:
+        events: AsyncIterator[ModelEvent] | None = None
+        try:
+            events = self._llm.stream(request)
+            async for event in events:
+                chunk = answer.take(event)
+                if chunk is not None:
+                    await self._emitter.write(chunk)
+            if answer.is_thinking:
+                await self._emitter.write({"type": "thinking", "content": "", "is_complete": True})
+        except HelixError:
+            raise
+        except Exception as error:
+            raise ModelError(f"The model's adapter failed: {type(error).__name__}: {error}") from error
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        stopped = asyncio.Event()
+        deaf = self._stop.listen(stopped.set)
+        try:
+            async with asyncio.timeout(seconds):
+                if not self._stop.requested:
+                    await stopped.wait()
+                return True
+        except TimeoutError:
+            return False
+        finally:
+            deaf()
+
+
+class _Answer:
+    """An answer while it arrives."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self.usage: TokenUsage | None = None
+        self.is_thinking = False
+        self._request = request
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: dict[int, _Call] = {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether readers have seen anything of it."""
+        return bool(self._text or self._thinking or self._calls)
+
+    def take(self, event: ModelEvent) -> dict[str, Any] | None:
+        """Add an event; the chunk that shows it, if any."""
+        match event:
+            case TextDelta(text=text):
+                self._text.append(text)
+                return {"type": "text_delta", "delta": text}
+            case ThinkingDelta(text=text):
+                self._thinking.append(text)
+                self.is_thinking = True
+                return {"type": "thinking", "content": text, "is_complete": False}
+            case ToolCallDelta():
+                call = self._calls.get(event.index)
+                if call is None:
+                    call = self._calls[event.index] = _Call(self._free_id(event), event.name or "")
+                elif event.name and not call.name:
+                    call.name = event.name
+                call.arguments.append(event.arguments)
+                if event.arguments:
+                    return {"type": "tool_arg_delta", "tool_call_id": call.id, "delta": event.arguments}
+            case TokenUsage():
+                self.usage = event
+        return None
+
+    def message(self) -> Message:
+        """The whole answer."""
+        calls = [self._calls[index].finished() for index in sorted(self._calls)]
+        return answer_message("".join(self._text), "".join(self._thinking), calls)
+
+    def partial(self) -> Message | None:
+        """What there is of it; calls that were begun are dropped."""
+        return partial_message("".join(self._text), "".join(self._thinking))
+
+    def _free_id(self, event: ToolCallDelta) -> str:
+        """The provider's id if it is usable as a key and new to the conversation, else one made from its place."""
+        taken = {call.id for call in self._calls.values()}
+        for message in self._request.messages:
+            taken.update(call["id"] for call in message.get("tool_calls", ()))
+        try:
+            proposed = ensure_id(event.id, "a tool call id")
+        except InvalidArgument:
+            proposed = ""
+        if not proposed or proposed in taken or proposed.startswith(":") or len(proposed) > MAX_ID_LENGTH // 4:
+            return f"call_{self._request.step}_{event.index + 1}"
+        return proposed
+
+
+class _Call:
+    """A tool call while it arrives."""
+
+    def __init__(self, id: str, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.arguments: list[str] = []
+
+    def finished(self) -> ToolCall:
+        """The call; arguments that are no JSON object are kept as text, for the model to see what it said."""
+        text = "".join(self.arguments)
+        call: Any = {"id": self.id, "name": self.name, "arguments": {}}
+        try:
+            arguments = decode(text) if text.strip() else {}
+        except StoreCorrupt:
+            arguments = None
+        if isinstance(arguments, dict):
+            call["arguments"] = arguments
+        else:
+            call["invalid_arguments"] = text
+        finished: ToolCall = call
+        return finished

@@ -1,0 +1,89 @@
+"""OpenStep: a step whose answer is durable and which is not committed yet, with the outcomes it has so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..messages import Message, ToolCall
+from ..state import StepSequencer
+from ..types import StagedChanges
+from .step import ANSWER_ROW, Outcome, StagedAnswer, StagedOutcome
+
+
+class FinishedCall(NamedTuple):
+    """A call that an earlier run had finished."""
+
+    call: ToolCall
+    outcome: Outcome
+    patches: list[dict[str, Any]]
+    executed: bool
+
+
+class OpenStep:
+    """A step whose answer is durable and which is not committed yet."""
+
+    def __init__(
+        self, step_id: str, number: int, answer: Message, base: dict[str, Any], *, answer_is_stored: bool = False
+    ) -> None:
+        self.step_id = step_id
+        self.number = number
+        self.answer = answer
+        self.answer_is_stored = answer_is_stored
+        self.outcomes: dict[str, Outcome] = {}
+        self.usage: list[dict[str, Any]] = []
+        self.sequencer = StepSequencer(base)
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls in the order of the model's message."""
+        calls: Sequence[ToolCall] = self.answer.get("tool_calls", ())
+        return calls
+
+    def index_of(self, call_id: str) -> int:
+        """The place of a call in the model's message."""
+        return next(index for index, call in enumerate(self.calls) if call["id"] == call_id)
+
+    @property
+    def missing(self) -> list[ToolCall]:
+        """The calls without an outcome."""
+        return [call for call in self.calls if call["id"] not in self.outcomes]
+
+    def take_up(self, rows: Sequence[StagedChanges]) -> list[FinishedCall]:
+        """Adopt what is staged already; the finished calls with the patches that show their writes."""
+        found: list[FinishedCall] = []
+        by_id = {call["id"]: call for call in self.calls}
+        for row in sorted(rows, key=lambda row: row.index):
+            if row.tool_call_id == ANSWER_ROW:
+                self.usage += msgspec.convert(row.result, StagedAnswer).usage
+            elif row.tool_call_id in by_id:
+                staged = msgspec.convert(row.result, StagedOutcome)
+                self.outcomes[row.tool_call_id] = staged.outcome
+                self.usage += staged.usage
+                patches = self.sequencer.accept(row.index, row.writes)
+                found.append(FinishedCall(by_id[row.tool_call_id], staged.outcome, patches, staged.executed))
+        return found
+
+
+def tool_start_chunk(call: ToolCall) -> dict[str, Any]:
+    """The chunk that tells that a call begins."""
+    return {
+        "type": "tool_start",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "arguments": call["arguments"],
+    }
+
+
+def tool_end_chunk(call: ToolCall, outcome: Outcome) -> dict[str, Any]:
+    """The chunk that tells how a call ended."""
+    return {
+        "type": "tool_end",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "result": outcome.result,
+        "success": outcome.success,
+        "error": outcome.error,
+    }

@@ -1,0 +1,45 @@
+"""StopSignal: a request to stop that spreads from a run to the runs of its sub-agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+ABORT_PREFIX = "abort: "
+"""An interrupt flag whose reason begins so asks for an abort; the flag itself has no other field for it."""
+
+
+class StopSignal:
+    """Asked for at most twice: first an interrupt, perhaps an abort after it. Lives in one event loop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.aborted = False
+        self.reason: str | None = None
+        self._listeners: list[Callable[[], object]] = []
+        self._below: list[StopSignal] = []
+
+    def request(self, reason: str | None) -> None:
+        """Ask to stop; the reason of an abort begins with `ABORT_PREFIX`."""
+        abort = reason is not None and reason.startswith(ABORT_PREFIX)
+        if self.requested and (self.aborted or not abort):
+            return
+        self.requested = True
+        self.aborted = abort
+        self.reason = reason.removeprefix(ABORT_PREFIX) if abort and reason is not None else reason
+        for listener in list(self._listeners):
+            listener()
+        for signal in self._below:
+            signal.request(reason)
+
+    def child(self) -> StopSignal:
+        """A signal for a sub-agent, asked whenever this one is."""
+        signal = StopSignal()
+        self._below.append(signal)
+        if self.requested:
+            signal.request(f"{ABORT_PREFIX}{self.reason or ''}" if self.aborted else self.reason)
+        return signal
+
+    def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Call `listener` at every request from now on; answers how to end that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)

@@ -1,0 +1,218 @@
+"""Questions to the outside: what a client must execute, what a person must approve, and how answers come in.
+
+A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. An answer is one guarded
+write by whoever has it, in any process; the run that asked, or the one that resumes, finds it there. The root session
+knows which session below asked what (`client_tool_call_ownership`), so an answer can always be sent to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from ..clock import Clock
+from ..codec import Json, ensure_json
+from ..errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
+from ..messages import ToolCall
+from ..stores.contract import StateStore
+from ..tools import Tool
+from ..types import PendingClientToolCall, SessionState
+from .step import Outcome
+
+MAX_TRIES = 50
+MAX_DEPTH = 32
+
+Question = Literal["client", "approval"]
+ReceiptStatus = Literal["accepted", "duplicate", "late"]
+
+
+class ToolResultReceipt(msgspec.Struct, frozen=True):
+    """What became of a submitted answer. `session_id` is the session that asked.
+
+    `accepted`: it will be used. `duplicate`: there was an answer already, this one changed nothing. `late`: the call
+    was settled without it, or its deadline had passed; it is on record, but not used.
+    """
+
+    status: ReceiptStatus
+    session_id: str
+    tool_call_id: str
+
+
+def question_of(tool: Tool, call: ToolCall) -> Question | None:
+    """What has to be asked before this call can have an outcome; None if it can run, if only into an error."""
+    try:
+        tool.input.parse(call["arguments"])
+    except InvalidArgument:
+        return None
+    if tool.execute == "client":
+        return "client"
+    try:
+        return "approval" if tool.needs_approval(call["arguments"]) else None
+    except Exception:
+        return "approval"  # a rule that fails must not let anything through
+
+
+def pending_call(
+    tool: Tool, call: ToolCall, question: Question, *, run_id: str, now: int, approval_id: str
+) -> PendingClientToolCall:
+    """The question as it is stored."""
+    deadline = None if tool.deadline_seconds is None else now + int(tool.deadline_seconds * 1000)
+    return PendingClientToolCall(
+        tool_call_id=call["id"],
+        tool_name=call["name"],
+        input=call["arguments"],
+        run_id=run_id,
+        approval_id=approval_id if question == "approval" else None,
+        deadline_at=deadline,
+    )
+
+
+def request_chunk(pending: PendingClientToolCall) -> dict[str, Any]:
+    """The chunk that puts the question to the readers."""
+    chunk = {"tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name, "input": pending.input}
+    if pending.deadline_at is not None:
+        chunk["deadline_at"] = pending.deadline_at
+    if pending.approval_id is None:
+        return {"type": "client_tool_request", **chunk}
+    return {"type": "tool_approval_request", **chunk, "approval_id": pending.approval_id}
+
+
+def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
+    """What an answered or expired question comes to; None while it waits."""
+    deadline = pending.deadline_at
+    if pending.submitted_at is None:
+        if deadline is None or now < deadline:
+            return None
+        return Outcome(success=False, error="No answer came before the deadline.")
+    if deadline is not None and pending.submitted_at > deadline:
+        return Outcome(success=False, error="The answer came after the deadline.")
+    match pending.response:
+        case {"approved": True}:
+            return "approved"
+        case {"approved": False, "reason": reason}:
+            return Outcome(success=False, error="A person refused this call" + (f": {reason}" if reason else "."))
+        case {"error": error}:
+            return Outcome(success=False, error=str(error))
+        case {"result": result}:
+            return Outcome(success=True, result=result)
+    return Outcome(success=False, error="The stored answer cannot be read.")
+
+
+def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
+    """The questions of one session that still wait."""
+    return [pending for pending in session.pending_client_tool_calls.values() if answer_to(pending, now) is None]
+
+
+async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
+    """The questions that wait in a session and in the suspended sessions below it."""
+    found = waiting(session, now)
+    for wait in session.suspended_awaiting_children.values():
+        child = await store.load_state(wait.child_session_id)
+        if child is not None and child.status not in ("completed", "failed"):
+            found += await all_waiting(store, child, now)
+    return found
+
+
+async def own_calls(store: StateStore, session: SessionState, call_ids: list[str]) -> None:
+    """Note at the root session that these calls were asked by `session`."""
+    root_id = session.root_session_id
+    if not root_id or root_id == session.session_id:
+        return
+    owners = dict.fromkeys(call_ids, session.session_id)
+    await change_session(
+        store,
+        root_id,
+        lambda root: msgspec.structs.replace(
+            root, client_tool_call_ownership={**root.client_tool_call_ownership, **owners}
+        ),
+    )
+
+
+async def change_session(
+    store: StateStore, session_id: str, change: Callable[[SessionState], SessionState | None]
+) -> SessionState:
+    """Change a session that another may be writing to: load, change, save, and again if somebody was faster."""
+    for _ in range(MAX_TRIES):
+        session = await store.load_state(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        changed = change(session)
+        if changed is None:
+            return session
+        try:
+            await store.save_state(
+                session_id, msgspec.structs.replace(changed, custom_state=None), expected_version=session.version
+            )
+        except VersionConflict:
+            continue
+        return changed
+    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be written: try again.")
+
+
+async def submit(
+    store: StateStore, clock: Clock, session_id: str, tool_call_id: str, response: dict[str, Json]
+) -> ToolResultReceipt:
+    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call or a wrong kind."""
+    ensure_json(response)
+    owner_id, root_id = await _find_owner(store, session_id, tool_call_id)
+    now = clock()
+    status: ReceiptStatus = "accepted"
+
+    def record(owner: SessionState) -> SessionState | None:
+        nonlocal status
+        pending = owner.pending_client_tool_calls.get(tool_call_id)
+        settled = tool_call_id in owner.completed_client_tool_calls
+        if pending is None:
+            status = "duplicate" if settled else "late"
+            return None if settled else _tombstone(owner, tool_call_id, now)
+        if pending.submitted_at is not None:
+            status = "duplicate"
+            return None
+        _ensure_fits(pending, response)
+        late = pending.deadline_at is not None and now > pending.deadline_at
+        status = "late" if late else "accepted"
+        answered = msgspec.structs.replace(pending, response=response, submitted_at=now)
+        calls = {**owner.pending_client_tool_calls, tool_call_id: answered}
+        return _tombstone(msgspec.structs.replace(owner, pending_client_tool_calls=calls), tool_call_id, now)
+
+    await change_session(store, owner_id, record)
+    if root_id != owner_id:
+        await change_session(store, root_id, lambda root: _tombstone(root, tool_call_id, now))
+    return ToolResultReceipt(status, owner_id, tool_call_id)
+
+
+def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionState | None:
+    """The note that an answer came, which outlives the question; None if it is there."""
+    if tool_call_id in session.completed_client_tool_calls and tool_call_id not in session.pending_client_tool_calls:
+        return None
+    stamps = {**session.completed_client_tool_calls, tool_call_id: now}
+    return msgspec.structs.replace(session, completed_client_tool_calls=stamps)
+
+
+async def _find_owner(store: StateStore, session_id: str, tool_call_id: str) -> tuple[str, str]:
+    """The session that asked, and its root."""
+    session = await store.load_state(session_id)
+    if session is None:
+        raise SessionNotFound(session_id)
+    root_id = session.root_session_id or session_id
+    if tool_call_id in session.pending_client_tool_calls:
+        return session_id, root_id
+    root = session if root_id == session_id else await store.load_state(root_id)
+    owner = (root.client_tool_call_ownership if root else {}).get(tool_call_id)
+    if owner is not None and await store.session_exists(owner):
+        return owner, root_id
+    if tool_call_id in session.completed_client_tool_calls:
+        return session_id, root_id
+    raise InvalidArgument(f"Session {session_id!r} has asked no question {tool_call_id!r}: check the tool call id.")
+
+
+def _ensure_fits(pending: PendingClientToolCall, response: dict[str, Json]) -> None:
+    approval = "approved" in response
+    if approval and pending.approval_id is None:
+        raise InvalidArgument(
+            f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants a result or an error, not an approval."
+        )
+    if not approval and pending.approval_id is not None:
+        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants approved=True or False.")

@@ -1,0 +1,224 @@
+"""The tool calls of one open step: each on its own tracker, staged when it finishes, shown in one order.
+
+A call ends with an `Outcome`, whatever its function does; only a lost session or a broken store gets out of here.
+Children and people are not this room's business: it runs functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..agent import FINISH_TOOL, Agent
+from ..codec import Json
+from ..errors import InvalidArgument, NotSerializable, RunLost, StoreError
+from ..messages import ToolCall
+from ..signature import InvalidInput
+from ..state import StateTracker, StepWrites
+from ..stores.usage import CustomEntry, ToolEntry, UsageEntry
+from ..tools import Tool, ToolContext
+from .context import RunContext
+from .emitter import Emitter
+from .openstep import OpenStep, tool_end_chunk, tool_start_chunk
+from .step import Outcome, StagedOutcome
+from .stop import StopSignal
+
+NO_WRITES = StepWrites()
+
+
+class ToolRunner:
+    """Runs the functions of one run's tool calls."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._engine = context.engine
+        self._agent = context.agent
+        self._owned = context.owned
+        self._emitter = context.emitter
+
+    async def run(self, step: OpenStep, call: ToolCall) -> None:
+        """Run one call and settle it."""
+        self._emitter.emit(tool_start_chunk(call))
+        await self._context.hooks.call("tool_started", step.number, call)
+        began = self._engine.clock()
+        tracker = StateTracker(self._owned.state)
+        outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
+        try:
+            outcome = await self._outcome(call, tracker, outlet)
+        except BaseException:
+            outlet.withdraw()
+            raise
+        usage = self._usage_of(step, call, outcome, began, outlet)
+        writes = tracker.get_step_writes() if outcome.success else NO_WRITES
+        if not outcome.success:
+            outlet.withdraw()
+        await self.settle(step, call, outcome, writes=writes, usage=usage)
+
+    async def settle(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        outcome: Outcome,
+        *,
+        writes: StepWrites = NO_WRITES,
+        usage: Sequence[UsageEntry] = (),
+        executed: bool = True,
+    ) -> None:
+        """Make an outcome durable together with the writes, then tell the readers."""
+        entries = [msgspec.to_builtins(entry) for entry in usage]
+        staged = msgspec.to_builtins(StagedOutcome(outcome, entries, executed))
+        await self._context.watch.ensure_owner()
+        await self._engine.store.stage_changes(
+            self._owned.session_id,
+            step.step_id,
+            writes,
+            tool_call_id=call["id"],
+            index=step.index_of(call["id"]),
+            result=staged,
+        )
+        step.outcomes[call["id"]] = outcome
+        step.usage += entries
+        self._emitter.emit(tool_end_chunk(call, outcome))
+        if executed:
+            await self._context.hooks.call("tool_ended", step.number, call, outcome)
+
+    def _usage_of(
+        self, step: OpenStep, call: ToolCall, outcome: Outcome, began: int, outlet: _Outlet
+    ) -> list[UsageEntry]:
+        if self._engine.usage is None:
+            return []
+        entry = ToolEntry(
+            id=f"tool-{self._engine.new_id()}",
+            tool_name=call["name"],
+            duration_ms=max(0, self._engine.clock() - began),
+            success=outcome.success,
+            **self._entry_fields(step),
+        )
+        return [entry, *outlet.usage]
+
+    def _entry_fields(self, step: OpenStep) -> dict[str, Any]:
+        session = self._owned.session
+        return {
+            "session_id": session.session_id,
+            "run_id": self._owned.run_id,
+            "step_count": step.number,
+            "source": self._agent.name,
+            "timestamp": self._engine.clock(),
+            "parent_session_id": session.parent_session_id,
+        }
+
+    async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> Outcome:
+        """What the call comes to. Never raises for anything that a tool or a model did."""
+        try:
+            if call["name"] == FINISH_TOOL and self._agent.output is not None:
+                ensure_arguments(call)
+                return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True)
+            tool = find_tool(self._agent, call)
+            arguments = tool.input.parse(call["arguments"])
+        except InvalidInput as error:
+            return Outcome(success=False, error=f"Invalid arguments: {error}")
+        except InvalidArgument as error:
+            return Outcome(success=False, error=str(error))
+        context = ToolContext(
+            tracker,
+            outlet,
+            session_id=self._owned.session_id,
+            run_id=self._owned.run_id,
+            tool_call_id=call["id"],
+        )
+        try:
+            return await self._call(tool, arguments, context)
+        finally:
+            context.close()
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Outcome:
+        limit = tool.timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as timer:
+                return Outcome(success=True, result=await tool.run(arguments, context))
+        except NotSerializable as error:
+            return Outcome(success=False, error=f"The tool's answer is not JSON: {error}")
+        except TimeoutError as error:
+            if timer.expired():
+                return Outcome(success=False, error=f"The tool did not finish within {limit:g} seconds.")
+            return Outcome(success=False, error=f"TimeoutError: {error}")
+        except (RunLost, StoreError):
+            raise
+        except Exception as error:
+            return Outcome(success=False, error=f"{type(error).__name__}: {error}")
+
+
+class _Outlet:
+    """Where one call's context sends what the function does."""
+
+    def __init__(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        emitter: Emitter,
+        stop: StopSignal,
+        entry_fields: Mapping[str, Any],
+    ) -> None:
+        self.usage: list[UsageEntry] = []
+        self._step = step
+        self._call = call
+        self._index = step.index_of(call["id"])
+        self._emitter = emitter
+        self._stop = stop
+        self._entry_fields = entry_fields
+        self._withdrawn = False
+
+    @property
+    def interrupted(self) -> bool:
+        return self._stop.requested
+
+    def state_changed(self, writes: StepWrites) -> None:
+        if not self._withdrawn:
+            self._show(self._step.sequencer.accept(self._index, writes))
+
+    def withdraw(self) -> None:
+        """Take back what a failed call has shown."""
+        self._withdrawn = True
+        self._show(self._step.sequencer.withdraw(self._index))
+
+    def emit(self, name: str, data: Json) -> None:
+        self._emitter.emit({"type": "custom", "name": name, "data": data, "tool_call_id": self._call["id"]})
+
+    def record_usage(self, name: str, value: float) -> None:
+        place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"
+        self.usage.append(CustomEntry(id=place, name=name, value=value, **self._entry_fields))
+
+    def _show(self, patches: list[dict[str, Any]]) -> None:
+        if patches:
+            self._emitter.emit({"type": "state_patch", "patches": patches})
+
+
+def find_tool(agent: Agent, call: ToolCall) -> Tool:
+    """The tool that a call means. Raises `InvalidArgument` with a sentence for the model."""
+    tool = agent.tools.get(call["name"])
+    if tool is None:
+        known = ", ".join(spec.name for spec in agent.tool_specs()) or "none"
+        raise InvalidArgument(f"There is no tool {call['name']!r}; the tools are: {known}.")
+    ensure_arguments(call)
+    return tool
+
+
+def ensure_arguments(call: ToolCall) -> None:
+    """Refuse a call whose arguments were no JSON object."""
+    if "invalid_arguments" in call:
+        raise InvalidInput("the arguments must be one JSON object")
+
+
+async def all_of(*jobs: Any) -> None:
+    """Run jobs side by side; the first error cancels the others and is raised once they have ended."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,95 @@
+"""OpenTelemetry spans for runs, steps, model calls and tools, through the hooks.
+
+The spans of a session hang below one root span: its ids are stored in the session (`tracing_context`), so that a run
+that another process resumes, days later, goes on in the same trace. Needs only the OpenTelemetry API; which spans are
+kept and where they go is the application's set-up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..messages import Message
+from ..types import TracingContext
+from .hooks import Hooks, RunInfo
+from .step import Outcome
+
+try:
+    from opentelemetry import trace
+except ImportError as error:  # pragma: no cover
+    raise ImportError("OpenTelemetryHooks needs opentelemetry: pip install 'helix-agents[otel]'.") from error
+
+FAILED_STATUSES = frozenset({"failed", "lost"})
+
+
+class OpenTelemetryHooks(Hooks):
+    """One span per run, step, model call and tool call."""
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self._tracer = tracer or trace.get_tracer("helix_agents")
+        self._spans: dict[tuple[str, str], trace.Span] = {}
+
+    async def run_started(self, run: RunInfo) -> TracingContext | None:
+        parent = self._spans.get((run.parent_run_id or "", "run"))
+        if parent is None and run.tracing_context is not None:
+            parent = trace.NonRecordingSpan(_remote(run.tracing_context))
+        span = self._start(run, "run", f"run {run.agent_type}", parent)
+        span.set_attributes(
+            {"helix.session_id": run.session_id, "helix.run_id": run.run_id, "helix.agent_type": run.agent_type}
+        )
+        if run.tracing_context is not None:
+            return None
+        context = span.get_span_context()
+        if not context.is_valid:
+            return None
+        return TracingContext(trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id))
+
+    async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
+        for owner, name in [key for key in self._spans if key[0] == run.run_id and key[1] != "run"]:
+            self._spans.pop((owner, name)).end()  # what an end in between left open
+        self._end(run, "run", {"helix.status": status}, error if status in FAILED_STATUSES else None)
+
+    async def step_started(self, run: RunInfo, step: int) -> None:
+        self._start(run, "step", f"step {step}", self._spans.get((run.run_id, "run")))
+
+    async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
+        self._end(run, "step", {"helix.step": step, "helix.status": status})
+
+    async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
+        span = self._start(run, "model", "model", self._spans.get((run.run_id, "step")))
+        span.set_attribute("helix.attempt", attempt)
+
+    async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
+        calls = len(message.get("tool_calls", ())) if message else 0
+        self._end(run, "model", {"helix.tool_calls": calls}, error)
+
+    async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
+        self._start(run, f"tool {call['id']}", f"tool {call['name']}", self._spans.get((run.run_id, "step")))
+
+    async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Outcome) -> None:
+        attributes = {"helix.tool_call_id": call["id"], "helix.success": outcome.success}
+        self._end(run, f"tool {call['id']}", attributes, outcome.error)
+
+    def _start(self, run: RunInfo, key: str, name: str, parent: trace.Span | None) -> trace.Span:
+        context = trace.set_span_in_context(parent) if parent is not None else None
+        span = self._tracer.start_span(name, context=context)
+        self._spans[run.run_id, key] = span
+        return span
+
+    def _end(self, run: RunInfo, key: str, attributes: dict[str, Any], error: str | None = None) -> None:
+        span = self._spans.pop((run.run_id, key), None)
+        if span is None:
+            return
+        span.set_attributes(attributes)
+        if error is not None:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, error))
+        span.end()
+
+
+def _remote(context: TracingContext) -> trace.SpanContext:
+    return trace.SpanContext(
+        trace_id=int(context.trace_id, 16),
+        span_id=int(context.root_span_id, 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+    )

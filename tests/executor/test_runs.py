@@ -1,0 +1,358 @@
+"""What a run does with outputs, hooks, and models and tools that misbehave; on memory, since no store matters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic
+import pytest
+
+from helix_agents.agent import Agent
+from helix_agents.backends.registry import Stores, open_stores
+from helix_agents.errors import InvalidArgument, ModelError, NotResumable, SessionNotFound
+from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy
+from helix_agents.executor.hooks import RunInfo
+from helix_agents.llm import Call, Reply, ScriptedLLM
+from helix_agents.llm.contract import ModelEvent, ModelRequest
+from helix_agents.llm.scripted import Line, Script
+from helix_agents.messages import Message
+from helix_agents.tools import Tool, ToolContext, tool
+
+QUICK = RetryPolicy(first_wait_seconds=0.001)
+AGAIN = ModelError("busy", retryable=True)
+
+
+@dataclass
+class Report:
+    title: str
+    pages: int = 1
+
+
+class Verdict(pydantic.BaseModel):
+    score: int = pydantic.Field(ge=0, le=10)
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with open_stores("memory:") as opened:
+        yield opened
+
+
+async def run(stores: Stores, agent: Agent, script: Script, **options: Any) -> AgentResult:
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM(script), retry=QUICK, **options) as executor:
+        return await (await executor.execute(agent, "Go", session_id="s")).result()
+
+
+async def told(stores: Stores) -> list[Message]:
+    return [m for m in (await stores.state.get_messages("s", limit=None)).items if m["role"] == "tool"]
+
+
+async def chunk_types(stores: Stores) -> list[str]:
+    return [stored.chunk["type"] for stored in await stores.streams.get_all_chunks("s")]
+
+
+# -- structured output
+
+
+async def test_structured_output_comes_from_the_finish_tool(stores: Stores) -> None:
+    agent = Agent("main", output=Report)
+    result = await run(stores, agent, [[Call("finish", {"title": "Ants"})]])
+    assert (result.status, result.output) == ("completed", {"title": "Ants", "pages": 1})
+
+
+async def test_invalid_output_goes_back_to_the_model_with_the_reason(stores: Stores) -> None:
+    script: Script = [[Call("finish", {"score": 11})], [Call("finish", {"score": 9})]]
+    result = await run(stores, Agent("main", output=Verdict), script)
+    assert result.output == {"score": 9}
+    assert "less than or equal to 10" in (await told(stores))[0]["content"]
+
+
+async def test_text_instead_of_the_finish_tool_is_reminded(stores: Stores) -> None:
+    result = await run(stores, Agent("main", output=Report), ["Done!", [Call("finish", {"title": "Ants"})]])
+    assert result.output == {"title": "Ants", "pages": 1}
+
+
+async def test_an_output_that_is_no_object_is_wrapped(stores: Stores) -> None:
+    agent = Agent("main", output=list[int])
+    assert agent.tool_specs()[0].input_schema["required"] == ["output"]
+    result = await run(stores, agent, [[Call("finish", {"output": [1, 2]})]])
+    assert result.output == [1, 2]
+
+
+# -- tools that misbehave
+
+
+@tool
+def wrong_type() -> object:
+    """Answer with something that is not JSON."""
+    return threading.Lock()
+
+
+@tool
+async def explode() -> str:
+    """Raise."""
+    raise RuntimeError("boom")
+
+
+@tool(timeout_seconds=0.05)
+async def slow(ctx: ToolContext) -> str:
+    """Write, then take too long."""
+    ctx.update_state(lambda draft: draft.update(wrote=True))
+    await asyncio.sleep(60)
+    return "never"
+
+
+@tool(timeout_seconds=0.05)
+def slow_thread(ctx: ToolContext) -> str:
+    """Take too long in a thread that nobody can stop, and try to write afterwards."""
+    time.sleep(0.15)
+    ctx.update_state(lambda draft: draft.update(late=True))
+    return "never"
+
+
+@tool
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (Call("wrong_type"), "not JSON"),
+        (Call("explode"), "RuntimeError: boom"),
+        (Call("slow"), "did not finish within 0.05 seconds"),
+        (Call("slow_thread"), "did not finish within 0.05 seconds"),
+        (Call("echo", {"text": 3}), "Invalid arguments"),
+        (Call("echo", '{"text": '), "one JSON object"),
+        (Call("echo", "[1]"), "one JSON object"),
+        (Call("nothing_like_it"), "There is no tool 'nothing_like_it'"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Call) else "",
+)
+async def test_whatever_goes_wrong_with_a_call_is_an_error_for_the_model(
+    stores: Stores, call: Call, words: str
+) -> None:
+    agent = Agent("main", tools=[wrong_type, explode, slow, slow_thread, echo], state={})
+    result = await run(stores, agent, [[call, Call("echo", {"text": "fine"})], "Done."])
+    bad, good = await told(stores)
+    assert words in bad["content"]
+    assert (bad["success"], good["success"], result.output) == (False, True, "Done.")
+    session = await stores.state.load_state("s")
+    assert session is not None
+    assert session.custom_state == {}
+
+
+async def test_sync_tools_run_side_by_side_in_threads(stores: Stores) -> None:
+    barrier = threading.Barrier(3, timeout=10)
+
+    @tool
+    def meet(ctx: ToolContext) -> int:
+        """Wait for the others."""
+        ctx.update_state(lambda draft: draft.increment("n"))
+        return barrier.wait() * 0
+
+    await run(stores, Agent("main", tools=[meet], state={"n": 0}), [[Call("meet")] * 3, "Done."])
+    session = await stores.state.load_state("s")
+    assert session is not None
+    assert session.custom_state == {"n": 3}
+
+
+async def test_values_of_any_known_type_become_json(stores: Stores) -> None:
+    @tool
+    def make() -> list[Any]:
+        """Make things."""
+        return [Report("Ants"), Verdict(score=1), {"t": (1, 2)}]
+
+    await run(stores, Agent("main", tools=[make]), [[Call("make")], "Done."])
+    assert (await told(stores))[0]["content"] == '[{"title":"Ants","pages":1},{"score":1},{"t":[1,2]}]'
+
+
+# -- models that misbehave
+
+
+async def test_an_error_that_may_pass_is_tried_again_and_readers_see_only_the_good_answer(stores: Stores) -> None:
+    tries: list[Line] = [Reply("Brok", fail_with=AGAIN), AGAIN, "Whole."]
+    result = await run(stores, Agent("main"), [tries])
+    chunks = [stored.chunk for stored in await stores.streams.get_all_chunks("s")]
+    assert result.output == "Whole."
+    assert "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text_delta") == "Whole."
+
+
+async def test_too_many_errors_fail_the_run(stores: Stores) -> None:
+    result = await run(stores, Agent("main"), [AGAIN])
+    assert (result.status, result.error) == ("failed", "busy")
+
+
+async def test_an_error_that_will_not_pass_fails_the_run_and_is_kept(stores: Stores) -> None:
+    result = await run(stores, Agent("main"), [ModelError("no such model")])
+    session = await stores.state.load_state("s")
+    current = await stores.state.get_current_run("s")
+    info = await stores.streams.get_stream_info("s")
+    assert session is not None
+    assert current is not None
+    assert info is not None
+    assert (result.status, result.error) == ("failed", "no such model")
+    assert (session.status, session.failure_reason, session.error) == ("failed", "model_error", "no such model")
+    assert (current.status, current.error, info.status) == ("failed", "no such model", "failed")
+    assert (await chunk_types(stores))[-1] == "error"
+
+
+async def test_a_broken_adapter_fails_the_run(stores: Stores) -> None:
+    class Broken:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            raise KeyError("oops")
+            yield
+
+    async with AgentExecutor(stores.state, stores.streams, Broken()) as executor:
+        result = await (await executor.execute(Agent("main"), "Go")).result()
+    assert result.status == "failed"
+    assert "KeyError" in (result.error or "")
+
+
+async def test_tool_call_ids_that_cannot_be_keys_are_replaced(stores: Stores) -> None:
+    calls = [Call("echo", {"text": text}, id=id) for text, id in (("a", "{x}"), ("b", "same"), ("c", "same"))]
+    await run(stores, Agent("main", tools=[echo]), [calls, [Call("echo", {"text": "d"}, id="same")], "Done."])
+    assert [(m["tool_call_id"], m["content"]) for m in await told(stores)] == [
+        ("call_1_1", "a"),
+        ("same", "b"),
+        ("call_1_3", "c"),
+        ("call_2_1", "d"),
+    ]
+
+
+# -- agents
+
+
+async def test_instructions_may_follow_from_the_state(stores: Stores) -> None:
+    agent = Agent("main", instructions=lambda state: f"You are {state['mood']}.", state={"mood": "kind"})
+    llm = ScriptedLLM(["Hi."])
+    async with AgentExecutor(stores.state, stores.streams, llm) as executor:
+        await (await executor.execute(agent, "Go")).result()
+    assert llm.requests[0].instructions == "You are kind."
+
+
+async def test_an_agent_may_have_its_own_model(stores: Stores) -> None:
+    agent = Agent("main", llm=ScriptedLLM(["Mine."]))
+    assert (await run(stores, agent, ["Yours."])).output == "Mine."
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Agent("main", tools=[echo, echo]),
+        lambda: Agent("main", tools=[print]),  # type: ignore[list-item]
+        lambda: Agent("main", tools=[Tool(lambda: 1, name="finish")], output=Report),
+        lambda: Agent("main", state=Report),
+        lambda: Agent("main", max_steps=0),
+        lambda: Agent("", tools=[]),
+    ],
+)
+def test_agents_that_cannot_work_are_refused_at_once(make: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        make()
+
+
+# -- handles
+
+
+async def test_another_process_can_find_a_run_by_the_name_of_its_agent(stores: Stores) -> None:
+    await run(stores, Agent("main"), ["Done."])
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([]), agents=[Agent("main")]) as other:
+        handle = await other.get_handle("main", "s")
+        assert handle is not None
+        assert (await handle.result()).output == "Done."
+        assert (await handle.can_resume()).can_resume is False
+        assert [chunk["type"] async for chunk in handle.stream()][-1] == "output"
+        assert await other.get_handle("main", "nobody") is None
+        with pytest.raises(NotResumable, match="completed"):
+            await handle.resume()
+        with pytest.raises(InvalidArgument, match="No agent 'other'"):
+            await other.resume("other", "s")
+        with pytest.raises(SessionNotFound):
+            await other.resume("main", "nobody")
+
+
+async def test_the_session_of_another_agent_is_refused(stores: Stores) -> None:
+    await run(stores, Agent("main"), ["Done."])
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([])) as executor:
+        with pytest.raises(InvalidArgument, match="belongs to agent 'main'"):
+            await executor.execute(Agent("other"), "Go", session_id="s")
+
+
+async def test_closing_an_executor_leaves_its_runs_to_others_at_once(stores: Stores) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait, the first time."""
+        if not started.is_set():
+            started.set()
+            await asyncio.Event().wait()
+        return "ok"
+
+    agent = Agent("main", tools=[wait])
+    llm = ScriptedLLM([[Call("wait")], "Done."])
+    async with AgentExecutor(stores.state, stores.streams, llm, lease_seconds=3600) as executor:
+        await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+    async with AgentExecutor(stores.state, stores.streams, llm) as other:
+        assert (await other.can_resume("s")).can_resume
+        assert (await (await other.resume(agent, "s")).result()).output == "Done."
+
+
+# -- hooks
+
+
+class Listening(Hooks):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def run_started(self, run: RunInfo) -> None:
+        self.heard.append("run")
+
+    async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
+        self.heard.append(f"/run {status}")
+
+    async def step_started(self, run: RunInfo, step: int) -> None:
+        self.heard.append(f"step {step}")
+
+    async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
+        self.heard.append(f"/step {step}")
+
+    async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
+        self.heard.append(f"model {attempt}")
+
+    async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
+        self.heard.append("/model")
+
+    async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
+        self.heard.append(call["name"])
+
+    async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Any) -> None:
+        self.heard.append(f"/{call['name']}")
+
+
+async def test_hooks_hear_everything_in_order(stores: Stores) -> None:
+    hooks = Listening()
+    tries: list[Line] = [AGAIN, [Call("echo", {"text": "a"})]]
+    await run(stores, Agent("main", tools=[echo]), [tries, "Done."], hooks=[hooks])
+    first = ["run", "step 1", "model 1", "/model", "model 2", "/model", "echo", "/echo", "/step 1"]
+    assert hooks.heard == [*first, "step 2", "model 1", "/model", "/step 2", "/run completed"]
+
+
+async def test_a_hook_that_fails_breaks_nothing(stores: Stores) -> None:
+    class Bad(Hooks):
+        async def run_started(self, run: RunInfo) -> None:
+            raise RuntimeError("hook")
+
+        async def tool_ended(self, *args: Any) -> None:
+            raise RuntimeError("hook")
+
+    result = await run(stores, Agent("main", tools=[echo]), [[Call("echo", {"text": "a"})], "Done."], hooks=[Bad()])
+    assert result.output == "Done."

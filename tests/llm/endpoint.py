@@ -1,0 +1,109 @@
+"""A real HTTP server on loopback that speaks the streaming chat completions protocol, for the tests of OpenAILLM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+Answer = Sequence[dict[str, Any]] | Response
+"""Chunks to stream, or a whole response. The chunk `{"drop": True}` breaks the connection off."""
+
+
+class Endpoint:
+    """Answers requests one after the other from a list, and keeps what it was asked."""
+
+    def __init__(self, answers: Sequence[Answer | Callable[[dict[str, Any]], Answer]]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.base_url = ""
+        self._answers = list(answers)
+
+    async def handle(self, request: Request) -> Response:
+        body = json.loads(await request.body())
+        self.requests.append(body)
+        self.headers.append(dict(request.headers))
+        answer = self._answers.pop(0)
+        if callable(answer) and not isinstance(answer, Response):
+            answer = answer(body)
+        if isinstance(answer, Response):
+            return answer
+        return StreamingResponse(_events(answer), media_type="text/event-stream")
+
+
+async def _events(chunks: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        if chunk.get("drop"):
+            raise ConnectionResetError("dropped on purpose")
+        if "sleep" in chunk:
+            await asyncio.sleep(chunk["sleep"])
+            continue
+        yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    """One chunk of the protocol."""
+    choice = {"index": 0, "delta": fields, "finish_reason": finish}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "test-model-1", "choices": [choice]}
+
+
+def call_delta(index: int, *, id: str | None = None, name: str | None = None, arguments: str = "") -> dict[str, Any]:
+    """A piece of a tool call."""
+    function: dict[str, Any] = {"arguments": arguments}
+    if name is not None:
+        function["name"] = name
+    call: dict[str, Any] = {"index": index, "function": function}
+    if id is not None:
+        call |= {"id": id, "type": "function"}
+    return delta(tool_calls=[call])
+
+
+def usage(prompt: int, completion: int, *, reasoning: int = 0, cached: int = 0) -> dict[str, Any]:
+    """The last chunk, with what the call cost."""
+    return {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "test-model-1",
+        "choices": [],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
+        },
+    }
+
+
+def problem(status: int, message: str, **headers: str) -> Response:
+    """An error as endpoints send it."""
+    return JSONResponse({"error": {"message": message, "type": "test"}}, status_code=status, headers=headers)
+
+
+@asynccontextmanager
+async def serving(*answers: Answer | Callable[[dict[str, Any]], Answer]) -> AsyncIterator[Endpoint]:
+    """The endpoint, on a free port, for as long as the block lasts."""
+    endpoint = Endpoint(answers)
+    app = Starlette(routes=[Route("/v1/chat/completions", endpoint.handle, methods=["POST"])])
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    serving_task = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
+        await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    endpoint.base_url = f"http://127.0.0.1:{port}/v1"
+    try:
+        yield endpoint
+    finally:
+        server.should_exit = True
+        await serving_task
