@@ -42,6 +42,7 @@ _OPENERS = {
     "redis": "redis.opening:open_redis",
     "rediss": "redis.opening:open_redis",
     "redis+cluster": "redis.opening:open_redis",
+    "rediss+cluster": "redis.opening:open_redis",
 }
 
 

@@ -1,0 +1,286 @@
+"""Every key that this backend uses, in one place; `docs/redis.md` shows the same as a table.
+
+All keys of a session carry the hash tag `{session_id}` with literal braces, so a cluster keeps them on one node and one
+script can change them together. The same holds for a stream and its parts. What is about many sessions (the listing
+index) lives under a tag of its own. Nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property, lru_cache
+
+from ...codec import encode, ensure_id, escape_text
+from ...errors import InvalidArgument
+from ...types import SessionState
+
+STATIC = (
+    "",
+    ":messages",
+    ":customstate",
+    ":customstate:arraykeys",
+    ":customstate:objectkeys",
+    ":checkpoints",
+    ":checkpoints:ids",
+    ":undo",
+    ":history",
+    ":staging",
+    ":runs",
+    ":runs:ids",
+    ":subsession",
+    ":subsession:ids",
+)
+"""The keys that a session has at most once. `commit.lua` holds the same list, to make all of them expire together."""
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
+    ensure_id(prefix, "prefix")
+    if not prefix.strip(":"):
+        raise InvalidArgument(f"prefix must hold more than colons, not {prefix!r}.")
+    return prefix.rstrip(":")
+
+
+class SessionKeys:
+    """The keys of one session."""
+
+    def __init__(self, prefix: str, session_id: str) -> None:
+        self.session_id = session_id
+        self.head = f"{prefix}:session"
+        self.tail = f":{{{session_id}}}"
+        self.all_static = tuple(f"{self.head}{name}{self.tail}" for name in STATIC)
+        self.places = {key: place for place, key in enumerate(self.all_static, 1)}
+
+    @property
+    def main(self) -> str:
+        """HASH: the session's fields."""
+        return self.all_static[0]
+
+    @property
+    def messages(self) -> str:
+        """LIST: one JSON text per message."""
+        return self.all_static[1]
+
+    @property
+    def custom(self) -> str:
+        """HASH: top-level key -> JSON text, or `[` or `{` where a list or an object has a key of its own."""
+        return self.all_static[2]
+
+    @property
+    def array_keys(self) -> str:
+        """SET: which top-level keys are lists."""
+        return self.all_static[3]
+
+    @property
+    def object_keys(self) -> str:
+        """SET: which top-level keys are objects."""
+        return self.all_static[4]
+
+    def list_of(self, field: str) -> str:
+        """LIST: the items of one top-level list."""
+        return f"{self.head}:customstate:list{self.tail}:{field}"
+
+    def object_of(self, field: str) -> str:
+        """HASH: the members of one top-level object."""
+        return f"{self.head}:customstate:object{self.tail}:{field}"
+
+    @property
+    def checkpoints(self) -> str:
+        """LIST: one row per checkpoint, the oldest first."""
+        return self.all_static[5]
+
+    @property
+    def checkpoint_ids(self) -> str:
+        """HASH: short checkpoint id -> its number, from 1."""
+        return self.all_static[6]
+
+    @property
+    def undo(self) -> str:
+        """LIST: how to take back every change of custom state since the first checkpoint."""
+        return self.all_static[7]
+
+    @property
+    def history(self) -> str:
+        """SET: names of the lists and objects that were replaced as a whole and are kept for older checkpoints."""
+        return self.all_static[8]
+
+    def shelf(self, name: str) -> str:
+        """LIST or HASH: one replaced list or object."""
+        return f"{self.head}:history{self.tail}:{name}"
+
+    @property
+    def staging(self) -> str:
+        """HASH: step, tool call and token -> row."""
+        return self.all_static[9]
+
+    @property
+    def runs(self) -> str:
+        """HASH: run id -> turn and record."""
+        return self.all_static[10]
+
+    @property
+    def run_ids(self) -> str:
+        """LIST: run ids in order."""
+        return self.all_static[11]
+
+    @property
+    def refs(self) -> str:
+        """HASH: sub-session id -> ref."""
+        return self.all_static[12]
+
+    @property
+    def ref_ids(self) -> str:
+        """LIST: sub-session ids in the order in which they were added."""
+        return self.all_static[13]
+
+
+def run_key(prefix: str, run_id: str) -> str:
+    """STRING: the session that a run belongs to."""
+    return f"{prefix}:run:{{{run_id}}}"
+
+
+class IndexKeys:
+    """The listing index of one application: all of it in one slot."""
+
+    def __init__(self, prefix: str) -> None:
+        self._head = f"{prefix}:index:{{{prefix}}}"
+
+    def facet(self, facet: str) -> str:
+        """ZSET: the sessions that have this property, by age (all scores are 0, members sort as text)."""
+        return f"{self._head}:by:{facet}"
+
+    def entry(self, session_id: str) -> str:
+        """SET: where this session was entered, as facet and time of creation."""
+        return f"{self._head}:entry:{session_id}"
+
+    def fresh(self, session_id: str) -> str:
+        """STRING that expires soon: somebody is about to write this session, so its entries may be ahead of it."""
+        return f"{self._head}:fresh:{session_id}"
+
+    def referrers(self, session_id: str) -> str:
+        """SET: sessions that hold, or held, a ref to this one."""
+        return f"{self._head}:referrers:{session_id}"
+
+    @cached_property
+    def deadlines(self) -> str:
+        """ZSET: session id -> when it may have expired, to look after it then."""
+        return f"{self._head}:deadlines"
+
+    @cached_property
+    def expiry(self) -> str:
+        """ZSET: member -> `expires_at`."""
+        return self.facet("expires")
+
+
+def member_of(created_at: int, session_id: str) -> str:
+    """A session in an index: text order is the order of `(created_at, session_id)`."""
+    return f"{created_at:016d}:{session_id}"
+
+
+def session_of(member: str) -> tuple[int, str]:
+    """What `member_of` was given."""
+    return int(member[:16]), member[17:]
+
+
+def labels_of(state: SessionState) -> list[str]:
+    """The facets of a session that do not change with its status."""
+    facets = ["all", f"agent={state.agent_type}"]
+    facets.append("roots" if state.parent_session_id is None else f"parent={state.parent_session_id}")
+    if state.user_id is not None:
+        facets.append(f"user={state.user_id}")
+    facets += [f"tag={tag}" for tag in sorted(set(state.tags))]
+    facets += [metadata_facet(key, text) for key, text in sorted(state.metadata.items())]
+    return facets
+
+
+def metadata_facet(key: str, text: str) -> str:
+    """Metadata may be long and hold anything, so its facet is a digest; what is found is compared anyway."""
+    return f"meta={hashlib.blake2b(encode([key, text]).encode(), digest_size=12).hexdigest()}"
+
+
+def status_facet(status: str) -> str:
+    """The facet of a status."""
+    return f"status={status}"
+
+
+def digest_of(state: SessionState) -> str:
+    """What the session itself remembers of its labels, to notice a change without sending them all."""
+    metadata = tuple(sorted(state.metadata.items()))
+    return _digest(
+        state.agent_type, state.parent_session_id, state.user_id, tuple(state.tags), metadata, state.expires_at
+    )
+
+
+@lru_cache(maxsize=1024)
+def _digest(*labels: object) -> str:
+    return hashlib.blake2b(encode(labels).encode(), digest_size=8).hexdigest()
+
+
+def short_checkpoint_id(session_id: str, checkpoint_id: str) -> str:
+    """A checkpoint id without the part that all ids of its session share."""
+    return checkpoint_id.removeprefix(f"cpv1-{session_id}-")
+
+
+def field_name(key: str) -> str:
+    """A key of custom state as a name that Redis can hold; lone surrogates have no UTF-8."""
+    return escape_text(key)
+
+
+class StreamKeys:
+    """The keys of one stream: STREAM of chunks, HASH with its head, HASH of what each producer wrote last."""
+
+    def __init__(self, prefix: str, stream_id: str) -> None:
+        self.chunks = f"{prefix}:stream:{{{stream_id}}}"
+        self.meta = f"{prefix}:stream:meta:{{{stream_id}}}"
+        self.producers = f"{prefix}:stream:producers:{{{stream_id}}}"
+        self.all = (self.meta, self.chunks, self.producers)
+
+
+class UsageKeys:
+    """The keys of usage: all in one slot, since entries of several sessions are recorded together."""
+
+    def __init__(self, prefix: str) -> None:
+        self._head = f"{prefix}:usage:{{{prefix}}}"
+        self.by_time = f"{self._head}:time"
+        """ZSET: session and entry id -> timestamp."""
+
+    def entries(self, session_id: str) -> str:
+        """HASH: entry id -> entry."""
+        return f"{self._head}:entries:{session_id}"
+
+    def below(self, session_id: str) -> str:
+        """SET: the sessions directly below."""
+        return f"{self._head}:below:{session_id}"
+
+    def above(self, session_id: str) -> str:
+        """SET: the sessions directly above."""
+        return f"{self._head}:above:{session_id}"
+
+
+class MemoryKeys:
+    """The keys of memories: those of an entity in one slot, and one list of entities."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.entities = f"{prefix}:memory:entities:{{{prefix}}}"
+        """ZSET: entity and source, in order; an entry is written before its memory and may outlive it."""
+
+    def memories(self, entity_id: str) -> str:
+        """HASH: memory id -> memory, without its embedding."""
+        return f"{self._prefix}:memory:{{{entity_id}}}"
+
+    def texts(self, entity_id: str) -> str:
+        """HASH: memory id -> its words in order."""
+        return f"{self._prefix}:memory:texts:{{{entity_id}}}"
+
+    def words(self, entity_id: str) -> str:
+        """ZSET: word and memory id; all scores are 0, so that a range of texts finds words by their beginning."""
+        return f"{self._prefix}:memory:words:{{{entity_id}}}"
+
+    def embeddings(self, entity_id: str) -> str:
+        """HASH: memory id -> embedding."""
+        return f"{self._prefix}:memory:embeddings:{{{entity_id}}}"
+
+    def newest(self, entity_id: str, source: str | None) -> str:
+        """ZSET: memory id -> `updated_at`, of all memories or of those of one source."""
+        return f"{self._prefix}:memory:newest:{{{entity_id}}}" + ("" if source is None else f":{source}")

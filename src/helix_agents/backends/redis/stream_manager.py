@@ -1,0 +1,194 @@
+"""RedisStreamManager: the verbs of streams on Redis Streams, with the sequence as the id of an entry.
+
+Changes are one script each (`stream.lua`), or WATCH and MULTI where scripts are forbidden (`multi_streams.py`); reads
+are one MULTI. All keys of a stream share a hash tag and expire together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from redis import exceptions as redis_errors
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...errors import StoreCorrupt, StreamNotActive
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamManager
+from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.writer import RETRY_DELAYS_SECONDS
+from ...types import StreamStatus
+from .connection import Client, Servers, our_errors
+from .fields import as_fields
+from .keys import StreamKeys, checked_prefix
+from .multi_streams import MultiStreams
+from .runner import Script, evaluate, is_forbidden
+from .wakeup import ChannelWakeup
+
+PRODUCER_MEMORY_MS = 3_600_000
+
+_encoder = msgspec.msgpack.Encoder()
+STREAM = Script("stream.lua")
+
+
+class RedisStreamManager(BaseStreamManager):
+    """Streams on Redis or Valkey, one server or a cluster. The client stays the caller's."""
+
+    def __init__(
+        self,
+        redis: Client,
+        prefix: str = "agent",
+        ttl: int | None = DEFAULT_TTL_SECONDS,
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        *,
+        clock: Clock = system_clock,
+        new_id: IdSource = random_id,
+        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+    ) -> None:
+        self._prefix = checked_prefix(prefix)
+        self._servers = Servers(redis)
+        self._channels = ChannelWakeup(self._servers, self._prefix)
+        self._multi = MultiStreams(self._servers)
+        self._scripts_allowed = True
+        super().__init__(
+            max_chunks=max_chunks,
+            ttl=ttl,
+            clock=clock,
+            new_id=new_id,
+            wakeup=self._channels,
+            retry_delays_seconds=retry_delays_seconds,
+        )
+
+    async def close(self) -> None:
+        """Release readers, writers and the connections that this manager opened itself."""
+        await super().close()
+        await self._servers.close()
+
+    # -- changing
+
+    async def _change(self, stream_id: str, what: str, now: int, **arguments: Any) -> Any:
+        keys = StreamKeys(self._prefix, stream_id)
+        arguments |= {
+            "now": now,
+            "expired_before": self._expired_before(now),
+            "ttl": self.ttl_seconds * 1000,
+            "max_chunks": self.max_chunks,
+            "channel": self._channels.channel(stream_id),
+            "producer_memory": PRODUCER_MEMORY_MS,
+        }
+        with our_errors(f"stream {stream_id!r}"):
+            if self._scripts_allowed:
+                try:
+                    return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])
+                except redis_errors.ResponseError as error:
+                    if not is_forbidden(error):
+                        raise
+                    self._scripts_allowed = False
+            return await self._multi.run(keys, what, arguments)
+
+    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+        return _head(stream_id, as_fields(await self._change(stream_id, "open", now, incarnation=incarnation)))
+
+    async def _append(
+        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+    ) -> int:
+        words = [word for chunk in chunks for word in (str(chunk.step), chunk.text)]
+        outcome, *sequence = await self._change(
+            stream_id, "append", now, producer=producer_id, counter=counter, chunks=words
+        )
+        if outcome != b"stored":
+            raise StreamNotActive(stream_id, outcome.decode())
+        return int(sequence[0])
+
+    async def _set_status(
+        self,
+        stream_id: str,
+        status: StreamStatus,
+        *,
+        allowed: tuple[str, ...],
+        final_output: str | None,
+        error: str | None,
+        now: int,
+    ) -> StreamHead | None:
+        reply = await self._change(
+            stream_id,
+            "status",
+            now,
+            status=status,
+            allowed=list(allowed),
+            final_output=False if final_output is None else final_output,
+            error=False if error is None else error,
+        )
+        return None if reply is None else _head(stream_id, as_fields(reply))
+
+    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+        words = [str(marker.step), marker.text]
+        reply = await self._change(stream_id, "rewind", now, step_count=step_count, marker=words)
+        return None if reply is None else int(reply)
+
+    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+        words = [str(marker.step), marker.text]
+        return await self._change(stream_id, "reset", now, marker=words) is not None
+
+    async def _delete(self, stream_id: str) -> None:
+        await self._change(stream_id, "delete", self._clock())
+
+    # -- reading
+
+    async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
+        meta = StreamKeys(self._prefix, stream_id).meta
+        return self._living(stream_id, await self._servers.one(meta, "HGETALL", meta), now)
+
+    async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
+        keys = StreamKeys(self._prefix, stream_id)
+        while True:
+            commands = [("HGETALL", keys.meta), ("XRANGE", keys.chunks, str(after + 1), "+", "COUNT", limit)]
+            meta, entries = await self._servers.run(keys.meta, commands, atomic=True)
+            head = self._living(stream_id, meta, now)
+            if head is None:
+                return None
+            rows = [row for row in map(_row, entries) if row.sequence > head.floor]
+            if entries and not rows and after < head.floor:
+                after = head.floor  # all of it was dropped by retention but not yet removed
+                continue
+            return StreamPage(head, _up_to(rows, max_chars))
+
+    def _living(self, stream_id: str, reply: Any, now: int) -> StreamHead | None:
+        if not reply:
+            return None
+        head = _head(stream_id, as_fields(reply))
+        return head if head.updated_at > self._expired_before(now) else None
+
+
+def _head(stream_id: str, fields: dict[str, str]) -> StreamHead:
+    try:
+        return StreamHead(
+            stream_id=stream_id,
+            incarnation=fields["incarnation"],
+            status=fields["status"],  # type: ignore[arg-type]  # stored by us
+            revision=int(fields["revision"]),
+            latest_sequence=int(fields["latest"]),
+            floor=int(fields["floor"]),
+            first_sequence=int(fields["first"]) if fields["kept"] != "0" else int(fields["latest"]) + 1,
+            total_chunks=int(fields["kept"]),
+            final_output=fields.get("final_output"),
+            error=fields.get("error"),
+            created_at=int(fields["created_at"]),
+            updated_at=int(fields["updated_at"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise StoreCorrupt(f"Stream {stream_id!r} cannot be read from Redis: {error!r}") from error
+
+
+def _row(entry: Any) -> StoredText:
+    name, (_, facts, _, text) = entry[0], entry[1]
+    return StoredText(int(name[:-2]), int(facts.partition(b":")[0]), text.decode())
+
+
+def _up_to(rows: list[StoredText], max_chars: int) -> list[StoredText]:
+    chars = 0
+    for index, row in enumerate(rows):
+        chars += len(row.text)
+        if chars >= max_chars:
+            return rows[: index + 1]
+    return rows

@@ -1,0 +1,203 @@
+"""How the kit opens Redis: every check gets a prefix of its own on a server that all checks share."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import count
+from typing import Any, ClassVar
+
+import redis
+from redis.asyncio import Redis, RedisCluster
+
+from helix_agents.backends.redis.memory_store import RedisMemoryStore
+from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.stream_manager import RedisStreamManager
+from helix_agents.backends.redis.usage_store import RedisUsageStore
+from helix_agents.conformance.harness import Harness
+from helix_agents.conformance.options import Options
+from helix_agents.stores.contract import StateStore
+from helix_agents.stores.memory import Embedder, MemoryStore
+from helix_agents.stores.usage import UsageStore
+from helix_agents.streams.contract import StreamManager
+
+_numbers = count(1)
+
+
+def new_prefix() -> str:
+    """A prefix that nobody uses."""
+    return f"kit-{os.getpid()}-{next(_numbers)}"
+
+
+def client_for(url: str, *, decode: bool = False, **options: Any) -> Any:
+    """A client of the caller's own, as a user would make it."""
+    if url.startswith("redis+cluster://"):
+        return RedisCluster.from_url(url.replace("redis+cluster", "redis"), decode_responses=decode, **options)
+    return Redis.from_url(url, decode_responses=decode, **options)
+
+
+async def open_state_store(argument: str) -> StateStore:
+    """How a child process opens the data of a `RedisHarness`."""
+    made = json.loads(argument)
+    return RedisStateStore(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"])
+
+
+class RedisHarness(Harness):
+    """State stores on one server or a cluster. Subclasses made by `harness_for` say where."""
+
+    name: ClassVar[str] = "redis"
+    url: ClassVar[str] = ""
+    decode: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prefix = new_prefix()
+        self._opened: list[tuple[Any, RedisStateStore]] = []
+
+    async def open(self) -> StateStore:
+        return self._store(self.prefix)
+
+    async def open_neighbour(self) -> StateStore:
+        return self._store(f"{self.prefix}x")
+
+    def _store(self, prefix: str) -> RedisStateStore:
+        client = client_for(self.url, decode=self.decode)
+        store = RedisStateStore(client, prefix=prefix)
+        self._opened.append((client, store))
+        return store
+
+    async def reopen(self) -> StateStore:
+        await self._close_all()
+        return await self.open()
+
+    async def dispose(self) -> None:
+        await self._close_all()
+        forget_prefix(self.url, self.prefix)
+
+    async def _close_all(self) -> None:
+        for client, store in self._opened:
+            await store.close()
+            await client.aclose()
+        self._opened.clear()
+
+    def child_spec(self) -> str:
+        made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
+        return f"{__name__}:open_state_store {json.dumps(made)}"
+
+    async def traces(self, session_id: str) -> list[str]:
+        return [found for client in _administrators(self.url) for found in _mentions(client, self.prefix, session_id)]
+
+    async def stored_bytes(self) -> int:
+        total = 0
+        for client in _administrators(self.url):
+            with client:
+                for key in client.scan_iter(match=f"{self.prefix}*", count=1000):
+                    total += client.memory_usage(key, samples=0) or 0
+        return total
+
+
+def forget_prefix(url: str, prefix: str) -> None:
+    """Remove every key of a check."""
+    for client in _administrators(url):
+        with client:
+            for key in client.scan_iter(match=f"{prefix}*", count=1000):
+                client.unlink(key)
+
+
+def _administrators(url: str) -> list[redis.Redis]:
+    """Blocking clients without a password for every server behind a URL."""
+    if not url.startswith("redis+cluster://"):
+        return [redis.Redis.from_url(url)]
+    with redis.RedisCluster.from_url(url.replace("redis+cluster", "redis")) as cluster:
+        return [redis.Redis(host=node.host, port=node.port) for node in cluster.get_primaries()]
+
+
+def _mentions(client: redis.Redis, prefix: str, text: str) -> list[str]:
+    found = []
+    wanted = text.encode()
+    with client:
+        for key in client.scan_iter(match=f"{prefix}*", count=1000):
+            if wanted in key or wanted in _content(client, key):
+                found.append(key.decode())
+    return found
+
+
+def _content(client: redis.Redis, key: bytes) -> bytes:
+    readers: dict[Any, Any] = {
+        b"string": lambda: client.get(key),
+        b"hash": lambda: client.hgetall(key),
+        b"list": lambda: client.lrange(key, 0, -1),
+        b"set": lambda: client.smembers(key),
+        b"zset": lambda: client.zrange(key, 0, -1),
+        b"stream": lambda: client.xrange(key),
+    }
+    return repr(readers[client.type(key)]()).encode()
+
+
+def harness_for(base: type[Any], url: str, *, decode: bool = False) -> type[Any]:
+    """A harness class for one server or cluster."""
+    return type(f"{base.__name__}At", (base,), {"url": url, "decode": decode, "name": f"redis {url}"})
+
+
+class RedisStreamHarness:
+    """Streams on one server or a cluster."""
+
+    url: ClassVar[str] = ""
+    decode: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.prefix = new_prefix()
+        self._opened: list[tuple[Any, RedisStreamManager]] = []
+
+    async def open_streams(self, **options: Any) -> StreamManager:
+        client = client_for(self.url, decode=self.decode)
+        manager = RedisStreamManager(client, prefix=self.prefix, **options)
+        self._opened.append((client, manager))
+        return manager
+
+    async def dispose(self) -> None:
+        for client, manager in self._opened:
+            await manager.close()
+            await client.aclose()
+        forget_prefix(self.url, self.prefix)
+
+    def stream_child_spec(self) -> str:
+        made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
+        return f"{__name__}:open_stream_manager {json.dumps(made)}"
+
+
+async def open_stream_manager(argument: str) -> StreamManager:
+    """How a child process opens the data of a `RedisStreamHarness`."""
+    made = json.loads(argument)
+    return RedisStreamManager(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"], max_chunks=0)
+
+
+class RedisRecordsHarness:
+    """Usage and memory on one server or a cluster."""
+
+    url: ClassVar[str] = ""
+    decode: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.prefix = new_prefix()
+        self._opened: list[tuple[Any, RedisUsageStore | RedisMemoryStore]] = []
+
+    async def open_usage(self) -> UsageStore:
+        client = client_for(self.url, decode=self.decode)
+        store = RedisUsageStore(client, prefix=self.prefix)
+        self._opened.append((client, store))
+        return store
+
+    async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
+        client = client_for(self.url, decode=self.decode)
+        store = RedisMemoryStore(client, prefix=self.prefix, embedder=embedder)
+        self._opened.append((client, store))
+        return store
+
+    async def dispose(self) -> None:
+        for client, store in self._opened:
+            await store.close()
+            await client.aclose()
+        forget_prefix(self.url, self.prefix)

@@ -1,0 +1,123 @@
+"""All keys of a session live and die together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.conformance.operations import prepare
+from helix_agents.conformance.sample import meta, plain_state, push, put, user, writes
+from helix_agents.errors import InvalidArgument
+
+Connect = Callable[..., Any]
+
+# The keys of a session have the session id as hash tag; the others are the index and the owners of run ids.
+
+
+async def _deadlines(client: Any, prefix: str, session_id: str) -> dict[str, int]:
+    """When each key of the session expires, in epoch milliseconds of the server; -1 for never."""
+    found: dict[str, int] = {}
+    async for key in client.scan_iter(match=f"{prefix}:session*{{{session_id}}}*"):
+        # PEXPIRETIME is not in Redis 6.2: the remaining time and the clock, in one transaction, say the same.
+        async with client.pipeline(transaction=True) as pipe:
+            left, (seconds, micros) = await pipe.pttl(key).time().execute()
+        found[key.decode()] = -1 if left < 0 else seconds * 1000 + micros // 1000 + left
+    return found
+
+
+def _spread(deadlines: dict[str, int]) -> int:
+    assert deadlines, "there are no keys"
+    immortal = [key for key, deadline in deadlines.items() if deadline < 0]
+    assert not immortal, f"immortal keys: {immortal}"
+    return max(deadlines.values()) - min(deadlines.values())
+
+
+@pytest.fixture(params=["scripts", "no scripts"])
+def url(request: pytest.FixtureRequest, valkey: str, valkey_without_scripts: str) -> str:
+    return valkey if request.param == "scripts" else valkey_without_scripts
+
+
+async def test_all_keys_of_a_session_have_one_deadline(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=3600)
+    await prepare(store, "a")
+    oldest = (await store.list_checkpoints("a")).items[-1].checkpoint_id
+    for step in range(4, 8):
+        await store.merge_custom_state("a", writes(put("items", value=[step]), put("deep", value={"x": step})))
+        await store.save_state_and_promote_staging("a", plain_state("a"), [user("x")], meta(step, f"step-{step}"))
+    assert _spread(await _deadlines(client, prefix, "a")) <= 1
+    await store.restore_checkpoint("a", oldest)
+    await store.merge_custom_state("a", writes(push("items", items=[1]), put("fresh", value=[1])))
+    assert _spread(await _deadlines(client, prefix, "a")) <= 1
+
+
+async def test_no_key_of_the_application_is_immortal(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=3600)
+    await prepare(store, "a")
+    await store.fork_session("a", "b")
+    await store.update_status("a", "completed")
+    async for key in client.scan_iter(match=f"{prefix}*"):
+        assert await client.pttl(key) > 0, key
+
+
+async def test_writes_move_the_deadline_of_every_key(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    # Moving is noticed at once with a time to live of seconds, since it happens once a tenth of it is gained.
+    store = RedisStateStore(client, prefix=prefix, ttl=20)
+    await prepare(store, "a")
+    before = await _deadlines(client, prefix, "a")
+    while max((await _deadlines(client, prefix, "a")).values()) == max(before.values()):
+        await store.append_messages("a", [user("again")])
+        await asyncio.sleep(0.05)
+    after = await _deadlines(client, prefix, "a")
+    assert min(after.values()) > max(before.values())
+    assert _spread(after) <= 1
+
+
+async def test_a_session_expires_as_a_whole_and_leaves_the_listing(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix, ttl=1)
+    store._index.fresh_ms = 10
+    await prepare(store, "a")
+    while await store.session_exists("a"):
+        found = await _deadlines(client, prefix, "a")
+        if found:
+            assert _spread(found) <= 1
+        await asyncio.sleep(0.05)
+    assert await _deadlines(client, prefix, "a") == {}
+    assert (await store.list_sessions()).total == 0
+    left = [key async for key in client.scan_iter(match=f"{prefix}:index*") if b":by:" in key or b":entry:" in key]
+    assert left == []
+
+
+async def test_a_session_in_use_does_not_expire(connect: Connect, prefix: str) -> None:
+    store = RedisStateStore(connect(), prefix=prefix, ttl=1)
+    await store.create_session("a", agent_type="agent", custom_state={"untouched": [1, 2], "n": 0})
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        await store.merge_custom_state("a", writes(put("n", value=1)))
+        await asyncio.sleep(0.1)
+    state = await store.load_state("a")
+    assert state is not None
+    assert state.custom_state == {"untouched": [1, 2], "n": 1}
+    assert (await store.list_sessions()).total == 1
+
+
+async def test_a_session_outlives_its_expires_at(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=10)
+    expires_at = int(time.time() * 1000) + 3_600_000
+    await store.create_session("a", agent_type="agent", custom_state={"items": [1]}, expires_at=expires_at)
+    await store.append_messages("a", [user("x")])
+    assert min((await _deadlines(client, prefix, "a")).values()) > expires_at
+
+
+async def test_time_to_live_must_be_positive(connect: Connect) -> None:
+    with pytest.raises(InvalidArgument):
+        RedisStateStore(connect(), ttl=0)

@@ -1,0 +1,132 @@
+"""The listing index may be wrong; what is listed is not, and what is wrong does not stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.errors import SessionExists, StoreUnavailable
+
+Connect = Callable[..., Any]
+
+PATIENCE = 50
+"""Listings until the last announcement, which is remembered for a millisecond here, has been forgotten."""
+
+
+async def _members(client: Any, prefix: str, facet: str) -> list[bytes]:
+    found: list[bytes] = await client.zrange(f"{prefix}:index:{{{prefix}}}:by:{facet}", 0, -1)
+    return found
+
+
+async def test_a_session_that_never_came_to_be_is_not_listed_and_its_entry_goes(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    store._index.fresh_ms = 1
+
+    async def crash(*_: Any) -> Any:
+        raise StoreUnavailable("The test's fault.")
+
+    await store.create_session("real", agent_type="agent")
+    run = store._runner.run
+    announce = store._index.announce_state
+
+    async def announce_then_crash(*args: Any, **kwargs: Any) -> None:
+        await announce(*args, **kwargs)
+        store._runner.run = crash  # type: ignore[method-assign,assignment]
+
+    store._index.announce_state = announce_then_crash  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await store.create_session("ghost", agent_type="agent", user_id="u")
+    store._runner.run = run  # type: ignore[method-assign]
+    assert len(await _members(client, prefix, "user=u")) == 1
+    for _ in range(PATIENCE):
+        if not await _members(client, prefix, "user=u"):
+            break
+        page = await store.list_sessions(user_id="u")
+        assert (page.items, page.total) == ([], 0)
+    assert await _members(client, prefix, "user=u") == []
+    assert [each.session_id for each in (await store.list_sessions()).items] == ["real"]
+
+
+async def test_an_entry_that_was_just_announced_stays(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    await store.create_session("a", agent_type="agent")
+    await client.delete(f"{prefix}:session:{{a}}")
+    assert (await store.list_sessions()).total == 0
+    assert len(await _members(client, prefix, "all")) == 1
+
+
+async def test_an_entry_of_a_former_status_goes_when_met(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    store._index.fresh_ms = 1
+    await store.create_session("a", agent_type="agent")
+    await store.update_status("a", "completed")
+    for _ in range(PATIENCE):
+        assert (await store.list_sessions(status="active")).total == 0
+        if not await _members(client, prefix, "status=active"):
+            break
+    assert await _members(client, prefix, "status=active") == []
+    assert (await store.list_sessions(status="completed")).total == 1
+    # The way back must enter it again.
+    await store.update_status("a", "active")
+    assert (await store.list_sessions(status="active")).total == 1
+
+
+async def test_an_entry_of_a_former_label_goes_when_met(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    store._index.fresh_ms = 1
+    made = await store.create_session("a", agent_type="agent", user_id="u", tags=["t"], metadata={"k": "v"})
+    await store.save_state("a", msgspec.structs.replace(made, user_id="v", tags=(), metadata={}))
+    for _ in range(PATIENCE):
+        assert (await store.list_sessions(user_id="u")).total == 0
+        assert (await store.list_sessions(tags=["t"])).total == 0
+    assert await _members(client, prefix, "user=u") == await _members(client, prefix, "tag=t") == []
+    await store.save_state("a", made)
+    for filters in ({"user_id": "u"}, {"tags": ["t"]}, {"metadata": {"k": "v"}}):
+        assert (await store.list_sessions(**filters)).total == 1
+
+
+async def test_a_refused_creation_leaves_the_index_as_it_was(connect: Connect, prefix: str) -> None:
+    client = connect()
+    times = iter([1000, 2000, 3000, 4000, 5000])
+    store = RedisStateStore(client, prefix=prefix, clock=lambda: next(times))
+    await store.create_session("a", agent_type="agent", user_id="u")
+    with pytest.raises(SessionExists):
+        await store.create_session("a", agent_type="agent", user_id="v")
+    assert await _members(client, prefix, "user=v") == []
+    assert len(await _members(client, prefix, "all")) == 1
+    assert (await store.list_sessions(user_id="u")).total == 1
+
+
+async def test_a_run_id_left_behind_by_a_lost_session_can_be_taken(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    await client.set(f"{prefix}:run:{{run}}", "lost")
+    await store.create_session("a", agent_type="agent")
+    await store.create_run("a", "run")
+    assert (await store.update_run_status("run", "completed")).session_id == "a"
+
+
+async def test_a_page_without_total_reads_no_more_than_it_shows(connect: Connect, prefix: str) -> None:
+    store = RedisStateStore(connect(), prefix=prefix)
+    for number in range(450):
+        await store.create_session(f"s{number:03}", agent_type="agent")
+    seen = 0
+    each = store._servers.each
+
+    async def counting(keyed: Any) -> Any:
+        nonlocal seen
+        seen += len(keyed)
+        return await each(keyed)
+
+    store._servers.each = counting  # type: ignore[method-assign]
+    page = await store.list_sessions(limit=10, count=False)
+    assert page.has_more
+    assert seen <= 200
