@@ -67,7 +67,7 @@ class Listing:
             for found in await self._look(entries):
                 if not await self._is_true(found):
                     continue
-                if found.state is not None and matches(found.state, wanted):
+                if found.state is not None and wanted.matches(found.state):
                     yield found.state
 
     # -- the index
@@ -165,21 +165,3 @@ class Listing:
         if wrong and settled:
             await self._index.drop(found.session_id, [(facet, found.created_at) for facet in wrong])
         return len(wrong) < len(found.facets)
-
-
-def matches(state: SessionState, wanted: SessionFilter) -> bool:
-    """Whether a session fits a filter, the place in the listing apart."""
-    return (
-        wanted.user_id in (None, state.user_id)
-        and wanted.agent_type in (None, state.agent_type)
-        and (not wanted.statuses or state.status in wanted.statuses)
-        and not (wanted.roots_only and state.parent_session_id is not None)
-        and wanted.parent_session_id in (None, state.parent_session_id)
-        and all(tag in state.tags for tag in wanted.tags)
-        and all(state.metadata.get(key) == text for key, text in wanted.metadata)
-        and (wanted.created_from is None or state.created_at >= wanted.created_from)
-        and (wanted.created_to is None or state.created_at < wanted.created_to)
-        and (
-            wanted.expires_before is None or (state.expires_at is not None and state.expires_at < wanted.expires_before)
-        )
-    )
