@@ -61,8 +61,8 @@ from .state import (
     step_writes_to_rfc6902,
 )
 from .stores.contract import StateStore
-from .stores.memory import MemoryStore
-from .stores.usage import UsageStore
+from .stores.memory import Memory, MemoryStore
+from .stores.usage import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageRollup, UsageStore
 from .streams.contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
 from .tools import ToolContext, tool
 from .types import (
@@ -84,19 +84,20 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from .backends.postgres.memory_store import PostgresMemoryStore
-    from .backends.postgres.state_store import PostgresStateStore
-    from .backends.postgres.stream_manager import PostgresStreamManager
-    from .backends.postgres.usage_store import PostgresUsageStore
-    from .backends.redis.memory_store import RedisMemoryStore
-    from .backends.redis.state_store import RedisStateStore
-    from .backends.redis.stream_manager import RedisStreamManager
-    from .backends.redis.usage_store import RedisUsageStore
-    from .llm.openai import OpenAILLM
+    from .backends.postgres.memory_store import PostgresMemoryStore as PostgresMemoryStore
+    from .backends.postgres.state_store import PostgresStateStore as PostgresStateStore
+    from .backends.postgres.stream_manager import PostgresStreamManager as PostgresStreamManager
+    from .backends.postgres.usage_store import PostgresUsageStore as PostgresUsageStore
+    from .backends.redis.memory_store import RedisMemoryStore as RedisMemoryStore
+    from .backends.redis.state_store import RedisStateStore as RedisStateStore
+    from .backends.redis.stream_manager import RedisStreamManager as RedisStreamManager
+    from .backends.redis.usage_store import RedisUsageStore as RedisUsageStore
+    from .llm.openai import OpenAILLM as OpenAILLM
 
 __version__ = "0.1.0"
 
-# These need an extra, so they are imported when first asked for; without it the error names what to install.
+# These need an extra, so they are imported when first asked for; without it the error names what to install. They are
+# not in `__all__`, which would ask for them all.
 _ON_DEMAND = {
     "OpenAILLM": "llm.openai",
     "PostgresMemoryStore": "backends.postgres.memory_store",
@@ -127,6 +128,7 @@ __all__ = [
     "CheckpointNotFound",
     "CleanupSummary",
     "Committed",
+    "CustomEntry",
     "DraftClosed",
     "HelixError",
     "IllegalTransition",
@@ -136,22 +138,14 @@ __all__ = [
     "InMemoryUsageStore",
     "InterruptFlag",
     "InvalidArgument",
+    "Memory",
     "MemoryStore",
     "ModelError",
     "NotResumable",
     "NotSerializable",
-    "OpenAILLM",
     "Page",
     "PatchError",
     "PendingClientToolCall",
-    "PostgresMemoryStore",
-    "PostgresStateStore",
-    "PostgresStreamManager",
-    "PostgresUsageStore",
-    "RedisMemoryStore",
-    "RedisStateStore",
-    "RedisStreamManager",
-    "RedisUsageStore",
     "RunHandle",
     "RunLost",
     "RunNotFound",
@@ -187,9 +181,13 @@ __all__ = [
     "StreamTruncated",
     "StreamWriter",
     "SubSessionRef",
+    "SubagentEntry",
     "SuspendedChildWait",
+    "TokensEntry",
     "ToolContext",
+    "ToolEntry",
     "TracingContext",
+    "UsageRollup",
     "UsageStore",
     "VersionConflict",
     "WorkspaceProvider",

@@ -51,6 +51,8 @@ class Agent:
             raise InvalidArgument(f"Agent {name!r}: max_steps must be at least 1, not {max_steps}.")
         if output is not None and FINISH_TOOL in self._tools:
             raise InvalidArgument(f"Agent {name!r}: with an output type the tool name {FINISH_TOOL!r} is taken.")
+        if state is not None and callable(state) and not isinstance(state, type):
+            raise InvalidArgument(f"Agent {name!r}: state is a dict, a schema or an instance of one, not {state!r}.")
         self._finish = _finish_spec(output) if output is not None else None
         self.initial_state()  # a state type that cannot be made should be known now, not in the first run
 

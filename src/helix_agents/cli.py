@@ -19,6 +19,7 @@ from .codec import encode
 from .conformance.run import main as run_conformance
 from .demo import add_demo_arguments, run_demo
 from .errors import HelixError, SessionNotFound
+from .stores.tree import session_tree
 from .streams.terminal import tail
 from .types import SessionState
 from .verify import verify_sessions
@@ -100,7 +101,7 @@ def _add_session_commands(commands: Any) -> None:
     show.add_argument("session")
     show.add_argument("--messages", type=int, default=10, metavar="N", help="the last N messages (default 10)")
     show.add_argument("--json", action="store_true", help="one JSON document, for programs")
-    delete = _add(verbs, "delete", _delete, "delete a session, all below it, and their streams")
+    delete = _add(verbs, "delete", _delete, "delete a session and all below it, with their streams and usage")
     delete.add_argument("session")
     fork = _add(verbs, "fork", _fork, "make an independent session from another")
     fork.add_argument("session")
@@ -175,12 +176,16 @@ def _fields(value: Any) -> list[str]:
 
 
 async def _delete(given: argparse.Namespace, stores: Stores) -> int:
-    state = await stores.state.load_state(given.session)
-    if state is None:
+    sessions = await session_tree(stores.state, given.session)
+    if not sessions:
         raise SessionNotFound(given.session)
     await stores.state.delete_session(given.session)
-    await stores.streams.delete_stream(state.stream_id)
-    print(f"Deleted {given.session}.")
+    for session in sessions:
+        # A stream that bears the name of another session belongs to that one.
+        if not await stores.state.session_exists(session.stream_id):
+            await stores.streams.delete_stream(session.stream_id)
+        await stores.usage.delete_entries(session.session_id, include_sub_sessions=False)
+    print(f"Deleted {given.session}{f' and {len(sessions) - 1} below it' if len(sessions) > 1 else ''}.")
     return 0
 
 
@@ -217,3 +222,7 @@ async def _tail(given: argparse.Namespace, stores: Stores) -> int:
     state = await stores.state.load_state(given.session)
     stream_id = given.session if state is None else state.stream_id
     return await tail(stores.streams, stream_id, from_sequence=given.from_sequence, as_json=given.json, out=sys.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

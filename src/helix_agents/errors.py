@@ -210,7 +210,15 @@ class StoreError(HelixError):
 
 
 class StoreUnavailable(StoreError):
-    """The backend cannot be reached or cannot write now."""
+    """The backend cannot be reached or cannot write now.
+
+    `nothing_written` is True where that is certain (a lock, a full disk), so that there is nothing to find out and no
+    point in trying again at once; False where the reply may have been lost.
+    """
+
+    def __init__(self, sentence: str, *, nothing_written: bool = False) -> None:
+        self.nothing_written = nothing_written
+        super().__init__(sentence)
 
 
 class StoreCorrupt(StoreError):

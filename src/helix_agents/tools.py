@@ -9,20 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import math
+import re
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-from .codec import Json, ensure_json
+from .codec import Json, ensure_id, ensure_json
 from .errors import InvalidArgument
 from .llm.contract import ToolSpec
 from .signature import InputModel, find_context, input_model, to_json
 from .state import StateTracker, StepWrites
 
 Execution = Literal["server", "client"]
-ApprovalRule = bool | Callable[[dict[str, Any]], bool]
+ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 T = TypeVar("T")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_AMOUNT = 10**15
+"""The most that one amount of `record_usage` may be, as the usage stores have it."""
 
 
 class ToolOutlet(Protocol):
@@ -74,12 +81,16 @@ class ToolContext:
 
     def emit(self, name: str, data: Json = None) -> None:
         """Send a `custom` chunk to whoever reads the stream."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"The name of a custom chunk is a text, not {name!r}.")
         ensure_json(data)
         self._ensure_open()
         self._at_home(lambda: self._outlet.emit(name, data))
 
     def record_usage(self, name: str, value: float = 1) -> None:
         """Count something under the session's usage, e.g. pages fetched."""
+        ensure_id(name, "the name of an amount")
+        ensure_amount(value)  # here, where the tool hears of it, not when the step is committed
         self._ensure_open()
         self._at_home(lambda: self._outlet.record_usage(name, value))
 
@@ -119,19 +130,25 @@ class Tool:
         requires_approval: ApprovalRule = False,
         execute: Execution = "server",
         deadline_seconds: float | None = None,
+        local_names: Mapping[str, Any] | None = None,
     ) -> None:
+        """`local_names`: what the annotations may mean besides the names of the function's module."""
         if execute not in ("server", "client"):
             raise InvalidArgument(f"execute is 'server' or 'client', not {execute!r}.")
-        self.name = name or function.__name__
+        if not isinstance(requires_approval, bool) and not callable(requires_approval):
+            raise InvalidArgument(f"requires_approval is a bool or a function of the arguments: {requires_approval!r}.")
+        self.name = _tool_name(function.__name__ if name is None else name)
+        _ensure_seconds(self.name, timeout_seconds, "timeout_seconds")
+        _ensure_seconds(self.name, deadline_seconds, "deadline_seconds")
         self.description = inspect.cleandoc(description or function.__doc__ or "")
         self.timeout_seconds = timeout_seconds
         self.deadline_seconds = deadline_seconds
         self.execute = execute
         self._requires_approval = requires_approval
         self._function = function
-        self._context_name = find_context(function, ToolContext)
+        self._context_name = find_context(function, ToolContext, local_names)
         skip = frozenset({self._context_name} if self._context_name else ())
-        self.input: InputModel = input_model(function, skip=skip)
+        self.input: InputModel = input_model(function, skip=skip, local_names=local_names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
@@ -144,21 +161,27 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSpec(self.name, self.description, self.input.schema)
 
-    def needs_approval(self, arguments: dict[str, Any]) -> bool:
+    async def needs_approval(self, arguments: dict[str, Any]) -> bool:
         """Whether a person must agree before these arguments may run."""
         rule = self._requires_approval
-        return rule if isinstance(rule, bool) else bool(rule(arguments))
+        if isinstance(rule, bool):
+            return rule
+        verdict = rule(arguments)
+        return bool(await verdict if inspect.isawaitable(verdict) else verdict)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> Json:
-        """Call the function with parsed arguments; a sync one in a thread of its own. Answers JSON."""
+        """Call the function with parsed arguments; a sync one in a thread of its own. Answers JSON.
+
+        Raises what the function raises; `ToolEscape` for what would end more than the function.
+        """
         if self._context_name:
             arguments = {**arguments, self._context_name: context}
         if inspect.iscoroutinefunction(self._function):
-            answer = await self._function(**arguments)
+            answer = await contained(self._function(**arguments))
         else:
             answer = await in_thread(lambda: self._function(**arguments))
             if inspect.isawaitable(answer):
-                answer = await answer
+                answer = await contained(answer)
         return to_json(answer)
 
 
@@ -186,8 +209,70 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     `deadline_seconds`: how long an answer or approval is waited for.
     """
     if function is not None:
-        return Tool(function)
-    return lambda decorated: Tool(decorated, **options)
+        return Tool(function, local_names=_names_of_caller())
+    return lambda decorated: Tool(decorated, local_names=_names_of_caller(), **options)
+
+
+def _names_of_caller() -> Mapping[str, Any]:
+    """What is defined where a function is decorated: its annotations may be texts that mean local classes."""
+    frame = sys._getframe(2)
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _tool_name(name: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} cannot be a tool's name: models want 1 to 64 of letters, digits, '_' and '-'. Give name=..."
+        )
+    return name
+
+
+def _ensure_seconds(name: str, seconds: float | None, what: str) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise InvalidArgument(f"Tool {name!r}: {what} must be above zero, not {seconds!r}.")
+
+
+def ensure_amount(value: object) -> None:
+    """Refuse what cannot be counted."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
+        raise InvalidArgument(f"An amount is a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
+
+
+class ToolEscape(Exception):
+    """A tool raised what is no ordinary exception: `SystemExit`, a cancellation that nobody here asked for."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"{type(raised).__name__}: {raised}".removesuffix(": "))
+
+
+async def contained(answer: Awaitable[T]) -> T:
+    """Await what a tool does in a task of its own, so that it can end or cancel nothing but itself.
+
+    Cancelling the caller cancels the task; a cancellation that comes out of the tool is a `ToolEscape`.
+    """
+
+    async def work() -> tuple[T | None, Exception | None]:
+        try:
+            return await answer, None
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except Exception as raised:
+            return None, raised
+        except BaseException as raised:  # here, because the loop lets SystemExit through to the whole process
+            return None, ToolEscape(raised)
+
+    try:
+        result, error = await asyncio.create_task(work(), name="helix-tool")
+    except asyncio.CancelledError as raised:
+        caller = asyncio.current_task()
+        if caller is not None and caller.cancelling():
+            raise
+        raise ToolEscape(raised) from raised
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]  # a result unless there is an error
 
 
 def in_thread(function: Callable[[], T]) -> Awaitable[T]:
@@ -199,7 +284,7 @@ def in_thread(function: Callable[[], T]) -> Awaitable[T]:
     done: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def settle(result: T | None, error: Exception | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -209,13 +294,15 @@ def in_thread(function: Callable[[], T]) -> Awaitable[T]:
 
     def work() -> None:
         result: T | None = None
-        error: BaseException | None = None
+        error: Exception | None = None
         try:
             result = context.run(function)
         except StopIteration as stop:
             error = RuntimeError(f"the tool raised StopIteration({stop.value!r})")
-        except BaseException as raised:  # whatever a tool raises is its outcome
+        except Exception as raised:
             error = raised
+        except BaseException as raised:
+            error = ToolEscape(raised)
         with suppress(RuntimeError):  # if the loop has gone, nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import helix_agents
 from helix_agents import errors
 
@@ -20,3 +22,14 @@ def test_every_error_is_public_and_in_the_tree() -> None:
     assert all(issubclass(each, errors.HelixError) for each in own)
     assert {each.__name__ for each in own} <= set(helix_agents.__all__)
     assert all(each.__name__ in (errors.__doc__ or "") for each in own), "the docstring draws the whole tree"
+
+
+@pytest.mark.parametrize("name", sorted(helix_agents._ON_DEMAND))
+def test_names_that_need_an_extra_are_there_on_demand(name: str) -> None:
+    assert getattr(helix_agents, name).__name__ == name
+    assert name not in helix_agents.__all__, "a star import must work without extras"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        helix_agents.nonsense  # noqa: B018

@@ -67,6 +67,23 @@ def test_a_session_is_forked_and_deleted(url: str) -> None:
     assert helix("tail", "s1", url=url).returncode != 0, "its stream is gone as well"
 
 
+async def test_deleting_takes_streams_and_usage_of_those_below_along(url: str) -> None:
+    async with open_stores(url) as stores:
+        await stores.state.create_session("child", agent_type="writer", parent_session_id="s1")
+        await stores.state.create_session("guest", agent_type="writer", parent_session_id="s1", stream_id="s2")
+        for session_id in ("child", "s2"):
+            async with await stores.streams.create_writer(session_id, "run", "writer") as writer:
+                await writer.write({"type": "text_delta", "delta": "x"})
+            entry = {"kind": "custom", "id": "e", "session_id": session_id, "name": "calls", "value": 1}
+            await stores.usage.record_entry(entry)
+    assert helix("sessions", "delete", "s1", url=url).stdout == "Deleted s1 and 2 below it.\n"
+    async with open_stores(url) as stores:
+        assert await stores.streams.get_stream_info("child") is None
+        assert await stores.usage.get_entries("child") == []
+        assert await stores.streams.get_stream_info("s2") is not None, "the stream of a session that is still there"
+        assert len(await stores.usage.get_entries("s2")) == 1
+
+
 @pytest.mark.parametrize("verb", ["show", "delete", "fork"])
 def test_an_unknown_session_is_an_error_in_one_line(verb: str, url: str) -> None:
     done = helix("sessions", verb, "nobody", url=url)
@@ -113,3 +130,10 @@ def test_a_bad_address_is_an_error_in_one_line() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("helix: 'nonsense' is no address of stores")
     assert "Traceback" not in done.stderr
+
+
+def test_the_module_is_the_command_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "helix_agents.cli", "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "sessions" in done.stdout

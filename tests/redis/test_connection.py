@@ -96,3 +96,10 @@ async def test_a_server_that_forgot_the_script_learns_it_again(connect: Connect,
     await client.script_flush()
     await store.update_status("a", "paused")
     assert (await store.load_state("a")).status == "paused"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_an_address_where_nobody_answers_is_an_error_of_ours(scheme: str) -> None:
+    with pytest.raises(StoreUnavailable, match="opening"):
+        async with open_stores(f"{scheme}://127.0.0.1:1"):
+            pass

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helix_agents import InvalidArgument, StoreCorrupt, StoreUnavailable
+from helix_agents import CheckpointMeta, InvalidArgument, SqliteStateStore, StoreCorrupt, StoreUnavailable
 from helix_agents.backends.sql.driver import GuardTripped, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 
@@ -47,6 +49,30 @@ async def test_a_batch_that_trips_a_guard_leaves_nothing(driver: SqliteDriver) -
     assert await count(driver) == 0
 
 
+async def test_a_call_looks_and_writes_in_one_transaction(driver: SqliteDriver) -> None:
+    def put_next(connection: sqlite3.Connection) -> int:
+        (highest,) = connection.execute("SELECT COALESCE(MAX(n), 0) FROM t").fetchone()
+        connection.execute("INSERT INTO t (n) VALUES (?1)", (highest + 1,))
+        return int(highest) + 1
+
+    answers = await asyncio.gather(*(driver.call(put_next) for _ in range(5)))
+    assert sorted(answers) == [1, 2, 3, 4, 5]
+
+
+async def test_a_call_that_trips_a_guard_leaves_nothing_and_no_mark_on_its_neighbours(driver: SqliteDriver) -> None:
+    def refuse(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO t (n) VALUES (50)")
+        raise GuardTripped("version")
+
+    first, refused, last = await asyncio.gather(
+        driver.batch([put(1)]), driver.call(refuse), driver.batch([put(2)]), return_exceptions=True
+    )
+    assert first == last == [[]]
+    assert isinstance(refused, GuardTripped)
+    assert refused.reason == "version"
+    assert await count(driver) == 2
+
+
 async def test_a_conflict_never_spoils_its_neighbours(driver: SqliteDriver) -> None:
     answers = await asyncio.gather(
         *(driver.batch([put(n), put(n)]) for n in (1, 2, 100, 3, 200, 4)), return_exceptions=True
@@ -80,6 +106,25 @@ async def test_a_cancelled_batch_happened_as_a_whole_or_not_at_all(driver: Sqlit
         await asyncio.gather(task, return_exceptions=True)
     await driver.batch([put(1), put(2)])
     assert await count(driver) % 2 == 0
+
+
+async def test_a_batch_cancelled_while_it_waits_never_happens(driver: SqliteDriver) -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def work(connection: sqlite3.Connection) -> None:
+        busy.set()
+        go_on.wait()
+
+    first = driver.call(work)
+    await asyncio.to_thread(busy.wait)
+    second = asyncio.create_task(driver.batch([put(1)]))
+    await asyncio.sleep(0)  # it is in the queue now
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    go_on.set()
+    await first
+    assert [await count(driver), await count(driver)] == [0, 0]
 
 
 async def test_reads_see_what_was_acknowledged(driver: SqliteDriver) -> None:
@@ -169,3 +214,26 @@ async def test_a_value_that_sqlite_cannot_hold_is_an_answer_too(
     with pytest.raises(InvalidArgument, match="cannot be stored"):
         await driver.batch([Statement("SELECT ?1", (value,))], read_only=read_only)
     assert await count(driver) == 0
+
+
+async def test_a_commit_against_a_lock_waits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = SqliteDriver(tmp_path / "t.db", busy_timeout_seconds=0.05)
+    store = SqliteStateStore(driver.path, driver=driver)
+    state = await store.create_session("s", agent_type="a")
+    other = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    tries = 0
+    apply = store._apply
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return await apply(*args, **more)
+
+    monkeypatch.setattr(store, "_apply", counted)
+    with pytest.raises(StoreUnavailable, match="locked") as caught:
+        await store.save_state_and_promote_staging("s", state, [], CheckpointMeta("step-1", 1))
+    assert (tries, caught.value.nothing_written) == (1, True)
+    other.close()
+    assert await store.get_latest_checkpoint("s") is None
+    await driver.close()

@@ -396,3 +396,22 @@ def test_edits_of_an_item_survive_a_change_of_the_list_around_it() -> None:
         del draft["l"][0]
 
     assert after({"l": [{"n": 0}, {"n": 1}]}, change) == {"l": [{"n": 5}]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda items: items.__setitem__("a", 1),
+        lambda items: items.__getitem__("a"),
+        lambda items: items.insert("a", 1),
+        lambda items: items.pop("a"),
+        lambda items: items.__imul__("a"),
+    ],
+)
+def test_a_position_that_is_no_number_is_a_type_error_as_in_a_list(wrong: Any) -> None:
+    tracker = StateTracker({"items": [1]})
+    with pytest.raises(TypeError):
+        wrong([1])
+    with pytest.raises(TypeError):
+        tracker.update(lambda draft: wrong(draft["items"]))
+    assert tracker.state == {"items": [1]}

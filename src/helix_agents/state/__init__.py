@@ -16,14 +16,13 @@ from .pointer import to_pointer
 from .sequencer import StepSequencer
 from .tracker import StateTracker
 from .typed import initial_state, view
-from .writes import JsonPatch, Op, StepWrites, normalized, step_writes_to_rfc6902
+from .writes import JsonPatch, Op, StepWrites, step_writes_to_rfc6902
 
 __all__ = [
     "StateTracker",
     "StepWrites",
     "Op",
     "JsonPatch",
-    "normalized",
     "apply_step_writes",
     "merge_step_writes",
     "step_writes_to_rfc6902",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from math import isfinite
+from operator import index as as_position
 from typing import Any, SupportsIndex
 
 from ..errors import NotSerializable
@@ -38,7 +39,7 @@ class ListDraft(Draft, MutableSequence[Any]):
         value = source[index]
         if value.__class__ in ATOMS:
             return value
-        at = index.__index__()
+        at = as_position(index)
         if at < 0:
             at += len(source)
         if at < self._low:
@@ -146,15 +147,15 @@ class ListDraft(Draft, MutableSequence[Any]):
         return self
 
     def __imul__(self, times: SupportsIndex) -> ListDraft:
-        if times.__index__() <= 0:
+        if as_position(times) <= 0:
             self.clear()
         else:
-            self.extend(self.copy() * (times.__index__() - 1))
+            self.extend(self.copy() * (as_position(times) - 1))
         return self
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
         size = len(self)
-        at = index.__index__()
+        at = as_position(index)
         at = max(0, size + at) if at < 0 else min(at, size)
         if at == size:
             self.append(value)
@@ -280,7 +281,7 @@ class ListDraft(Draft, MutableSequence[Any]):
 
     @staticmethod
     def _position(index: SupportsIndex, size: int, complaint: str) -> int:
-        at = index.__index__()
+        at = as_position(index)
         if at < 0:
             at += size
         if not 0 <= at < size:

@@ -139,17 +139,11 @@ _DOES_NOT_FIT = (Misfit, NotSerializable)
 def apply_op(editor: Editor, op: ParsedOp) -> None:
     """Make one op; raises one of `_DOES_NOT_FIT` and changes nothing where it does not fit."""
     if not op.path:
-        _apply_to_root(editor, op)
+        editor.root = fitting(editor.root, op.value)  # a well-formed op without a path replaces the whole state
         return
     *above, last = op.path
     _ensure_place(editor.find(above), last)
     _APPLY[op.kind](editor, above, last, op.value)
-
-
-def _apply_to_root(editor: Editor, op: ParsedOp) -> None:
-    if op.kind != "replace" or not isinstance(op.value, dict):
-        raise Misfit("the state as a whole can only be replaced, by an object")
-    editor.root = fitting(editor.root, op.value)
 
 
 def _ensure_place(parent: Any, token: str | int) -> None:

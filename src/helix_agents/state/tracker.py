@@ -16,11 +16,9 @@ from .dict_draft import DictDraft
 from .draft import Scope
 from .freeze import freeze
 from .frozen import FrozenDict
-from .list_draft import ListDraft
+from .list_draft import ListDraft  # noqa: F401  # importing it teaches drafts how to wrap lists
 from .marks import DictMarks, cloned, compose
 from .writes import JsonPatch, Op, StepWrites, step_writes_to_rfc6902
-
-AnyDraft = DictDraft | ListDraft
 
 
 class _Cursor:

@@ -45,14 +45,6 @@ class ParsedOp(NamedTuple):
         return f"{self.kind} {to_pointer(self.path) or '(root)'}"
 
 
-def normalized(writes: AnyWrites) -> list[Op]:
-    """The well-formed ops, each with `path` (a list) in place of `key`: for stores, to see which paths are touched."""
-    parsed_ops, _ = parsed(writes)
-    return [
-        {**{name: value for name, value in op.op.items() if name != "key"}, "path": list(op.path)} for op in parsed_ops
-    ]
-
-
 def parsed(writes: AnyWrites) -> tuple[list[ParsedOp], list[str]]:
     """The well-formed ops of `writes`, and a warning for every other one."""
     good: list[ParsedOp] = []
@@ -86,6 +78,8 @@ def _parse(op: object) -> ParsedOp:
         raise _Malformed(f"{kind!r} is no kind of op")
     path = _parse_path(op)
     member = _MEMBER[kind]
+    if not path and not (kind == "replace" and isinstance(op.get("value"), dict)):
+        raise _Malformed("the state as a whole can only be replaced, by an object")
     if member is None:
         return ParsedOp(kind, path, None, op)  # type: ignore[arg-type]  # read only from here on
     if member not in op:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from ..codec import Json, decode_many, ensure_id, ensure_json
+from ..codec import Json, decode, decode_many, encode, ensure_id, ensure_json
 from ..errors import (
     CheckpointNotFound,
     IllegalTransition,
@@ -43,7 +43,7 @@ from .contract import UNSET, Unset
 from .fields import fields_from_text
 from .merging import MergingStore
 
-MAX_FORK_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 
 Found = TypeVar("Found")
 
@@ -98,7 +98,7 @@ class StateStoreBase(MergingStore):
         changes = replacement(custom) if custom else NO_CHANGES
         await self._write(Commit(session_id=session_id, now=now, create=True, state=state, custom=changes))
         self._remember(session_id, changes)
-        return msgspec.structs.replace(state, custom_state=custom)
+        return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
 
     async def session_exists(self, session_id: str) -> bool:
         ensure_id(session_id, "session_id")
@@ -167,6 +167,9 @@ class StateStoreBase(MergingStore):
         ensure_id(session_id, "session_id")
         ensure_status("session", new)
         ensure_json(interrupt_context, "/interrupt_context")
+        validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
+        if expected is None:
+            raise InvalidArgument("compare_and_set_status needs the status, or the statuses, to swap from.")
         given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         answer = await self._swap_status(
             session_id,
@@ -186,8 +189,7 @@ class StateStoreBase(MergingStore):
         self, session_id: str, reason: str | None = None, *, run_id: str | None = None
     ) -> None:
         ensure_id(session_id, "session_id")
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(f"An interrupt's reason is a string, not {reason!r}.")
+        validate.ensure_optional(texts={"reason": reason})
         if run_id is not None:
             ensure_id(run_id, "run_id")
         now = self._clock()
@@ -208,7 +210,7 @@ class StateStoreBase(MergingStore):
         now = self._clock()
         stamped = tuple(
             ref if ref.started_at else msgspec.structs.replace(ref, started_at=now)
-            for ref in map(validate.ensure_ref, refs)
+            for ref in map(validate.ensure_ref, validate.ensure_many(refs, "refs"))
         )
         await self._write(Commit(session_id=session_id, now=now, refs=stamped))
 
@@ -279,21 +281,19 @@ class StateStoreBase(MergingStore):
     ) -> Page[SessionState]:
         validate.ensure_limit(limit)
         validate.ensure_count(offset, "offset")
-        if isinstance(tags, str):
-            raise InvalidArgument(f"tags is a list of strings, not the one string {tags!r}.")
-        for name, bound in (
-            ("created_from", created_from),
-            ("created_to", created_to),
-            ("expires_before", expires_before),
-        ):
-            if bound is not None:
-                validate.ensure_count(bound, name)
+        validate.ensure_tags(tags)
+        validate.ensure_metadata(metadata)
+        parent = None if parent_session_id is UNSET else parent_session_id
+        validate.ensure_optional(
+            texts={"user_id": user_id, "agent_type": agent_type, "parent_session_id": parent},
+            counts={"created_from": created_from, "created_to": created_to, "expires_before": expires_before},
+        )
         wanted = SessionFilter(
             user_id=user_id,
             agent_type=agent_type,
             statuses=validate.one_or_many(status),
             roots_only=parent_session_id is None,
-            parent_session_id=None if parent_session_id is UNSET else parent_session_id,
+            parent_session_id=parent,
             tags=tuple(tags),
             metadata=tuple((metadata or {}).items()),
             created_from=created_from,
@@ -323,7 +323,10 @@ class StateStoreBase(MergingStore):
         ensure_id(session_id, "session_id")
         ensure_id(run_id, "run_id")
         validate.ensure_count(start_sequence, "start_sequence")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
         ensure_json(dict(metadata or {}), "/metadata")
+        validate.ensure_optional(counts={"lease_until": lease_until})
         now = self._clock()
         run = RunRecord(
             run_id,
@@ -351,6 +354,8 @@ class StateStoreBase(MergingStore):
         ensure_id(run_id, "run_id")
         ensure_status("run", status)
         ensure_json(output, "/output")
+        times = {"completed_at": completed_at, "lease_until": lease_until}
+        validate.ensure_optional(texts={"error": error}, counts={"step_count": step_count, **times})
         if completed_at is None and status in RUN_TERMINAL:
             completed_at = self._clock()
         given = {
@@ -390,8 +395,7 @@ class StateStoreBase(MergingStore):
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
         ensure_id(session_id, "session_id")
-        if not isinstance(checkpoint_id, str):
-            raise InvalidArgument(f"A checkpoint_id is a string, not {checkpoint_id!r}.")
+        validate.ensure_text(checkpoint_id, "checkpoint_id")
         return await self._checkpoint_with_state(session_id, checkpoint_id)
 
     async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
@@ -403,6 +407,7 @@ class StateStoreBase(MergingStore):
         return None if found is None else _checkpoint(session_id, *found)
 
     async def _checkpoint_row(self, session_id: str, checkpoint_id: str) -> StoredCheckpoint:
+        validate.ensure_text(checkpoint_id, "checkpoint_id")
         found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=False)
         if found is not None:
             return found[0]
@@ -414,30 +419,38 @@ class StateStoreBase(MergingStore):
         self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
     ) -> int:
         ensure_id(session_id, "session_id")
-        row = await self._checkpoint_row(session_id, checkpoint_id)
-        commit = Commit(
-            session_id=session_id,
-            now=self._clock(),
-            expected_version=expected_version,
-            state=fields_from_text(row.state),
-            bump_version=True,
-            keep_messages=row.message_count,
-            discard_all=True,
-            restore_number=row.number,
-        )
-        try:
-            applied = await self._write(commit)
-        except GuardFailed as failed:  # another restore went further back in the meantime
-            raise CheckpointNotFound(session_id, checkpoint_id) from failed
-        self._forget(session_id)
-        return applied.version
+        for _ in range(MAX_ATTEMPTS):
+            source = _found(session_id, await self._read_session(session_id, custom_state=False))
+            row = await self._checkpoint_row(session_id, checkpoint_id)
+            commit = Commit(
+                session_id=session_id,
+                now=self._clock(),
+                # Numbers are given again after a restore: at this version the row is surely that of its number.
+                expected_version=source.state.version if expected_version is None else expected_version,
+                state=fields_from_text(row.state),
+                bump_version=True,
+                keep_messages=row.message_count,
+                discard_all=True,
+                restore_number=row.number,
+            )
+            try:
+                applied, _ = await self._apply(commit)
+            except GuardFailed as failed:
+                if failed.reason == "checkpoint":  # another restore went further back in the meantime
+                    raise CheckpointNotFound(session_id, checkpoint_id) from failed
+                if failed.reason != "version" or expected_version is not None:
+                    await self._explain(commit, failed)
+                continue  # the session has moved on since it was read: read it again
+            self._forget(session_id)
+            return applied.version
+        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be restored: try again.")
 
     async def fork_session(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         ensure_id(new_session_id, "new_session_id")
-        for _ in range(MAX_FORK_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 await self._fork_once(session_id, new_session_id, checkpoint_id)
             except GuardFailed as failed:
@@ -450,7 +463,7 @@ class StateStoreBase(MergingStore):
 
     async def _fork_once(self, session_id: str, new_session_id: str, checkpoint_id: str | None) -> None:
         source = _found(session_id, await self._read_session(session_id, custom_state=False))
-        fields, number, message_count, version = source.state, None, None, source.state.version
+        fields, number, message_count = source.state, None, None
         if checkpoint_id is not None:
             row = await self._checkpoint_row(session_id, checkpoint_id)
             fields, number, message_count = fields_from_text(row.state), row.number, row.message_count
@@ -472,7 +485,7 @@ class StateStoreBase(MergingStore):
             session_id,
             number=number,
             message_count=message_count,
-            source_version=version if number is None else None,
+            source_version=source.state.version,
         )
 
     # -- what a refused commit means

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ..codec import Json, decode, encode
-from ..state import StepWrites, apply_step_writes, freeze, merge_step_writes
+from ..state import Op, StepWrites, apply_step_writes, freeze, merge_step_writes, to_pointer
 from .commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, Slot
 
 CellTexts = Mapping[CellName, str | None]
@@ -67,14 +69,20 @@ def touched_cells(writes: Iterable[StepWrites]) -> set[CellName]:
 
 
 def _targets(writes: Iterable[StepWrites]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Kind and path of every op that has a usable one; the merge warns of the others."""
-    for each in writes:
-        for op in each.ops:
-            path = op["path"] if "path" in op else [op.get("key")]
-            if not isinstance(path, list | tuple) or (path and not isinstance(path[0], str)):
-                continue
-            if len(path) < 2 or path[1].__class__ in (str, int):
-                yield op.get("kind", ""), path
+    """Kind and path of every op that has a usable one."""
+    return (target for each in writes for op in each.ops if (target := _target(op)) is not None)
+
+
+def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
+    """Kind and path of an op; None if the merge will drop it, with a warning."""
+    path = op["path"] if "path" in op else [op.get("key")]
+    if not isinstance(path, list | tuple):
+        return None
+    if not path:
+        return ("replace", path) if op.get("kind") == "replace" and isinstance(op.get("value"), dict) else None
+    if not isinstance(path[0], str) or (len(path) > 1 and path[1].__class__ not in (str, int)):
+        return None
+    return op.get("kind", ""), path
 
 
 def planned_changes(
@@ -90,14 +98,16 @@ def planned_changes(
     base = freeze(_sparse_base(known))
     if in_order:
         (only,) = writes
-        result, warnings = apply_step_writes(base, only)
+        within, beyond = _within_the_base(only, known)
+        result, warnings = apply_step_writes(base, within)
+        warnings += beyond
     else:
         result, warnings = merge_step_writes(base, list(writes))
     if not isinstance(result, dict):
         return CustomChanges(), [*warnings, "The writes replace custom state by something that is no object: dropped."]
     overwritten = _overwritten_keys(writes)
     if overwritten is None:
-        return replacement(result), warnings
+        return msgspec.structs.replace(replacement(result), expected=dict(known)), warnings
     return _difference(base, result, overwritten, known), warnings
 
 
@@ -160,11 +170,32 @@ def _sparse_base(known: CellTexts) -> dict[str, Json]:
     return base
 
 
+def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, list[str]]:
+    """The writes without those at a position behind the end of a stored list, and a warning for each of these.
+
+    A sparse base does not tell how long a list is: after an append such a position would hit an item nobody meant.
+    """
+    ops: list[Op] = []
+    warnings: list[str] = []
+    grown: set[str] = set()  # keys of stored lists that an earlier one of these writes appended to
+    for op in writes.ops:
+        kind, path = _target(op) or ("", ())
+        if not path or (len(path) == 1 and kind in ("replace", "delete")):
+            grown.difference_update(path or tuple(grown))
+        elif len(path) == 1 and kind == "append" and known[CellName(path[0])] == LIST:
+            grown.add(path[0])
+        elif path[0] in grown and path[1:] and known.get(CellName(path[0], path[1])) is None:
+            warnings.append(f"Dropped {kind} {to_pointer(path)}: there is no item {path[1]!r}.")
+            continue
+        ops.append(op)
+    return StepWrites(ops, writes.warnings), warnings
+
+
 def _overwritten_keys(writes: Iterable[StepWrites]) -> set[str] | None:
     """Top-level keys whose whole value some write sets or deletes; None if a write replaces the root."""
     keys: set[str] = set()
     for kind, path in _targets(writes):
-        if not path and kind == "replace":
+        if not path:
             return None
         if len(path) == 1 and kind in ("replace", "delete"):
             keys.add(path[0])

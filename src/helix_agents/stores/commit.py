@@ -6,8 +6,8 @@ before it writes: when one is violated the backend raises `GuardFailed` and noth
 
 Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index
 for an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its
-JSON, or `LIST` or `OBJECT` where the content is in further cells. So an append writes only the new items, and two tools that
-set different members do not meet.
+JSON, or `LIST` or `OBJECT` where the content is in further cells. So an append writes only the new items, and two
+tools that set different members do not meet.
 """
 
 from __future__ import annotations
@@ -190,3 +190,22 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_to: int | None = None
     expires_before: int | None = None
     after: tuple[int, str] | None = None
+
+    def matches(self, state: SessionState) -> bool:
+        """Whether a session fits, its place in the listing apart: for backends that cannot ask their storage."""
+        return (
+            self.user_id in (None, state.user_id)
+            and self.agent_type in (None, state.agent_type)
+            and (not self.statuses or state.status in self.statuses)
+            and not (self.roots_only and state.parent_session_id is not None)
+            and self.parent_session_id in (None, state.parent_session_id)
+            and all(tag in state.tags for tag in self.tags)
+            and all(state.metadata.get(key) == text for key, text in self.metadata)
+            and (self.created_from is None or state.created_at >= self.created_from)
+            and (self.created_to is None or state.created_at < self.created_to)
+            and (self.expires_before is None or _before(state.expires_at, self.expires_before))
+        )
+
+
+def _before(moment: int | None, bound: int) -> bool:
+    return moment is not None and moment < bound

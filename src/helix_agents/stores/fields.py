@@ -17,8 +17,8 @@ class _Fields(SessionState, frozen=True, omit_defaults=True):
 
 def fields_to_text(state: SessionState) -> str:
     """The text of a session's fields."""
-    kept = msgspec.structs.replace(state, custom_state=None, interrupt_flag=None, version=0, updated_at=0)
-    return encode(_Fields(*msgspec.structs.astuple(kept)))
+    fields = _Fields(*msgspec.structs.astuple(state))
+    return encode(msgspec.structs.replace(fields, custom_state=None, interrupt_flag=None, version=0, updated_at=0))
 
 
 def fields_from_text(text: str) -> SessionState:

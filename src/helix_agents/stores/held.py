@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from ..codec import decode
+from ..state import StepWrites
+from .cells import touched_cells
 from .commit import CellName, Slot, StagedRow
 
 MAX_STEPS = 4096
@@ -17,35 +21,63 @@ MAX_CELL_TEXT = 64 * 1024
 MAX_TEXT_TOTAL = 32 * 1024 * 1024
 
 
+class StagedCall(NamedTuple):
+    """A staged row made ready for the commit: what the merge needs, and the token by which the row is recognised."""
+
+    position: int
+    tool_call_id: str
+    token: str
+    writes: StepWrites
+    touched: frozenset[CellName]
+    """The cells that must be known for the merge."""
+
+
+def staged_call(row: StagedRow) -> StagedCall:
+    """The call of a row. Its writes are decoded anew: nobody else has a hand on them."""
+    writes = writes_of(row)
+    return StagedCall(row.position, row.tool_call_id, row.token, writes, frozenset(touched_cells([writes])))
+
+
+def writes_of(row: StagedRow) -> StepWrites:
+    """What the call wrote."""
+    ops, warnings = decode(row.writes)
+    return StepWrites(ops, warnings)
+
+
+def in_tool_order(calls: Iterable[StagedCall]) -> list[StagedCall]:
+    """Staged calls in the order of the model's message."""
+    return sorted(calls, key=_place)
+
+
+def _place(call: StagedCall) -> tuple[int, str]:
+    return call[:2]
+
+
 class HeldStaging:
-    """The staged rows that this store object wrote, by session and step."""
+    """The calls whose rows this store object staged, by session and step."""
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[tuple[str, str], dict[str, StagedRow]] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str], dict[str, StagedCall]] = OrderedDict()
 
-    def put(self, session_id: str, step_id: str, row: StagedRow) -> None:
-        """Remember a row that was stored."""
-        self._rows.setdefault((session_id, step_id), {})[row.tool_call_id] = row
-        self._rows.move_to_end((session_id, step_id))
-        if len(self._rows) > MAX_STEPS:
-            self._rows.popitem(last=False)
+    def put(self, session_id: str, step_id: str, call: StagedCall) -> None:
+        """Remember a call whose row was stored."""
+        self._calls.setdefault((session_id, step_id), {})[call.tool_call_id] = call
+        self._calls.move_to_end((session_id, step_id))
+        if len(self._calls) > MAX_STEPS:
+            self._calls.popitem(last=False)
 
-    def get(self, session_id: str, step_id: str) -> list[StagedRow]:
-        """The rows remembered, in the order of the tool calls."""
-        return in_tool_order(self._rows.get((session_id, step_id), {}).values())
+    def get(self, session_id: str, step_id: str) -> list[StagedCall]:
+        """The calls remembered, in the order of the model's message."""
+        calls = self._calls.get((session_id, step_id))
+        return [] if calls is None else in_tool_order(calls.values())
 
     def forget(self, session_id: str, step_id: str | None = None) -> None:
         """Drop a step, or all steps of a session."""
         if step_id is not None:
-            self._rows.pop((session_id, step_id), None)
+            self._calls.pop((session_id, step_id), None)
             return
-        for name in [name for name in self._rows if name[0] == session_id]:
-            del self._rows[name]
-
-
-def in_tool_order(rows: Iterable[StagedRow]) -> list[StagedRow]:
-    """Staged rows in the order of the calls in the model's message."""
-    return sorted(rows, key=lambda row: (row.position, row.tool_call_id))
+        for name in [name for name in self._calls if name[0] == session_id]:
+            del self._calls[name]
 
 
 class HeldCells:

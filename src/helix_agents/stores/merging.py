@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
-from weakref import WeakValueDictionary
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -35,7 +35,8 @@ from .commit import (
     StagedStep,
 )
 from .fields import fields_to_text
-from .held import HeldCells, HeldStaging, in_tool_order
+from .held import HeldCells, HeldStaging, StagedCall, in_tool_order, staged_call, writes_of
+from .turns import Turns
 from .verbs import StateStoreVerbs
 
 MAX_MERGE_ATTEMPTS = 200
@@ -49,7 +50,7 @@ class MergingStore(StateStoreVerbs):
         super().__init__(clock=clock, ids=ids)
         self._cells = HeldCells()
         self._staging = HeldStaging()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns()
 
     # -- staging
 
@@ -72,15 +73,15 @@ class MergingStore(StateStoreVerbs):
         now = self._clock()
         text = encode([list(writes.ops), list(writes.warnings)])
         row = StagedRow(tool_call_id, index, text, encode(result), self._ids()[:12], now)
-        # The cells that the commit will need come back with this write: no read of their own later.
-        touched = touched_cells([writes])
-        want = touched - self._cells.get(session_id, touched).keys()
+        # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
+        call = staged_call(row)
+        want = call.touched - self._cells.get(session_id, call.touched).keys()
         try:
             _, cells = await self._apply(Commit(session_id=session_id, now=now, stage=(step_id, row)), want)
         except GuardFailed as failed:
             raise SessionNotFound(session_id) from failed
         self._cells.put(session_id, cells)
-        self._staging.put(session_id, step_id, row)
+        self._staging.put(session_id, step_id, call)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         ensure_id(session_id, "session_id")
@@ -89,8 +90,8 @@ class MergingStore(StateStoreVerbs):
         if rows is None:
             raise SessionNotFound(session_id)
         return [
-            StagedChanges(row.tool_call_id, row.position, _writes_of(row), decode(row.result), row.staged_at)
-            for row in in_tool_order(rows)
+            StagedChanges(row.tool_call_id, row.position, writes_of(row), decode(row.result), row.staged_at)
+            for row in sorted(rows, key=lambda row: (row.position, row.tool_call_id))
         ]
 
     async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
@@ -110,9 +111,11 @@ class MergingStore(StateStoreVerbs):
     async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
         ensure_id(session_id, "session_id")
         validate.ensure_writes(writes)
-        async with self._turn(session_id):
+        touched = touched_cells([writes])
+        await self._turns.take(session_id)
+        try:
             for attempt in range(MAX_MERGE_ATTEMPTS):
-                known = await self._known(session_id, touched_cells([writes]))
+                known = await self._known(session_id, touched)
                 changes, warnings = planned_changes([writes], known, in_order=True)
                 try:
                     await self._apply(Commit(session_id=session_id, now=self._clock(), custom=changes))
@@ -121,6 +124,8 @@ class MergingStore(StateStoreVerbs):
                     continue
                 self._remember(session_id, changes)
                 return warnings
+        finally:
+            self._turns.give(session_id)
         raise _contended(session_id)
 
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
@@ -169,13 +174,14 @@ class MergingStore(StateStoreVerbs):
     ) -> tuple[Applied, list[str]]:
         """Add to `blank` the merge of what is staged for the step, and store it all."""
         session_id = blank.session_id
-        async with self._turn(session_id):
-            rows: list[StagedRow] | None = self._staging.get(session_id, step_id)
+        await self._turns.take(session_id)
+        try:
+            calls: list[StagedCall] | None = self._staging.get(session_id, step_id)
             for attempt in range(MAX_MERGE_ATTEMPTS):
-                if rows is None:
-                    rows = await self._stored_rows(session_id, step_id)
-                changes, warnings = await self._merged(session_id, rows, custom_state)
-                commit = msgspec.structs.replace(blank, promote=_as_guard(step_id, rows), custom=changes)
+                if calls is None:
+                    calls = await self._stored_calls(session_id, step_id)
+                changes, warnings = await self._merged(session_id, calls, custom_state)
+                commit = msgspec.structs.replace(blank, promote=_as_guard(step_id, calls), custom=changes)
                 try:
                     applied = await self._apply_once(commit)
                 except GuardFailed as failed:
@@ -183,22 +189,25 @@ class MergingStore(StateStoreVerbs):
                         await self._explain(commit, failed)
                     await self._after_refusal(session_id, failed, attempt)
                     if failed.reason == "staged":
-                        rows = None
+                        calls = None
                     continue
                 self._staging.forget(session_id, step_id)
                 self._remember(session_id, changes)
                 return applied, warnings
+        finally:
+            self._turns.give(session_id)
         raise _contended(session_id)
 
     async def _merged(
-        self, session_id: str, rows: Sequence[StagedRow], custom_state: dict[str, Json] | None
+        self, session_id: str, calls: Sequence[StagedCall], custom_state: dict[str, Json] | None
     ) -> tuple[CustomChanges, list[str]]:
-        writes = [_writes_of(row) for row in rows]
+        writes = [call.writes for call in calls]
         if custom_state is not None:
             return _merged_into(custom_state, writes)
-        if not writes:
+        if not calls:
             return NO_CHANGES, []
-        return planned_changes(writes, await self._known(session_id, touched_cells(writes)))
+        touched = calls[0].touched.union(*[call.touched for call in calls[1:]])
+        return planned_changes(writes, await self._known(session_id, touched))
 
     async def _apply_once(self, commit: Commit) -> Applied:
         """Apply; if the reply is lost, find out whether it happened before trying again (S12)."""
@@ -213,18 +222,19 @@ class MergingStore(StateStoreVerbs):
                     if found is not None:
                         return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
                 return (await self._apply(commit))[0]
-            except StoreUnavailable:
-                if attempt == MAX_COMMIT_ATTEMPTS - 1:
+            except StoreUnavailable as error:
+                first_and_certain = error.nothing_written and attempt == 0
+                if first_and_certain or attempt == MAX_COMMIT_ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(0.01 * 4**attempt)
         raise AssertionError("unreachable")
 
     # -- what is known
 
-    async def _known(self, session_id: str, names: set[CellName]) -> dict[CellName, str | None]:
+    async def _known(self, session_id: str, names: AbstractSet[CellName]) -> dict[CellName, str | None]:
         known = self._cells.get(session_id, names)
-        missing = names - known.keys()
-        if missing:
+        if len(known) < len(names):
+            missing = names - known.keys()
             found = await self._read_cells(session_id, missing)
             if found is None:
                 raise SessionNotFound(session_id)
@@ -232,11 +242,11 @@ class MergingStore(StateStoreVerbs):
             self._cells.put(session_id, found)
         return known
 
-    async def _stored_rows(self, session_id: str, step_id: str) -> list[StagedRow]:
+    async def _stored_calls(self, session_id: str, step_id: str) -> list[StagedCall]:
         rows = await self._read_staged(session_id, step_id)
         if rows is None:
             raise SessionNotFound(session_id)
-        return in_tool_order(rows)
+        return in_tool_order(map(staged_call, rows))
 
     async def _after_refusal(self, session_id: str, failed: GuardFailed, attempt: int) -> None:
         """Forget what turned out to be outdated; let others finish when there is a crowd."""
@@ -245,12 +255,6 @@ class MergingStore(StateStoreVerbs):
         self._cells.forget(session_id)
         if attempt > 1:
             await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2**attempt)))
-
-    def _turn(self, session_id: str) -> asyncio.Lock:
-        lock = self._turns.get(session_id)
-        if lock is None:
-            lock = self._turns[session_id] = asyncio.Lock()
-        return lock
 
     def _remember(self, session_id: str, changes: CustomChanges) -> None:
         if changes.replace_all:
@@ -267,13 +271,8 @@ def _merged_into(custom_state: dict[str, Json], writes: Iterable[StepWrites]) ->
     return replacement(from_given), warnings
 
 
-def _writes_of(row: StagedRow) -> StepWrites:
-    ops, warnings = decode(row.writes)
-    return StepWrites(ops, warnings)
-
-
-def _as_guard(step_id: str, rows: Iterable[StagedRow]) -> StagedStep:
-    return StagedStep(step_id, tuple((row.tool_call_id, row.token) for row in rows))
+def _as_guard(step_id: str, calls: Iterable[StagedCall]) -> StagedStep:
+    return StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in calls]))
 
 
 def _ensure_meta(checkpoint: object) -> None:

@@ -21,8 +21,7 @@ MAX_INTEGER = 2**63 - 1
 
 def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
     """The texts of messages, each of them checked."""
-    if isinstance(messages, dict | str):
-        raise InvalidArgument(f"Messages come as a list, not as one {type(messages).__name__}.")
+    ensure_many(messages, "messages")
     texts = []
     for message in messages:
         if message.__class__ is not dict or message.get("role").__class__ is not str or not is_json(message):
@@ -37,13 +36,18 @@ def ensure_writes(writes: object) -> StepWrites:
         raise InvalidArgument(
             f"Writes are a StepWrites, not {type(writes).__name__}: see StateTracker.get_step_writes()."
         )
+    ensure_many(writes.ops, "The ops of StepWrites")
     for op in writes.ops:
         if not isinstance(op, Mapping):
             raise InvalidArgument(f"An op of StepWrites is a dict, not {type(op).__name__}.")
         path = op.get("path", [op.get("key")])
         pointer = to_pointer(path) if isinstance(path, list | tuple) and _is_path(path) else ""
         for member, value in op.items():
-            ensure_json(list(value) if isinstance(value, tuple) else value, pointer if member != "path" else "/path")
+            if isinstance(value, tuple) and member in ("path", "items"):
+                value = list(value)  # the frame of an op, not a value of the state
+            ensure_json(value, pointer if member != "path" else "/path")
+    for warning in ensure_many(writes.warnings, "The warnings of StepWrites"):
+        ensure_text(warning, "A warning")
     return writes
 
 
@@ -121,17 +125,38 @@ def ensure_labels(
         ensure_id(root_session_id, "root_session_id")
     if user_id is not None:
         ensure_id(user_id, "user_id")
-    if isinstance(tags, str):
-        raise InvalidArgument(f"tags is a list of strings, not the one string {tags!r}.")
-    for tag in tags:
+    ensure_tags(tags)
+    ensure_metadata(metadata)
+    if expires_at is not None:
+        ensure_count(expires_at, "expires_at")
+
+
+def ensure_tags(tags: Sequence[str]) -> None:
+    """Tags that a session may have, or be looked for by."""
+    for tag in ensure_many(tags, "tags"):
         ensure_id(tag, "A tag")
+
+
+def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
+    """Metadata that a session may have, or be looked for by."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata maps strings to strings; this is {type(metadata).__name__}.")
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise InvalidArgument(f"metadata maps strings to strings, not {key!r} to {text!r}.")
-    if expires_at is not None:
-        ensure_count(expires_at, "expires_at")
+
+
+def ensure_many(value: Any, what: str) -> Iterable[Any]:
+    """A list or something like it, not one of what the list should hold."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{what} come as a list, not as one {type(value).__name__}.")
+    return value
+
+
+def ensure_text(value: object, what: str) -> None:
+    """A string."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is a string, not {value!r}.")
 
 
 def ensure_ref(ref: object) -> SubSessionRef:
@@ -148,6 +173,16 @@ def ensure_ref(ref: object) -> SubSessionRef:
         raise InvalidArgument(f"A ref's status is a string, not {ref.status!r}.")
     ensure_json(ref.remote, "/remote")
     return ref
+
+
+def ensure_optional(*, texts: Mapping[str, object] | None = None, counts: Mapping[str, object] | None = None) -> None:
+    """Arguments that may be left out: strings and whole numbers, by name."""
+    for what, value in (texts or {}).items():
+        if value is not None:
+            ensure_text(value, what)
+    for what, value in (counts or {}).items():
+        if value is not None:
+            ensure_count(value, what)
 
 
 def ensure_count(value: object, what: str) -> int:

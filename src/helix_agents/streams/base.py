@@ -10,8 +10,10 @@ business: validation, stamping, batching, retries, replay, resume, tailing, erro
 - The chunk with sequence `latest_sequence` is always kept (unless nothing was ever written): retention never drops what
   the same write appends, and a rewind or reset appends a marker last.
 - `revision` goes up by one with every change of status, rewind and reset, and with nothing else.
-- A stream whose `updated_at` is `ttl` or more in the past does not exist: every verb treats it as missing, `_open`
-  starts it anew, and its data goes sooner or later (Redis: key expiry; SQL and memory: purged by `_open` now and then).
+- A stream whose `updated_at` is `ttl` or more in the past has expired: every verb but `_open` treats it as missing, and
+  its chunks go sooner or later (Redis: key expiry; SQL and memory: purged by `_open` now and then). `_open` brings it
+  back empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: whoever comes
+  with a cursor from before reads on without a gap, or is told. (Redis forgets the counter a tenth of `ttl` later.)
 - `updated_at` becomes `now` with every write.
 
 **Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are kept (0: no
@@ -88,13 +90,15 @@ class BaseStreamManager(StreamManager):
         self._wakeup = wakeup or Wakeup()
         self._retry_delays_seconds = retry_delays_seconds
         self._writers: WeakSet[BatchingWriter] = WeakSet()
-        self.hub = Hub(self._page, self._wakeup)
+        self.hub = Hub(self._page_for_attached, self._wakeup)
 
     # -- the verbs
 
     @abstractmethod
     async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
-        """Create the stream if it is missing (active, revision 0, no chunks, this incarnation); answer its head.
+        """Create the stream if there is none (active, revision 0, no chunks, this incarnation); answer its head.
+
+        One that has expired is brought back, see above.
 
         *Idempotent.* Of many at once one creates; all answer the same incarnation.
         """
@@ -163,14 +167,19 @@ class BaseStreamManager(StreamManager):
     async def create_writer(self, stream_id: str, run_id: str, agent_type: str) -> BatchingWriter:
         ensure_id(stream_id, "stream_id")
         ensure_id(run_id, "run_id")
-        head = await self._open(stream_id, incarnation=self._new_id(), now=self._clock())
+        seen_at = self._clock()
+        head = await self._open(stream_id, incarnation=self._new_id(), now=seen_at)
         if head.status != "active":
             raise StreamNotActive(stream_id, head.status)
 
         async def append(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
-            sequence = await self._append(
-                stream_id, producer_id=producer_id, counter=counter, chunks=chunks, now=self._clock()
-            )
+            nonlocal seen_at
+            now = self._clock()
+            if seen_at <= self._expired_before(now):
+                # This writer was quiet for so long that the stream may have expired, but its run goes on.
+                await self._open(stream_id, incarnation=self._new_id(), now=now)
+            seen_at = now
+            sequence = await self._append(stream_id, producer_id=producer_id, counter=counter, chunks=chunks, now=now)
             self._changed(stream_id)
             return sequence
 
@@ -278,6 +287,10 @@ class BaseStreamManager(StreamManager):
 
     async def _page(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=self._clock())
+
+    async def _page_for_attached(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
+        """For readers that are there already: a silence of `ttl` is no end to them, the run may go on after it."""
+        return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=0)
 
     async def _look(self, stream_id: str, after: int) -> StreamHead | None:
         """The head for a new reader; for the first one of a stream with the page it will ask for next."""

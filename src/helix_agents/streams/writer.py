@@ -182,6 +182,8 @@ class BatchingWriter(StreamWriter):
         for delay_seconds in self._retry_delays_seconds:
             try:
                 return await self._append(self._producer_id, last, self._in_flight)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if error.nothing_written:
+                    raise  # whoever said so has waited already
                 await asyncio.sleep(delay_seconds)
         return await self._append(self._producer_id, last, self._in_flight)

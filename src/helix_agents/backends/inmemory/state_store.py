@@ -242,12 +242,12 @@ class InMemoryStateStore(StateStoreBase):
     async def _scan_sessions(
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
-        after = (s for s in self._data.newest_first(wanted.after) if _matches(s.state, wanted))
+        after = (s for s in self._data.newest_first(wanted.after) if wanted.matches(s.state))
         found = [
             replace(_detached(session.state), interrupt_flag=session.flag)
             for session in islice(after, offset, offset + limit)
         ]
-        total = sum(_matches(s.state, wanted) for s in self._data.newest_first(None)) if count else None
+        total = sum(wanted.matches(s.state) for s in self._data.newest_first(None)) if count else None
         return found, total
 
 
@@ -323,21 +323,4 @@ def _numbered(session: Session, commit: Commit) -> StoredCheckpoint:
         state=row.state,
         created_at=commit.now,
         session_created_at=session.state.created_at,
-    )
-
-
-def _matches(state: SessionState, wanted: SessionFilter) -> bool:
-    return (
-        wanted.user_id in (None, state.user_id)
-        and wanted.agent_type in (None, state.agent_type)
-        and (not wanted.statuses or state.status in wanted.statuses)
-        and not (wanted.roots_only and state.parent_session_id is not None)
-        and wanted.parent_session_id in (None, state.parent_session_id)
-        and all(tag in state.tags for tag in wanted.tags)
-        and all(state.metadata.get(key) == text for key, text in wanted.metadata)
-        and (wanted.created_from is None or state.created_at >= wanted.created_from)
-        and (wanted.created_to is None or state.created_at < wanted.created_to)
-        and (
-            wanted.expires_before is None or (state.expires_at is not None and state.expires_at < wanted.expires_before)
-        )
     )

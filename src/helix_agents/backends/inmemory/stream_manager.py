@@ -110,6 +110,19 @@ class MemoryStream:
         self.revision += 1
         return before - len(kept)
 
+    def expire(self) -> None:
+        """Forget everything but the counter."""
+        self.rows, self.written_at, self.producers = [], [], {}
+        self.skip = 0
+        self.floor = self.latest_sequence
+
+    def revive(self, now: int) -> None:
+        """Go on after an expiry, as if reset, where the counter stands."""
+        self.expire()
+        self.status, self.final_output, self.error = "active", None, None
+        self.revision += 1
+        self.created_at = self.updated_at = now
+
 
 class MemoryStreams(Wakeup):
     """The data, and the wake-up source of every manager on it."""
@@ -157,10 +170,12 @@ class InMemoryStreamManager(BaseStreamManager):
 
     async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
         self._purge(now)
-        stream = self._find(stream_id, now)
+        stream = self.data.streams.get(stream_id)
         if stream is None:
             stream = MemoryStream(stream_id, incarnation, created_at=now, updated_at=now)
             self.data.streams[stream_id] = stream
+        elif self._find(stream_id, now) is None:
+            stream.revive(now)
         return stream.head()
 
     async def _append(
@@ -245,5 +260,6 @@ class InMemoryStreamManager(BaseStreamManager):
             return
         self.data.purged_at = now
         expired_before = self._expired_before(now)
-        for stream_id in [each.stream_id for each in self.data.streams.values() if each.updated_at <= expired_before]:
-            del self.data.streams[stream_id]
+        for stream in self.data.streams.values():
+            if stream.updated_at <= expired_before:
+                stream.expire()

@@ -57,7 +57,7 @@ def our_errors(what: str) -> Iterator[None]:
     """Turn what a driver raises into our tree."""
     try:
         yield
-    except (TimeoutError, redis_errors.RedisError, OSError, EOFError) as error:
+    except (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError) as error:
         if "WRONGTYPE" in str(error):
             raise StoreCorrupt(f"Redis, {what}: a key holds another kind of value. {error}") from error
         raise StoreUnavailable(f"Redis, {what}: {error}") from error

@@ -191,6 +191,28 @@ def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
     return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
 
 
+def is_step_commit(commit: Commit) -> bool:
+    """Whether a commit is of the kind that ends a step and no more, for which a backend may know a shorter way."""
+    custom = commit.custom
+    return (
+        commit.checkpoint is not None
+        and commit.state is not None
+        and commit.state.step_count == commit.checkpoint.step_count
+        and commit.bump_version
+        and commit.restore_number is None
+        and commit.keep_messages is None
+        and commit.status is None
+        and commit.stage is None
+        and commit.discard_step is None
+        and commit.run is None
+        and commit.flag is None
+        and not (commit.create or commit.discard_all or commit.clear_flag or commit.refs)
+        and not (commit.add_steps or commit.add_resumes)
+        and not (custom.replace_all or custom.drop_keys or custom.drop_cells)
+        and all(is_one_cell(custom, key, content) for key, content in custom.set_keys.items())
+    )
+
+
 def _key_cells(keys: dict[str, KeyContent]) -> Iterator[list[str | None]]:
     for key, content in keys.items():
         yield _cell(CellName(key), content.text)

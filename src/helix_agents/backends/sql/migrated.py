@@ -15,7 +15,7 @@ class MigratedDriver:
     def __init__(self, driver: SqlDriver, *, prefix: str = "") -> None:
         self._driver = driver
         self._prefix = prefix
-        self._ready = False
+        self.ready = False
         self._lock = asyncio.Lock()
 
     @property
@@ -27,12 +27,16 @@ class MigratedDriver:
         return self._driver.max_parameter_bytes
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
-        if not self._ready:
-            async with self._lock:
-                if not self._ready:
-                    await migrate(self._driver, prefix=self._prefix)
-                    self._ready = True
+        if not self.ready:
+            await self.migrate()
         return await self._driver.batch(statements, read_only=read_only)
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date, unless that has been done."""
+        async with self._lock:
+            if not self.ready:
+                await migrate(self._driver, prefix=self._prefix)
+                self.ready = True
 
     async def close(self) -> None:
         await self._driver.close()

@@ -25,10 +25,10 @@ _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,30}")
 class Queries:
     """The statements of one file in the wording of one dialect, for tables with one prefix."""
 
-    def __init__(self, name: str, dialect: Dialect, prefix: str = "") -> None:
-        texts = _load(f"{name}.sql")
+    def __init__(self, name: str, dialect: Dialect, prefix: str = "", *, package: str | None = None) -> None:
+        texts = _load(f"{name}.sql", package)
         if dialect != "sqlite":
-            texts |= _load(f"{name}.{dialect}.sql", missing_ok=True)
+            texts |= _load(f"{name}.{dialect}.sql", package, missing_ok=True)
         self.texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
 
     def __call__(self, name: str, *params: Value) -> Statement:
@@ -52,8 +52,8 @@ def with_prefix(sql: str, prefix: str) -> str:
     return sql.replace("__agents_", f"{prefix}__agents_")
 
 
-def _load(filename: str, *, missing_ok: bool = False) -> dict[str, str]:
-    resource = files(__package__).joinpath(filename)
+def _load(filename: str, package: str | None, *, missing_ok: bool = False) -> dict[str, str]:
+    resource = files(package or __package__).joinpath(filename)
     if missing_ok and not resource.is_file():
         return {}
     parts = _NAME.split(resource.read_text(encoding="utf-8"))

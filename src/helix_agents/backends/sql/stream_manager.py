@@ -53,10 +53,8 @@ class SqlStreamManager(BaseStreamManager):
         query, expired_before = self._queries, self._expired_before(now)
         answers = await self._driver.batch(
             [
-                query("lock_expired", stream_id, expired_before),
-                query("drop_expired_chunks", stream_id, expired_before),
-                query("drop_expired_producers", stream_id, expired_before),
-                query("drop_expired_stream", stream_id, expired_before),
+                *self._expiry(stream_id, expired_before),
+                query("revive", stream_id, expired_before, now),
                 query("create", stream_id, incarnation, now),
                 query("head", stream_id, expired_before),
             ]
@@ -171,6 +169,11 @@ class SqlStreamManager(BaseStreamManager):
     def _deletion(self, stream_id: str) -> list[Statement]:
         return [self._queries(name, stream_id) for name in ("delete_stream", "delete_chunks", "delete_producers")]
 
+    def _expiry(self, stream_id: str, expired_before: int) -> list[Statement]:
+        """Empty the stream if it has expired. Its row stays, so that its sequences are not used again."""
+        names = ("lock_expired", "drop_expired_chunks", "drop_expired_producers", "empty_expired")
+        return [self._queries(name, stream_id, expired_before) for name in names]
+
     def _inserts(self, stream_id: str, chunks: Sequence[NewChunk], now: int) -> Iterator[Statement]:
         """One statement for each run of chunks of the same step, split where a parameter would get too long."""
         below_latest = len(chunks) - 1
@@ -213,15 +216,14 @@ class SqlStreamManager(BaseStreamManager):
             await self._driver.batch([self._queries("trim_chunks", stream_id), self._queries("trimmed", stream_id)])
 
     async def _purge(self, now: int) -> None:
-        """Remove some expired streams now and then; until then every statement overlooks them."""
+        """Empty some expired streams now and then; until then every statement overlooks them."""
         if not self.ttl_seconds or now - self._purged_at < PURGE_EVERY_MS:
             return
         self._purged_at = now
         expired_before = self._expired_before(now)
         rows = (await self._driver.batch([self._queries("expired", expired_before)], read_only=True))[0]
-        names = ("lock_expired", "drop_expired_chunks", "drop_expired_producers", "drop_expired_stream")
         for (stream_id,) in rows:
-            await self._driver.batch([self._queries(name, stream_id, expired_before) for name in names])
+            await self._driver.batch(self._expiry(stream_id, expired_before))
 
 
 def _head(row: Row) -> StreamHead:

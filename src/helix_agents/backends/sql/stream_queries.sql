@@ -59,9 +59,16 @@ WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 
 DELETE FROM __agents_stream_producers
 WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
 
--- name: drop_expired_stream
--- The row of a stream that has expired. ?2 expired_before.
-DELETE FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2;
+-- name: empty_expired
+-- The row of a stream that has expired keeps its counter only. ?2 expired_before.
+UPDATE __agents_streams SET floor = latest_sequence, trimmed_to = latest_sequence, total_chunks = 0
+WHERE stream_id = ?1 AND updated_at <= ?2;
+
+-- name: revive
+-- Let a stream that has expired go on where its counter stands. ?2 expired_before, ?3 now.
+UPDATE __agents_streams
+SET status = 'active', final_output = NULL, error = NULL, revision = revision + 1, created_at = ?3, updated_at = ?3
+WHERE stream_id = ?1 AND updated_at <= ?2;
 
 -- name: create
 -- A new stream, unless there is one. ?2 incarnation, ?3 now.
@@ -217,5 +224,5 @@ DELETE FROM __agents_stream_chunks WHERE stream_id = ?1;
 DELETE FROM __agents_stream_producers WHERE stream_id = ?1;
 
 -- name: expired
--- Some streams that expired at ?1 or earlier.
-SELECT stream_id FROM __agents_streams WHERE updated_at <= ?1 LIMIT 50;
+-- Some streams that expired at ?1 or earlier and still hold chunks.
+SELECT stream_id FROM __agents_streams WHERE updated_at <= ?1 AND total_chunks > 0 LIMIT 50;

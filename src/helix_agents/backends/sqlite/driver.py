@@ -15,11 +15,12 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
 from ..sql.driver import Dialect, GuardTripped, Row, Statement
@@ -42,21 +43,29 @@ D1_LIMITS = {
 }
 """What Cloudflare D1 allows, so that the fast local tests meet its limits."""
 
-Result = list[list[Row]] | BaseException
+Answer = TypeVar("Answer")
+
+Work = Callable[[sqlite3.Connection], Answer]
+"""What a job does in its transaction."""
 
 _CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
 _UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
 
 
 class _Job:
-    __slots__ = ("future", "loop", "read_only", "result", "statements")
+    __slots__ = ("answer", "error", "future", "loop", "read_only", "work")
 
-    def __init__(self, statements: Sequence[Statement], read_only: bool) -> None:
-        self.statements = statements
+    def __init__(self, work: Work[Any], read_only: bool) -> None:
+        self.work = work
         self.read_only = read_only
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[list[list[Row]]] = self.loop.create_future()
-        self.result: Result = []
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        self.answer = self.work(connection)
+        self.error = None  # there may be one of an earlier try
 
 
 class SqliteDriver:
@@ -87,14 +96,27 @@ class SqliteDriver:
         return 1_000_000 if self._d1_limits else 500_000_000
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        if read_only:
+            return await self._submit(partial(_snapshot, statements), read_only=True)
+        return await self._submit(partial(_all_rows, statements))
+
+    def call(self, work: Work[Answer]) -> asyncio.Future[Answer]:
+        """Let a function look and write in a transaction of its own, on the worker thread.
+
+        It may be run again if the transaction was lost, so it has no effects but on the database, and undoes all of
+        them by raising `GuardTripped`.
+        """
+        return self._submit(work)
+
+    def _submit(self, work: Work[Answer], *, read_only: bool = False) -> asyncio.Future[Answer]:
         if self._closed:
-            raise StoreUnavailable(f"The store on {self.path} is closed: open it again.")
+            raise StoreUnavailable(f"The store on {self.path} is closed: open it again.", nothing_written=True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"helix-sqlite {self.path}", daemon=True)
             self._thread.start()
-        job = _Job(statements, read_only)
+        job = _Job(work, read_only)
         self._queue.put(job)
-        return await job.future
+        return job.future
 
     async def close(self) -> None:
         if self._closed:
@@ -125,7 +147,7 @@ class SqliteDriver:
                 connection = connection or self._connect()
             except Exception as error:
                 for each in jobs:
-                    each.result = _translate(error, self.path)
+                    each.error = _translate(error, self.path)
             else:
                 self._serve(connection, jobs)
             _answer(jobs)
@@ -153,9 +175,11 @@ class SqliteDriver:
         return connection
 
     def _serve(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        # A job that was cancelled while it waited is never done: whoever looks afterwards must not be overtaken by it.
+        jobs = [job for job in jobs if not job.future.cancelled()]
         for job in jobs:
             if job.read_only:
-                job.result = self._read(connection, job)
+                self._read(connection, job)
         writes = [job for job in jobs if not job.read_only]
         if not writes:
             return
@@ -166,17 +190,11 @@ class SqliteDriver:
         for job in writes:
             self._commit_together(connection, [job])
 
-    def _read(self, connection: sqlite3.Connection, job: _Job) -> Result:
+    def _read(self, connection: sqlite3.Connection, job: _Job) -> None:
         try:
-            if len(job.statements) == 1:
-                return [_rows(connection, job.statements[0])]
-            connection.execute("BEGIN")
-            try:
-                return [_rows(connection, statement) for statement in job.statements]
-            finally:
-                connection.execute("COMMIT")
+            job.run(connection)
         except Exception as error:  # whatever it is, somebody waits for an answer
-            return _translate(error, self.path)
+            job.error = _translate(error, self.path)
 
     def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job], *, savepoints: bool = False) -> bool:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
@@ -186,26 +204,40 @@ class SqliteDriver:
                 if savepoints:
                     self._in_savepoint(connection, job)
                 else:
-                    job.result = [_rows(connection, statement) for statement in job.statements]
+                    job.run(connection)
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for job in jobs:
-                job.result = _translate(error, self.path)
+                job.error = _translate(error, self.path)
             return len(jobs) == 1
         return True
 
     def _in_savepoint(self, connection: sqlite3.Connection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
-            job.result = [_rows(connection, statement) for statement in job.statements]
+            job.run(connection)
         except Exception as error:
             if not connection.in_transaction:
                 raise  # SQLite has undone the neighbours too (disk full, I/O error)
             connection.execute("ROLLBACK TO job")
-            job.result = _translate(error, self.path)
+            job.error = _translate(error, self.path)
         connection.execute("RELEASE job")
+
+
+def _snapshot(statements: Sequence[Statement], connection: sqlite3.Connection) -> list[list[Row]]:
+    if len(statements) == 1:
+        return [_rows(connection, statements[0])]
+    connection.execute("BEGIN")
+    try:
+        return _all_rows(statements, connection)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _all_rows(statements: Sequence[Statement], connection: sqlite3.Connection) -> list[list[Row]]:
+    return [_rows(connection, statement) for statement in statements]
 
 
 def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
@@ -225,10 +257,10 @@ def _resolve(jobs: list[_Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue  # the waiting task was cancelled
-        if isinstance(job.result, BaseException):
-            job.future.set_exception(job.result)
+        if job.error is not None:
+            job.future.set_exception(job.error)
         else:
-            job.future.set_result(job.result)
+            job.future.set_result(job.answer)
 
 
 def _enable_wal(connection: sqlite3.Connection, timeout_seconds: float) -> None:
@@ -248,7 +280,7 @@ def _translate(error: BaseException, path: str) -> BaseException:
     """An error of the driver as an outcome or an error of our own, with its cause."""
     translated: BaseException
     text = str(error)
-    if isinstance(error, HelixError):
+    if isinstance(error, HelixError | GuardTripped):
         return error
     if isinstance(error, OverflowError | UnicodeError):
         translated = InvalidArgument(f"A value cannot be stored: {text}")
@@ -262,15 +294,21 @@ def _translate(error: BaseException, path: str) -> BaseException:
         else:
             translated = StoreError(f"{path}: {text}")
     elif "locked" in text:
-        translated = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.")
+        translated = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.", nothing_written=True)
     elif "readonly" in text:
-        translated = StoreUnavailable(f"{path} cannot be written: {text}. Check the file's permissions.")
+        translated = StoreUnavailable(
+            f"{path} cannot be written: {text}. Check the file's permissions.", nothing_written=True
+        )
     elif "disk is full" in text or "full" in text:
-        translated = StoreUnavailable(f"{path}: {text}. Free some space and try again; nothing was written.")
+        translated = StoreUnavailable(
+            f"{path}: {text}. Free some space and try again; nothing was written.", nothing_written=True
+        )
     elif "not a database" in text or "malformed" in text:
         translated = StoreCorrupt(f"{path} is damaged or no SQLite database: {text}. Restore it from a backup.")
     elif "unable to open" in text:
-        translated = StoreUnavailable(f"{path} cannot be opened: {text}. Check that its folder exists.")
+        translated = StoreUnavailable(
+            f"{path} cannot be opened: {text}. Check that its folder exists.", nothing_written=True
+        )
     elif "too big" in text:
         translated = StoreError(f"{path}: a value is larger than the database allows ({text}).")
     elif isinstance(error, sqlite3.OperationalError):

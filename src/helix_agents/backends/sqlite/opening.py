@@ -11,10 +11,10 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..sql.memory_store import SqlMemoryStore
 from ..sql.migrate import migrate
-from ..sql.state_store import SqlStateStore
 from ..sql.usage_store import SqlUsageStore
 from ..url import StoresUrl
 from .driver import SqliteDriver, Synchronous
+from .state_store import SqliteStateStore
 from .stream_manager import SqliteStreamManager
 
 
@@ -41,7 +41,7 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     try:
         await migrate(driver, prefix=prefix)
         yield Stores(
-            SqlStateStore(driver, prefix=prefix),
+            SqliteStateStore(path, prefix=prefix, driver=driver),
             streams,
             SqlUsageStore(driver, prefix=prefix),
             SqlMemoryStore(driver, prefix=prefix),

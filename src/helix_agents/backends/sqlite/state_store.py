@@ -1,19 +1,26 @@
-"""State on a SQLite file of its own; to share one with other stores, build `SqlStateStore` on their driver."""
+"""State on a SQLite file: the SQL verbs, and a shorter way for the commit that ends a step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
+from ...stores.commit import Applied, CellName, Commit
+from ..sql.commit_sql import is_step_commit
+from ..sql.driver import GuardTripped
 from ..sql.migrated import MigratedDriver
-from ..sql.state_store import SqlStateStore
+from ..sql.state_store import SqlStateStore, as_guard_failure
 from .driver import SqliteDriver, Synchronous
+from .step_commit import StepCommit
 
 
 class SqliteStateStore(SqlStateStore):
     """StateStore on a file, created and migrated on first use; `close` releases it.
 
-    Any number of processes may share the file.
+    Any number of processes may share the file. Pass `driver` to share the connection of other stores; it then stays
+    open. `d1_limits`: keep to what Cloudflare D1 can do.
     """
 
     def __init__(
@@ -25,9 +32,25 @@ class SqliteStateStore(SqlStateStore):
         d1_limits: bool = False,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
+        driver: SqliteDriver | None = None,
     ) -> None:
-        driver = SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
-        super().__init__(MigratedDriver(driver, prefix=prefix), prefix=prefix, clock=clock, ids=ids)
+        self._own_driver = driver is None
+        self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
+        self._migrated = MigratedDriver(self._sqlite, prefix=prefix)
+        # D1 has no transactions to look around in, only batches.
+        self._step_commit = None if d1_limits else StepCommit(prefix)
+        super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
+
+    async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        if want or self._step_commit is None or not is_step_commit(commit):
+            return await super()._apply(commit, want)
+        if not self._migrated.ready:
+            await self._migrated.migrate()
+        try:
+            return await self._sqlite.call(partial(self._step_commit.run, commit=commit)), {}
+        except GuardTripped as tripped:
+            raise as_guard_failure(tripped) from tripped
 
     async def close(self) -> None:
-        await self._driver.close()
+        if self._own_driver:
+            await self._driver.close()

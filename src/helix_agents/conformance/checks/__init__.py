@@ -2,6 +2,7 @@
 
 from . import (
     bad_input,
+    bad_ops,
     data,
     messages,
     random_walks,
@@ -45,5 +46,6 @@ __all__ = [
     "messages",
     "runs",
     "bad_input",
+    "bad_ops",
     "random_walks",
 ]

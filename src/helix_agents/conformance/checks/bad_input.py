@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ...errors import HelixError, InvalidArgument, NotSerializable, SessionNotFound
+from ...state.writes import StepWrites
 from ...stores.contract import StateStore
 from ...types import PendingClientToolCall
 from ..dump import dump
@@ -313,4 +314,48 @@ async def bad_fields_are_refused(harness: Harness) -> None:
     for number, anything in enumerate(labels):
         with raises(InvalidArgument, f"create_session with {anything}"):
             await store.create_session(f"new-{number}", agent_type="agent", **anything)
+    expect_same(await dump(store), before, "all data")
+
+
+def _argument_doors(store: StateStore) -> dict[str, Attempt]:
+    """Arguments of the wrong type, which one backend would choke on and another would store."""
+    no: Any = 5
+    nothing: Any = None
+    return {
+        "compare_and_set_status, error": lambda: store.compare_and_set_status("a", "active", "failed", error=no),
+        "compare_and_set_status, failure_reason": lambda: store.compare_and_set_status(
+            "a", "active", "failed", failure_reason=no
+        ),
+        "compare_and_set_status from nothing": lambda: store.compare_and_set_status("a", nothing, "failed"),
+        "create_run, lease_until": lambda: store.create_run("a", "new-run", lease_until=-1),
+        "create_run, metadata": lambda: store.create_run("a", "new-run", metadata=no),
+        "update_run_status, step_count": lambda: store.update_run_status("run-of-a", "running", step_count=-1),
+        "update_run_status, error": lambda: store.update_run_status("run-of-a", "running", error=no),
+        "update_run_status, lease_until": lambda: store.update_run_status("run-of-a", "running", lease_until=2**64),
+        "append_messages of no list": lambda: store.append_messages("a", no),
+        "a commit of no list": lambda: store.save_state_and_promote_staging("a", plain_state("a"), nothing, meta()),
+        "add_sub_session_refs of no list": lambda: store.add_sub_session_refs("a", no),
+        "create_session, tags": lambda: store.create_session("new", agent_type="agent", tags=no),
+        "list_sessions, tags": lambda: store.list_sessions(tags=[no]),
+        "list_sessions, metadata": lambda: store.list_sessions(metadata={"k": no}),
+        "list_sessions, user_id": lambda: store.list_sessions(user_id=no),
+        "restore_checkpoint of nothing": lambda: store.restore_checkpoint("a", nothing),
+        "merge_custom_state of no ops": lambda: store.merge_custom_state("a", StepWrites(no)),
+    }
+
+
+@check("input", "arguments of the wrong type are refused")
+async def bad_arguments_are_refused(harness: Harness) -> None:
+    store = await harness.open()
+    await prepare(store, "a")
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta())
+    before = await dump(store)
+    for name, attempt in _argument_doors(store).items():
+        with raises(InvalidArgument, name):
+            await attempt()
+    tuples = writes(put("v", value=(1, 2)))
+    with raises(NotSerializable, "merge_custom_state with a tuple"):
+        await store.merge_custom_state("a", tuples)
+    with raises(NotSerializable, "stage_changes with a tuple"):
+        await store.stage_changes("a", "step-1", tuples, tool_call_id="call-1")
     expect_same(await dump(store), before, "all data")

@@ -201,10 +201,11 @@ async def values_are_detached(harness: Harness) -> None:
     given = {"items": [1]}
     message = user("one", parts=[1])
     ops = writes(put("staged", value=[1]))
-    await store.create_session("a", agent_type="agent", custom_state=given)
+    made = await store.create_session("a", agent_type="agent", custom_state=given)
     await store.append_messages("a", [message])
     await store.stage_changes("a", "step-1", ops, tool_call_id="call-1")
     given["items"].append(2)
+    expect_same(made.custom_state, {"items": [1]}, "the state that create_session answered")
     message["parts"].append(2)
     ops.ops[0]["value"].append(2)
     page = await store.get_messages("a")

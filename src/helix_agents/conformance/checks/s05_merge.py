@@ -47,6 +47,30 @@ async def phases_let_writes_survive(harness: Harness) -> None:
     expect_same(await _custom(store), expected, "custom state")
 
 
+@check("S5", "a commit merges into what others wrote after its writes were staged")
+async def commit_merges_into_the_present(harness: Harness) -> None:
+    store, other = await harness.open(), await harness.open()
+    start = {"n": 1, "member": {"x": 1}, "items": ["a"], "gone": [], "changed": ["a"]}
+    await store.create_session("a", agent_type="agent", custom_state=start)
+    ops = writes(add("n", by=1), add("member", "x", by=1), push("items", items=["mine"]))
+    await store.stage_changes("a", "step-1", ops, tool_call_id="call-1")
+    await other.merge_custom_state(
+        "a", writes(add("n", by=10), put("member", "x", value=7), push("items", items=["b"]))
+    )
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(1, "step-1"))
+    got = await _custom(store)
+    merged = {"n": 12, "member": {"x": 8}, "items": ["a", "b", "mine"]}
+    expect_same({key: got[key] for key in merged}, merged, "what both wrote")
+
+    for step, (key, meanwhile) in enumerate({"gone": drop("gone"), "changed": put("changed", value="text")}.items(), 2):
+        await store.stage_changes("a", f"step-{step}", writes(push(key, items=[1])), tool_call_id="call-1")
+        await other.merge_custom_state("a", writes(meanwhile))
+        done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(step, f"step-{step}"))
+    got = await _custom(store)
+    expect_same((got["gone"], got["changed"]), ([1], "text"), "a list that was dropped, and one that is none any more")
+    expect(done.warnings, "an append to what is no list any more had no warning")
+
+
 @check("S5", "a lost write is told by the commit, by promote_staging and by merge_custom_state")
 async def lost_writes_are_told(harness: Harness) -> None:
     store = await harness.open()

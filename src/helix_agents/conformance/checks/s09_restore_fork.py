@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,6 +14,7 @@ from ...errors import CheckpointNotFound, SessionExists, SessionNotFound
 from ...stores.contract import StateStore
 from ..dump import dump, dump_session, portrait
 from ..expect import expect, expect_same, plain, raises
+from ..faults import verbs_of
 from ..harness import STATE_STORE, Harness
 from ..sample import add, full_state, meta, plain_state, push, put, ref, user, writes
 
@@ -272,3 +276,66 @@ async def same_history_same_portrait(harness: Harness) -> None:
         await _history(store, name)
     one, other = await portrait(store, "session-1"), await portrait(store, "session-2")
     expect_same(other, one, "two sessions with one history")
+
+
+def _interrupt(store: StateStore, at: int, meanwhile: Callable[[], Awaitable[None]]) -> list[str]:
+    """Let something happen right before the `at`-th verb call of a store; the answer fills with the verbs called."""
+    called: list[str] = []
+    inside = False
+
+    def wrapped(name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return await verb(*args, **kwargs)  # a verb that uses another one is still one verb
+            called.append(name)
+            if len(called) == at:
+                await meanwhile()
+            inside = True
+            try:
+                return await verb(*args, **kwargs)
+            finally:
+                inside = False
+
+        return call
+
+    for name in verbs_of(store):
+        setattr(store, name, wrapped(name, getattr(store, name)))
+    return called
+
+
+async def _other_history(store: StateStore, session_id: str, checkpoint_id: str) -> None:
+    """Go back and commit something else as often, so that whatever counts commits counts the same."""
+    await store.restore_checkpoint(session_id, checkpoint_id)
+    for step in (2, 3):
+        state = plain_state(session_id, output=f"other {step}", custom_state={"is": f"other {step}"})
+        await store.save_state_and_promote_staging(session_id, state, [user(f"other {step}")], meta(step))
+
+
+@check("S9", "a restore or a fork that is overtaken by another history is never a mixture of both", kind="tasks")
+async def overtaken_is_no_mixture(harness: Harness) -> None:
+    clean = await harness.open()
+    for forking in (False, True):
+        for at in range(1, 12):
+            source = f"s-{forking}-{at}"
+            await clean.create_session(source, agent_type="agent")
+            ids = []
+            for step in (1, 2, 3):
+                state = plain_state(source, output=f"old {step}", custom_state={"is": f"old {step}"})
+                done = await clean.save_state_and_promote_staging(source, state, [user(f"old {step}")], meta(step))
+                ids.append(done.checkpoint_id)
+            store = await harness.open()
+            called = _interrupt(store, at, partial(_other_history, clean, source, ids[0]))
+            target = f"fork-{at}" if forking else source
+            with suppress(CheckpointNotFound):
+                if forking:
+                    await store.fork_session(source, target, checkpoint_id=ids[2])
+                else:
+                    await store.restore_checkpoint(source, ids[2])
+                found = await clean.load_state(target)
+                assert found is not None
+                last = (await clean.get_messages(target)).items[-1]["content"]
+                told = {str(found.output), (found.custom_state or {})["is"], last}
+                expect_same(len(told), 1, f"how many histories are in {sorted(told)}, overtaken at verb {at}")
+            if len(called) < at:
+                break

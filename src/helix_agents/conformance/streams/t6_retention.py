@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from ...errors import StreamTruncated
+from ...errors import StreamNotActive, StreamTruncated
 from ..expect import expect, expect_same, raises
 from .harness import STREAM_MANAGER, StreamHarness
-from .sample import kept, names, numbered, read_all, reader_of, soon, write
+from .sample import kept, names, numbered, read_all, reader_of, soon, write, write_to
 
 check = STREAM_MANAGER.check
 
@@ -94,7 +94,7 @@ async def rewind_and_retention(harness: StreamHarness) -> None:
     expect_same(len(await read_all(await reader_of(streams, "s", 11))), 10, "from the last dropped one")
 
 
-@check("T6", "chunks older than ttl go with the next write; a stream not written for ttl is gone")
+@check("T6", "chunks older than ttl go with the next write; all of a stream not written for ttl, except its counter")
 async def time_to_live(harness: StreamHarness) -> None:
     now = 1_700_000_000_000
 
@@ -118,10 +118,46 @@ async def time_to_live(harness: StreamHarness) -> None:
     expect(await streams.create_reader("s") is None, "no reader of an expired stream")
     expect_same(await kept(streams, "s"), [], "no chunks of an expired stream")
     await write(streams, "s", ["anew"])
-    expect_same(await kept(streams, "s"), [(1, "anew")], "a new stream under the id")
+    expect_same(await kept(streams, "s"), [(7, "anew")], "no sequence is used again")
+    for cursor in (0, 5):
+        with raises(StreamTruncated, f"from {cursor}, before the expiry"):
+            await streams.create_resumable_reader("s", from_sequence=cursor)
+    await streams.end_stream("s")
+    expect_same(await read_all(await reader_of(streams, "s", 6)), [(7, "anew")], "who had seen all reads on")
     now += 1_000_000
     await write(streams, "u", ["makes room"])
     expect(await streams.get_stream_info("t") is None, "the other one has expired too")
+    expect_same(await write(streams, "t", ["again"]), 2, "its sequence goes on, also after the room was made")
+
+
+@check("T6", "a writer that was quiet for longer than ttl goes on; an ended or deleted stream stays closed to it")
+async def quiet_writer(harness: StreamHarness) -> None:
+    now = 1_700_000_000_000
+
+    def clock() -> int:
+        return now
+
+    streams = await harness.open_streams(ttl=60, clock=clock)
+    writer = await streams.create_writer("s", "run", "agent")
+    await write_to(writer, names("a", 3))
+    reader = await reader_of(streams, "s")
+    seen = aiter(reader.stored())
+    expect_same([(await soon(anext(seen))).sequence for _ in range(3)], [1, 2, 3], "before the silence")
+    now += 61_000
+    await write_to(writer, ["b"])
+    expect_same(await kept(streams, "s"), [(4, "b")], "what a long tool call came back to")
+    expect_same((await soon(anext(seen))).sequence, 4, "what the attached reader sees next")
+    await reader.close()
+    now += 59_000
+    await streams.end_stream("s")
+    now += 59_000
+    with raises(StreamNotActive, "the stream has ended"):
+        await write_to(writer, ["c"])
+    other = await streams.create_writer("t", "run", "agent")
+    await write_to(other, ["a"])
+    await streams.delete_stream("t")
+    with raises(StreamNotActive, "the stream was deleted"):
+        await write_to(other, ["b"])
 
 
 @check("T6", "random appends and rewinds: exactly the newest max_chunks are kept", kind="random")
