@@ -1,0 +1,196 @@
+"""The Postgres driver: a batch is one call of a server-side function, on any connection of the pool, in parallel.
+
+Nothing here depends on the session of a connection, so a transaction-mode pooler may sit in between; with it every
+batch is wrapped in a transaction, because a statement and its parameters travel separately and must not be parted.
+The first batch brings the database up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from ...codec import decode
+from ...errors import StoreUnavailable
+from ..sql.driver import Dialect, Row, Statement
+from .faults import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
+from .functions import BatchFunction, Operation
+from .lanes import Lane, Lanes
+from .migration import batch_functions, prepare_database
+from .step_commit import StepCommit
+from .wording import checked_schema, numbered, one_snapshot, qualified
+
+if TYPE_CHECKING:
+    from .lanes import Connection, Pool
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 5
+
+
+class PostgresDriver:
+    """`SqlDriver` on an asyncpg pool that the caller opened, and closes. Several stores may share it."""
+
+    def __init__(
+        self, pool: Pool, *, schema: str | None = None, prefix: str = "", transaction_pooler: bool = False
+    ) -> None:
+        self.pool = pool
+        self.schema = checked_schema(schema)
+        self.prefix = prefix
+        self.transaction_pooler = transaction_pooler
+        self._lanes = Lanes(pool)
+        self.step_commit = StepCommit(schema=self.schema, prefix=prefix)
+        self._functions: list[BatchFunction] = batch_functions(self.schema, prefix)
+        self._calls = {each.name: (each.write_call, each.read_call) for each in self._functions}
+        self._operations: dict[str, Operation] = {}
+        self._texts: dict[str, str] = {}
+        self.has_step_commit = False
+        """Whether `call` may be asked for the step commit: known once the first batch has run."""
+        self._ready = False
+        self._preparing = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def dialect(self) -> Dialect:
+        return "postgres"
+
+    @property
+    def max_parameter_bytes(self) -> int:
+        # A text may hold 1 GB, but all of a batch is parsed in memory.
+        return 100_000_000
+
+    async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        return await self._repeatedly(lambda connection: self._run(connection, statements, read_only), read_only)
+
+    async def call(self, sql: str, params: Sequence[Any]) -> Any:
+        """One statement that writes, given in Postgres's own words; the first value of its first row."""
+        return await self._repeatedly(lambda connection: connection.fetchval(sql, *params), read_only=False)
+
+    async def prepare(self) -> None:
+        """Bring the database up to date now rather than with the first batch. Raises what a batch would."""
+        try:
+            await self._prepare()
+        except Exception as error:
+            raise_translated(error)
+
+    async def close(self) -> None:
+        """Give the connections back to the pool, which stays open."""
+        self._closed = True
+        await self._lanes.close()
+
+    async def _repeatedly(self, work: Callable[[Connection], Awaitable[T]], read_only: bool) -> T:
+        if self._closed:
+            raise StoreUnavailable("This store on Postgres is closed: open it again.")
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                if not self._ready:
+                    await self._prepare()
+                return await self._attempt(work)
+            except Exception as error:
+                if attempt + 1 == MAX_ATTEMPTS or not self._may_repeat(error, read_only):
+                    raise_translated(error)
+                if attempt:
+                    await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    def _may_repeat(self, error: Exception, read_only: bool) -> bool:
+        if isinstance(error, asyncpg.PostgresError):
+            if error.sqlstate in RETRYABLE:
+                return True
+            if error.sqlstate == NO_FUNCTION and self._operations:
+                self._ready = False  # somebody has dropped our functions
+                self._operations = {}
+                return True
+        return read_only and is_lost_connection(error) and not isinstance(error, TimeoutError)
+
+    async def _prepare(self) -> None:
+        async with self._preparing:
+            if self._ready:
+                return
+            async with self.pool.acquire() as connection:
+                there = await prepare_database(
+                    connection, [*self._functions, self.step_commit], schema=self.schema, prefix=self.prefix
+                )
+            self._operations = {}
+            self.has_step_commit = self.step_commit.name in there
+            for function in self._functions:
+                if function.name in there:
+                    self._operations |= function.operations()
+            self._ready = True
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        lane = await self._lanes.take()
+        clean = False
+        try:
+            if self.transaction_pooler or _has_no_statement_cache(lane):
+                async with lane.connection.transaction():
+                    answer = await work(lane.connection)
+            else:
+                answer = await work(lane.connection)
+            clean = True
+        except Exception as error:
+            if is_lost_connection(error):
+                lane.connection.terminate()
+            else:
+                # If the server has said no, the connection is as before.
+                clean = isinstance(error, asyncpg.PostgresError)
+            raise
+        finally:
+            self._lanes.give(lane, clean=clean)
+        return answer
+
+    async def _run(self, connection: Connection, statements: Sequence[Statement], read_only: bool) -> list[list[Row]]:
+        known = [self._operations.get(statement.sql) for statement in statements]
+        first = known[0]
+        if first is not None and all(each is not None and each.function == first.function for each in known):
+            return await self._call(connection, first.function, statements, known, read_only)
+        if len(statements) == 1:
+            return [await self._fetch(connection, statements[0])]
+        if read_only:
+            texts = [Statement(self._qualified(sql), params) for sql, params in statements]
+            sql, params = one_snapshot(texts)
+            row = await connection.fetchrow(sql, *params)
+            return [[tuple(each) for each in rows] for rows in row or ()]
+        async with connection.transaction():
+            return [await self._fetch(connection, statement) for statement in statements]
+
+    async def _call(
+        self,
+        connection: Connection,
+        function: str,
+        statements: Sequence[Statement],
+        known: Sequence[Any],
+        read_only: bool,
+    ) -> list[list[Row]]:
+        params = [
+            each if each is None or each.__class__ is str else str(each)
+            for statement in statements
+            for each in statement.params
+        ]
+        call = self._calls[function][read_only]
+        answers = await connection.fetchval(call, [each.number for each in known], params)
+        return [[tuple(row) for row in decode(text)] if text else [] for text in answers]
+
+    async def _fetch(self, connection: Connection, statement: Statement) -> list[Row]:
+        rows = await connection.fetch(numbered(self._qualified(statement.sql)), *statement.params)
+        return [tuple(row) for row in rows]
+
+    def _qualified(self, sql: str) -> str:
+        if self.schema is None:
+            return sql
+        found = self._texts.get(sql)
+        if found is None:
+            if len(self._texts) > 1000:
+                self._texts.clear()
+            found = self._texts[sql] = qualified(sql, self.schema)
+        return found
+
+
+def _has_no_statement_cache(lane: Lane) -> bool:
+    """Whether statements are prepared anew each time, as is usual behind a pooler: see the module's first lines."""
+    config = getattr(lane.connection, "_config", None)
+    return getattr(config, "statement_cache_size", None) == 0

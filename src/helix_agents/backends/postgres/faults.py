@@ -1,0 +1,78 @@
+"""What went wrong, in our own words: errors of asyncpg, the server and the network as outcomes or errors of ours."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import asyncpg
+
+from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
+from ..sql.driver import GuardTripped
+
+RETRYABLE = ("40001", "40P01")
+"""Serialization failure and deadlock: the server has undone everything, so the same batch may be sent again."""
+
+LOST_STATEMENT = ("26000", "42P05")
+"""The prepared statement is on another server connection: a transaction-mode pooler is in between."""
+
+NO_FUNCTION = "42883"
+NO_TABLE = "42P01"
+FORBIDDEN = "42501"
+
+_NOT_NOW = frozenset({"08", "53", "55", "57", "58", "40", "25"})
+"""Classes of SQLSTATE that pass: connection, resources, object state, operator, system, rollback, read-only."""
+
+_GUARD = "guard_"
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the connection broke, so that nobody knows whether the batch has happened."""
+    if isinstance(error, asyncpg.PostgresError):
+        return isinstance(error, asyncpg.PostgresConnectionError) or error.sqlstate in ("57P01", "57P02", "57P03")
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)
+
+
+def raise_translated(error: Exception) -> NoReturn:
+    """Raise the outcome or the error of our tree that says the same; the original is its cause."""
+    if isinstance(error, HelixError | GuardTripped):
+        raise error
+    raise _translate(error) from error
+
+
+def _translate(error: Exception) -> Exception:
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_server(error)
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        return StoreUnavailable(f"The connection to Postgres cannot be used: {error}. Try again.")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable("Postgres did not answer in time: nothing is known to be written. Try again.")
+    if isinstance(error, OSError):
+        return StoreUnavailable(
+            f"Postgres cannot be reached: {error}. Check that it runs and that the address is right."
+        )
+    return StoreError(f"Postgres: {type(error).__name__}: {error}")
+
+
+def _of_server(error: asyncpg.PostgresError) -> Exception:
+    state = error.sqlstate or ""
+    name = getattr(error, "constraint_name", None) or ""
+    if isinstance(error, asyncpg.CheckViolationError) and name.startswith(_GUARD):
+        return GuardTripped(name.removeprefix(_GUARD))
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return GuardTripped(f"unique {getattr(error, 'table_name', None)}")
+    if state == FORBIDDEN:
+        return StoreError(f"Postgres refused: {error}. Grant the role what it needs, or migrate with another one.")
+    if state == NO_TABLE:
+        return StoreError(f"Postgres: {error}. Run `helix migrate` on this database, or check schema and prefix.")
+    if type(error) is asyncpg.DataError or state in ("22021", "22P05"):
+        return InvalidArgument(f"Postgres cannot hold this value: {error}")
+    if state == "XX001" or state == "XX002":
+        return StoreCorrupt(f"Postgres found damaged data: {error}. Restore from a backup.")
+    if state in LOST_STATEMENT:
+        return StoreUnavailable(
+            f"Postgres: {error}. A transaction-mode pooler is in between: give the pool statement_cache_size=0 "
+            "and the store transaction_pooler=True."
+        )
+    if state[:2] in _NOT_NOW:
+        return StoreUnavailable(f"Postgres cannot do this now: {error}. Try again.")
+    return StoreError(f"Postgres: {error} ({state})")

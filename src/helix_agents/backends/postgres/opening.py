@@ -1,0 +1,113 @@
+"""`postgresql://user@host/database`, all stores on one pool of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import asyncpg
+
+from ...errors import HelixError, InvalidArgument
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ..registry import Stores
+from ..url import StoresUrl
+from .driver import PostgresDriver
+from .faults import raise_translated
+from .memory_store import PostgresMemoryStore
+from .state_store import PostgresStateStore
+from .stream_manager import PostgresStreamManager
+from .usage_store import PostgresUsageStore
+
+OPTIONS = {
+    "schema",
+    "prefix",
+    "pool_size",
+    "command_timeout",
+    "transaction_pooler",
+    "listen_dsn",
+    "max_chunks",
+    "ttl",
+}
+"""Ours; all other parameters of the address (sslmode, application_name, ...) are asyncpg's."""
+
+POOL_SIZE = 10
+COMMAND_TIMEOUT_SECONDS = 60.0
+STATEMENT_CACHE_SIZE = 100
+
+
+class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
+    """A connection of a pool that nobody else uses: there is nothing to reset, so it goes back without a query."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+@asynccontextmanager
+async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
+    """Options: schema, prefix (of tables), pool_size, command_timeout (seconds), max_chunks, ttl (of streams, seconds),
+    transaction_pooler=1 (a pooler in transaction mode is in between), listen_dsn (an address that goes past it).
+    """
+    pool = await _open_pool(url)
+    driver = PostgresDriver(
+        pool,
+        schema=url.option("schema", _name, None),
+        prefix=url.option("prefix", str, ""),
+        transaction_pooler=url.option("transaction_pooler", switch, False),
+    )
+    direct = None if driver.transaction_pooler else _dsn(url)
+    streams = PostgresStreamManager(
+        pool,
+        driver=driver,
+        listen_dsn=url.option("listen_dsn", _name, direct),
+        max_chunks=url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
+        ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
+    )
+    try:
+        await driver.prepare()
+        yield Stores(
+            PostgresStateStore(pool, driver=driver),
+            streams,
+            PostgresUsageStore(pool, driver=driver),
+            PostgresMemoryStore(pool, driver=driver),
+        )
+    finally:
+        await streams.close()
+        await driver.close()
+        await pool.close()
+
+
+async def _open_pool(url: StoresUrl) -> Any:
+    pooler = url.option("transaction_pooler", switch, False)
+    try:
+        return await asyncpg.create_pool(
+            _dsn(url),
+            min_size=1,
+            max_size=url.option("pool_size", int, POOL_SIZE),
+            command_timeout=url.option("command_timeout", float, COMMAND_TIMEOUT_SECONDS),
+            connection_class=QuietConnection,
+            statement_cache_size=0 if pooler else STATEMENT_CACHE_SIZE,
+        )
+    except HelixError:
+        raise
+    except ValueError as error:
+        raise InvalidArgument(f"{url.text}: {error}") from error
+    except Exception as error:
+        raise_translated(error)
+
+
+def _dsn(url: StoresUrl) -> str:
+    """The address as asyncpg understands it: without what is ours."""
+    others = urlencode({name: value for name, value in url.options.items() if name not in OPTIONS})
+    return f"postgresql:{url.place}" + (f"?{others}" if others else "")
+
+
+def switch(text: str) -> bool:
+    if text.lower() not in ("0", "1", "true", "false", "yes", "no"):
+        raise ValueError(text)
+    return text.lower() in ("1", "true", "yes")
+
+
+def _name(text: str) -> str | None:
+    return text or None

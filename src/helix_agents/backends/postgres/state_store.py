@@ -1,0 +1,90 @@
+"""The state store on a Postgres pool, or on a driver that other stores share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...stores.commit import Applied, CellName, Commit
+from ...types import SubSessionRef
+from ..sql import rows
+from ..sql.commit_sql import is_step_commit
+from ..sql.driver import GuardTripped
+from ..sql.state_store import SqlStateStore, as_guard_failure
+from . import step_commit
+from .driver import PostgresDriver
+
+if TYPE_CHECKING:
+    from .lanes import Pool
+
+
+_REF_FIELDS = (
+    "agent_type",
+    "parent_tool_call_id",
+    "status",
+    "mode",
+    "name",
+    "remote",
+    "started_at",
+    "completed_at",
+)
+"""In the order in which `update_ref` takes them."""
+
+
+class PostgresStateStore(SqlStateStore):
+    """StateStore on an asyncpg pool, migrated on first use. `close` gives connections back; the pool stays open.
+
+    `schema`: where the tables are; left out, the first schema of the role's search path. `prefix`: of tables' names.
+    `transaction_pooler`: a pooler in transaction mode is in between; needed only if it is not told by the pool's
+    `statement_cache_size=0`. Pass `driver` to share one with other stores.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        schema: str | None = None,
+        prefix: str = "",
+        transaction_pooler: bool = False,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        driver: PostgresDriver | None = None,
+    ) -> None:
+        self._postgres = driver or PostgresDriver(
+            pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler
+        )
+        self._own_driver = driver is None
+        super().__init__(self._postgres, prefix=self._postgres.prefix, clock=clock, ids=ids)
+
+    async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        if not (self._postgres.has_step_commit and is_step_commit(commit)):
+            return await super()._apply(commit, want)
+        try:
+            answer = await self._postgres.call(self._postgres.step_commit.call, step_commit.arguments(commit))
+        except GuardTripped as tripped:
+            raise as_guard_failure(tripped) from tripped
+        return step_commit.applied(answer), {}
+
+    async def _update_ref(
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+    ) -> SubSessionRef | None:
+        # A fixed statement instead of one made to measure: it is part of the batch function.
+        given = f",{','.join(changes)},"
+        values = [rows.ref_value(field, changes.get(field)) for field in _REF_FIELDS]
+        answers = await self._write_batch(
+            [
+                self._queries("touch_for_ref", session_id, sub_session_id, now),
+                self._queries("update_ref", session_id, sub_session_id, given, *values),
+                self._queries("read_ref", session_id, sub_session_id),
+            ]
+        )
+        return rows.ref_from_row(answers[-1][0]) if answers[-1] else None
+
+    async def _delete(self, session_id: str) -> bool:
+        ((counted,),) = await self._write_batch([self._queries("delete_session_tree", session_id)])
+        return bool(counted[0])
+
+    async def close(self) -> None:
+        if self._own_driver:
+            await self._driver.close()

@@ -1,0 +1,55 @@
+"""Streams on a Postgres pool: the SQL verbs, the driver and NOTIFY, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ..sql.stream_manager import SqlStreamManager
+from .driver import PostgresDriver
+from .wakeup import PostgresWakeup
+
+if TYPE_CHECKING:
+    from .lanes import Pool
+
+
+class PostgresStreamManager(SqlStreamManager):
+    """StreamManager on an asyncpg pool, migrated on first use. `close` gives connections back; the pool stays open.
+
+    With the first reader one connection begins to listen and stays: of the pool, or, with `listen_dsn`, a direct one.
+    Behind a transaction-mode pooler without `listen_dsn`, and on a pool of a single connection, the manager asks the
+    database 40 times a second instead, while it has readers.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        listen_dsn: str | None = None,
+        schema: str | None = None,
+        prefix: str = "",
+        transaction_pooler: bool = False,
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        ttl: int | None = DEFAULT_TTL_SECONDS,
+        clock: Clock = system_clock,
+        new_id: IdSource = random_id,
+        driver: PostgresDriver | None = None,
+    ) -> None:
+        self._own_driver = driver is None
+        made = driver or PostgresDriver(pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler)
+        direct = not made.transaction_pooler and made.pool.get_max_size() > 1
+        super().__init__(
+            made,
+            prefix=made.prefix,
+            max_chunks=max_chunks,
+            ttl=ttl,
+            clock=clock,
+            new_id=new_id,
+            wakeup=PostgresWakeup(made, listen_dsn=listen_dsn, can_listen=direct or listen_dsn is not None),
+        )
+
+    async def close(self) -> None:
+        await super().close()
+        if self._own_driver:
+            await self._driver.close()

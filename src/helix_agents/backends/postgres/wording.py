@@ -1,0 +1,56 @@
+"""Shared statements in the words of asyncpg: `$1` for `?1`, tables in a schema, many reads as one statement.
+
+Knows text only. Names are qualified in the text and not by `search_path`, because a setting of the session is lost or,
+worse, kept for somebody else behind a transaction-mode pooler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...errors import InvalidArgument
+from ..sql.driver import Statement, Value
+
+_PARAMETER = re.compile(r"\?(\d+)")
+_NAME = re.compile(r"(\b(?:INDEX|TRIGGER|CONSTRAINT)\s+)?(?<![\w\".])(\w*__agents_\w+)")
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
+
+
+def checked_schema(schema: str | None) -> str | None:
+    """The schema itself, if it is a plain name: it becomes part of statements."""
+    if schema is not None and not _SCHEMA.fullmatch(schema):
+        raise InvalidArgument(f"A schema is a plain identifier of at most 63 characters, not {schema!r}.")
+    return schema
+
+
+def quoted(schema: str) -> str:
+    """The schema as statements name it; quotes keep capitals."""
+    return f'"{schema}"'
+
+
+def qualified(sql: str, schema: str | None) -> str:
+    """The same statement on the tables of a schema. Names of indexes and triggers follow their table."""
+    if schema is None:
+        return sql
+    return _NAME.sub(lambda found: found[0] if found[1] else f"{quoted(schema)}.{found[2]}", sql)
+
+
+def numbered(sql: str, offset: int = 0) -> str:
+    """`$n` for `?n`, counted on from `offset`."""
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + offset}", sql)
+
+
+def parameter_count(sql: str) -> int:
+    """How many parameters a statement takes."""
+    return max((int(number) for number in _PARAMETER.findall(sql)), default=0)
+
+
+def one_snapshot(statements: Sequence[Statement]) -> tuple[str, list[Value]]:
+    """Several SELECTs as one, which answers an array of rows for each: one round trip, one moment."""
+    params: list[Value] = []
+    columns = []
+    for statement in statements:
+        columns.append(f"ARRAY(SELECT r FROM ({numbered(statement.sql, len(params))}) AS r)")
+        params += statement.params
+    return f"SELECT {', '.join(columns)}", params
