@@ -14,14 +14,15 @@ import pytest
 
 from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
-from helix_agents.errors import InvalidArgument, ModelError, NotResumable, SessionNotFound
+from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
 from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy
 from helix_agents.executor.hooks import RunInfo
 from helix_agents.llm import Call, Reply, ScriptedLLM
 from helix_agents.llm.contract import ModelEvent, ModelRequest
 from helix_agents.llm.scripted import Line, Script
 from helix_agents.messages import Message
-from helix_agents.tools import Tool, ToolContext, tool
+from helix_agents.stores import usage
+from helix_agents.tools import MAX_AMOUNT, Tool, ToolContext, tool
 
 QUICK = RetryPolicy(first_wait_seconds=0.001)
 AGAIN = ModelError("busy", retryable=True)
@@ -356,3 +357,75 @@ async def test_a_hook_that_fails_breaks_nothing(stores: Stores) -> None:
 
     result = await run(stores, Agent("main", tools=[echo]), [[Call("echo", {"text": "a"})], "Done."], hooks=[Bad()])
     assert result.output == "Done."
+
+
+# -- things that go wrong outside of tools
+
+
+async def test_waiting_for_a_run_of_a_closed_executor_says_that_it_was_lost(stores: Stores) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([[Call("wait")]])) as executor:
+        handle = await executor.execute(Agent("main", tools=[wait]), "Go", session_id="s")
+        await started.wait()
+    with pytest.raises(RunLost, match="closed"):
+        await handle.result()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, object(), ["Go"], [{"role": "user", "content": "Go"}, None]], ids=repr)
+async def test_an_input_that_is_no_message_is_refused(stores: Stores, wrong: Any) -> None:
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([])) as executor:
+        with pytest.raises(InvalidArgument):
+            await executor.execute(Agent("main"), wrong, session_id="s")
+    assert not await stores.state.session_exists("s")
+
+
+@pytest.mark.parametrize("raised", [SystemExit(2), asyncio.CancelledError()], ids=repr)
+async def test_an_adapter_that_gives_up_oddly_fails_the_run(stores: Stores, raised: BaseException) -> None:
+    class Odd:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            raise raised
+            yield
+
+    async with AgentExecutor(stores.state, stores.streams, Odd()) as executor:
+        result = await (await executor.execute(Agent("main"), "Go")).result()
+    assert result.status == "failed"
+    assert "adapter" in (result.error or "")
+
+
+async def test_a_made_up_id_is_never_one_that_the_model_uses(stores: Stores) -> None:
+    first = [Call("echo", {"text": "a"}, id="call_2_1"), Call("echo", {"text": "b"}, id="call_2_1_2")]
+    again = [Call("echo", {"text": "c"}, id="call_2_1")]
+    await run(stores, Agent("main", tools=[echo]), [first, again, "Done."])
+    assert [(m["tool_call_id"], m["content"]) for m in await told(stores)] == [
+        ("call_2_1", "a"),
+        ("call_2_1_2", "b"),
+        ("call_2_1_3", "c"),
+    ]
+
+
+async def test_hooks_that_are_written_wrongly_break_nothing(stores: Stores) -> None:
+    class Plain(Hooks):
+        def step_started(self, run: RunInfo, step: int) -> Any:
+            raise RuntimeError("not even a coroutine")
+
+        def run_ended(self, *args: Any) -> Any:
+            return None
+
+        async def tool_started(self, run: RunInfo) -> None:  # type: ignore[override]  # the point of the test
+            raise AssertionError("nobody can call this")
+
+    agent = Agent("main", tools=[echo])
+    result = await run(stores, agent, [[Call("echo", {"text": "a"})], "Done."], hooks=[Plain()])
+    assert result.output == "Done."
+
+
+def test_amounts_are_bounded_as_the_usage_stores_have_it() -> None:
+    assert MAX_AMOUNT == usage.MAX_AMOUNT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -10,6 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
+from helix_agents.agent import Agent
 from helix_agents.errors import InvalidArgument
 from helix_agents.signature import InvalidInput
 from helix_agents.tools import ToolContext, tool
@@ -148,3 +150,121 @@ def test_parameters_that_a_model_cannot_fill_are_refused() -> None:
 
         @tool
         def search(*rest: str) -> None: ...
+
+
+# -- what is refused, and what is understood
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tool(name="bad name!")(plain),
+        lambda: tool(name="")(plain),
+        lambda: tool(name="n" * 65)(plain),
+        lambda: tool(lambda: 1),
+        lambda: tool(timeout_seconds=-1)(plain),
+        lambda: tool(timeout_seconds=float("nan"))(plain),
+        lambda: tool(deadline_seconds=0)(plain),
+        lambda: tool(requires_approval="yes")(plain),  # type: ignore[call-overload]
+        lambda: tool(Shop.sell),
+        lambda: tool(unknown),
+        lambda: Agent("has a space").as_tool(),
+        lambda: Agent("main", state=plain),  # type: ignore[arg-type]
+    ],
+)
+def test_tools_that_no_model_could_call_are_refused_at_once(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument):
+        make()
+
+
+def plain() -> int:
+    """Nothing special."""
+    return 1
+
+
+def unknown(thing: Nowhere) -> int:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
+    """Annotated with a name that there is not."""
+    return 1
+
+
+class Shop:
+    """Has a method."""
+
+    def sell(self, what: str) -> str:
+        """Sell something."""
+        return f"sold {what}"
+
+
+def test_a_bound_method_is_a_tool() -> None:
+    assert list(tool(Shop().sell).input.schema["properties"]) == ["what"]
+
+
+@pytest.mark.parametrize("hint", [ToolContext | None, None | ToolContext, Annotated[ToolContext, "mine"]])
+def test_the_context_may_be_optional(hint: Any) -> None:
+    def work(text: str, ctx: Any = None) -> str:
+        return text
+
+    work.__annotations__["ctx"] = hint
+    assert list(tool(work).input.schema["properties"]) == ["text"]
+
+
+def test_annotations_may_mean_classes_of_the_function_around() -> None:
+    @dataclass
+    class Local:
+        a: int
+
+    @tool
+    def first(x: Local) -> int:
+        """Annotated with a local class."""
+        return x.a
+
+    @tool(name="second")
+    def other(x: Local) -> int:
+        """The same."""
+        return x.a
+
+    assert first.input.parse({"x": {"a": 1}})["x"] == Local(1)
+    assert other.input.parse({"x": {"a": 2}})["x"] == Local(2)
+
+
+def test_fields_of_pydantic_describe_and_check() -> None:
+    @tool
+    def work(
+        a: Annotated[int, pydantic.Field(description="how many", ge=1)],
+        b: list[Annotated[int, pydantic.Field(le=3)]],
+        c: int = pydantic.Field(default=7, ge=5),
+    ) -> int:
+        """Work."""
+        return a
+
+    schema = work.input.schema["properties"]
+    assert (schema["a"]["description"], schema["a"]["minimum"], schema["b"]["items"]["maximum"]) == ("how many", 1, 3)
+    assert work.input.schema["required"] == ["a", "b"]
+    assert work.input.parse({"a": 1, "b": [3]}) == {"a": 1, "b": [3], "c": 7}
+    wrongs: list[dict[str, Any]] = [{"a": 0, "b": []}, {"a": 1, "b": [4]}, {"a": 1, "b": [], "c": 4}, {"b": []}]
+    for wrong in wrongs:
+        with pytest.raises(InvalidInput):
+            work.input.parse(wrong)
+
+
+def test_inner_models_of_one_name_are_told_apart() -> None:
+    def outer(kind: type) -> Any:
+        return pydantic.create_model(f"Outer{kind.__name__}", inner=(pydantic.create_model("In", v=(kind, ...)), ...))
+
+    def work(a: Any, b: Any, c: Any) -> int:
+        """Work."""
+        return 1
+
+    number, text = outer(int), outer(str)
+    work.__annotations__.update(a=number, b=text, c=number)
+    schema = tool(work).input.schema
+
+    def inner_type(name: str) -> str:
+        node = schema["properties"][name]
+        for key in ("inner", "v"):
+            while "$ref" in node:
+                node = schema["$defs"][node["$ref"].removeprefix("#/$defs/")]
+            node = node["properties"][key]
+        return str(node["type"])
+
+    assert [inner_type(name) for name in "abc"] == ["integer", "string", "integer"]

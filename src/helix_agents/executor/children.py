@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ..agent import AgentTool
 from ..codec import MAX_ID_LENGTH
+from ..errors import InvalidArgument, SessionNotFound
 from ..lifecycle import SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage import SubagentEntry, UsageEntry
@@ -51,6 +53,9 @@ class SubAgents:
         self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         return await _ChildCall(self, parent, step.number, call, tool, stop).run()
+
+    async def abort(self, engine: Engine, session_ids: list[str], error: str) -> None:
+        await fail_children(engine, session_ids, error, "aborted")
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
         await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
@@ -279,5 +284,16 @@ async def fail_children(engine: Engine, session_ids: list[str], error: str, reas
             await engine.store.update_run_status(run.run_id, "failed", error=error, completed_at=engine.clock())
         if await engine.streams.get_stream_info(session.stream_id) is not None:
             await engine.streams.fail_stream(session.stream_id, error)
-        waits = session.suspended_awaiting_children.values()
-        await fail_children(engine, [wait.child_session_id for wait in waits], error, reason)
+        await _note_failed(engine, session)
+        below = [ref.sub_session_id for ref in await engine.store.list_sub_session_refs(session_id)]
+        await fail_children(engine, below, error, reason)
+
+
+async def _note_failed(engine: Engine, session: SessionState) -> None:
+    """Let the ref of the session above say it, too, if that is still there."""
+    if session.parent_session_id is None:
+        return
+    with suppress(SessionNotFound, InvalidArgument):
+        await engine.store.update_sub_session_ref(
+            session.parent_session_id, session.session_id, status="failed", completed_at=engine.clock()
+        )

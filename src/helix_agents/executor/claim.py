@@ -80,7 +80,7 @@ async def can_resume(engine: Engine, session: SessionState, run: RunRecord | Non
     if session.status == "active":
         if is_live(run, now):
             return CanResume(False, "it is running")
-        if run is not None and run.status == "running":
+        if run is not None and run.status == "running" and not _claimed_since(session, run):
             return CanResume(True, "its process died")
         if session.updated_at + engine.lease_ms > now:
             return CanResume(False, "it is about to run")
@@ -92,6 +92,15 @@ async def can_resume(engine: Engine, session: SessionState, run: RunRecord | Non
         names = ", ".join(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
         return CanResume(False, f"it waits for an answer to {names}")
     return CanResume(True, "every answer is in")
+
+
+def _claimed_since(session: SessionState, run: RunRecord) -> bool:
+    """Whether somebody has taken the session after this run, its latest: then that one is about to begin its record.
+
+    Each claim names the step that it is going to work on after its own run, in the very write that wins the session.
+    """
+    step_id = session.suspended_step_id
+    return step_id is not None and not step_id.startswith(f"{run.run_id}-")
 
 
 async def claim_turn(
@@ -131,7 +140,7 @@ async def claim_turn(
         output=None,
         error=None,
         failure_reason=None,
-        suspended_step_id=None,
+        suspended_step_id=f"{run_id}-{session.step_count + 1}",
         suspended_awaiting_children={},
         pending_client_tool_calls={},
         interrupt_context=None,
@@ -183,7 +192,7 @@ async def claim_unfinished(
         session,
         custom_state=None,
         status="active",
-        suspended_step_id=new_step_id if step_is_open else None,
+        suspended_step_id=new_step_id,
         error=None,
         failure_reason=None,
         interrupt_context=None,

@@ -16,6 +16,11 @@ from ..streams.contract import StreamWriter
 
 QUEUE_LIMIT = 256
 
+LINGER_SECONDS = 0.004
+"""How long news of tools and commits may wait for company, since every write costs a transaction. Tokens never wait."""
+
+PATIENT = frozenset({"tool_start", "tool_end", "state_patch", "step_committed"})
+
 FORWARDED = frozenset(
     {
         "text_delta",
@@ -61,6 +66,7 @@ class Emitter:
         self._room = asyncio.Event()
         self._room.set()
         self._error: BaseException | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name=f"helix-emit-{run_id}")
 
     def emit(self, chunk: Chunk) -> None:
@@ -89,6 +95,7 @@ class Emitter:
 
     async def flush(self) -> int:
         """Wait until all chunks are stored; the sequence of the last one."""
+        self._hurry()
         await self._idle.wait()
         self._raise_error()
         await self._ensure_owner()
@@ -99,20 +106,35 @@ class Emitter:
         if discard:
             self._queue.clear()
         elif self._error is None:
+            self._hurry()
             await self._idle.wait()
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
-        if not discard:
+        if not discard and self._error is None:
             await self._writer.close()
 
     def _put(self, chunk: Chunk) -> None:
         if self._error is not None:
             return  # nothing follows a chunk that is lost; the next write or flush tells the run
         self._queue.append(chunk)
-        self._wake.set()
         self._idle.clear()
         if len(self._queue) >= QUEUE_LIMIT:
             self._room.clear()
+            self._hurry()
+        elif chunk["type"] not in PATIENT:
+            self._hurry()
+        elif self._lingering is None and not self._wake.is_set():
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._hurry)
+
+    def _hurry(self) -> None:
+        """Let the pump write what there is."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        if self._queue:
+            self._wake.set()
 
     async def _run(self) -> None:
         try:

@@ -7,12 +7,15 @@ told again by whoever takes the session up, if the process dies in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import cast
 
 import msgspec
 
 from ..codec import Json
+from ..errors import RunLost, StoreError
 from ..messages import Message
 from ..types import CheckpointMeta, RunStatus, SuspendedChildWait
 from .context import RunContext
@@ -20,6 +23,8 @@ from .handle import AgentResult, result_of
 from .openstep import OpenStep
 from .recovery import step_committed_chunk
 from .step import ASIDE_MARK, Outcome, StepCommit, Suspension, close_step, committed_state, put_aside, suspended_state
+
+logger = logging.getLogger("helix_agents.executor")
 
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
@@ -175,12 +180,12 @@ class Endings:
         stream_id = self._owned.session.stream_id
         if commit.status == "completed":
             emitter.emit({"type": "output", "output": commit.output})
-            await emitter.flush()
-            await streams.end_stream(stream_id, commit.output)
+            close = partial(streams.end_stream, stream_id, commit.output)
         else:
             emitter.emit({"type": "error", "error": commit.error})
-            await emitter.flush()
-            await streams.fail_stream(stream_id, commit.error or "failed")
+            close = partial(streams.fail_stream, stream_id, commit.error or "failed")
+        await self._tell(emitter.flush)
+        await self._tell(close)
         if self._context.claim.resumed:
             await self._engine.store.discard_staging(self._context.session_id)
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
@@ -188,10 +193,20 @@ class Endings:
 
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
-        await self._context.emitter.flush()
-        await self._engine.streams.pause_stream(self._owned.session.stream_id)
+        await self._tell(self._context.emitter.flush)
+        await self._tell(partial(self._engine.streams.pause_stream, self._owned.session.stream_id))
         await self._end_record(status)
         return await result_of(self._engine, self._owned.session)
+
+    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
+        """Tell the readers of an end that is written already: a stream that is gone or broken cannot change it."""
+        try:
+            await tell()
+        except (RunLost, StoreError):
+            raise
+        except Exception as error:
+            session_id = self._context.session_id
+            logger.warning("The stream of session %s could not be told of the run's end: %s", session_id, error)
 
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:

@@ -82,7 +82,8 @@ class RunHandle:
     async def stream(self, *, from_sequence: int | None = None) -> AsyncGenerator[Chunk, None]:
         """The chunks of this run, kept ones first, then live, until it ends or suspends.
 
-        A failed run ends the iteration too, after its `error` chunk; `result` says why.
+        A failed run ends the iteration too, after its `error` chunk; `result` says why. The stream belongs to the
+        session: asked for after the next turn has begun, it begins with that turn.
         """
         async with aclosing(self.stored_chunks(from_sequence=from_sequence)) as chunks:
             async for stored in chunks:
@@ -104,7 +105,7 @@ class RunHandle:
     async def result(self) -> AgentResult:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
         if self._task is not None:
-            return await asyncio.shield(self._task)
+            return await self._result_here(self._task)
         while True:
             session = await self._session()
             run = await self._engine.store.get_current_run(self.session_id)
@@ -113,6 +114,15 @@ class RunHandle:
             if not is_live(run, self._engine.clock()) and (await self.can_resume()).can_resume:
                 raise RunLost(self.session_id, self.run_id, "its process died")
             await asyncio.sleep(RESULT_POLL_SECONDS)
+
+    async def _result_here(self, task: asyncio.Task[AgentResult]) -> AgentResult:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if not task.cancelled() or (waiter is not None and waiter.cancelling()):
+                raise  # the waiting was cancelled, not the run
+            raise RunLost(self.session_id, self.run_id, "its executor was closed") from None
 
     async def can_resume(self) -> CanResume:
         """Whether `resume` would go on, and why or why not."""

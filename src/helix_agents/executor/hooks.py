@@ -5,8 +5,9 @@ Derive from `Hooks`, override what you want to see, and give it to the executor.
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -69,17 +70,19 @@ class HookCaller:
         """Tell all that the run began; the tracing context that one of them gave."""
         given: TracingContext | None = None
         for hook in self._hooks:
-            given = await self._guard(hook.run_started(self._run)) or given
+            answer = await self._guard(hook.run_started)
+            given = answer if isinstance(answer, TracingContext) else given
         return given
 
     async def call(self, name: str, *args: Any) -> None:
         """Tell all hooks of `name`."""
         for hook in self._hooks:
-            await self._guard(getattr(hook, name)(self._run, *args))
+            await self._guard(getattr(hook, name), *args)
 
-    async def _guard(self, told: Awaitable[Any]) -> Any:
+    async def _guard(self, method: Callable[..., Any], *args: Any) -> Any:
         try:
-            return await told
+            answer = method(self._run, *args)
+            return await answer if inspect.isawaitable(answer) else answer
         except Exception:
             logger.exception("A hook failed in run %s of session %s.", self._run.run_id, self._run.session_id)
             return None

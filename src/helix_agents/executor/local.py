@@ -12,7 +12,7 @@ import msgspec
 from ..agent import Agent, AgentRegistry
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, ensure_id
-from ..errors import AlreadyRunning, InvalidArgument, SessionNotFound
+from ..errors import AlreadyRunning, InvalidArgument, SessionNotFound, VersionConflict
 from ..llm.contract import LLM
 from ..messages import Message, ensure_message
 from ..stores.contract import StateStore
@@ -109,7 +109,8 @@ class AgentExecutor:
         """Start a run: of a new session, or the next turn of a finished one.
 
         A session that was interrupted, crashed or waits for an answer goes on with `input` as the next message. Raises
-        `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session.
+        `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session; like
+        `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already.
         """
         agent = self._known(agent)
         messages = _messages(input)
@@ -162,6 +163,8 @@ class AgentExecutor:
 
     async def interrupt(self, session_id: str, reason: str | None = None) -> None:
         """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
+        if reason is not None and (not isinstance(reason, str) or reason.startswith(ABORT_PREFIX)):
+            raise InvalidArgument("The reason of an interrupt is an ordinary text.")
         await self._ask_to_stop(session_id, reason, "interrupted")
 
     async def abort(self, session_id: str, reason: str | None = None) -> None:
@@ -186,6 +189,10 @@ class AgentExecutor:
         given = [result is not ..., error is not None, approved is not None]
         if sum(given) != 1:
             raise InvalidArgument("Give exactly one of result, error and approved.")
+        if approved is not None and not isinstance(approved, bool):
+            raise InvalidArgument(f"approved is True or False, not {approved!r}: a text is no decision.")
+        if not isinstance(error, str | None) or not isinstance(reason, str | None):
+            raise InvalidArgument("error and reason are texts.")
         response: dict[str, Json]
         if approved is not None:
             response = {"approved": approved, "reason": reason}
@@ -194,7 +201,10 @@ class AgentExecutor:
         return await submit(self.engine.store, self.engine.clock, session_id, tool_call_id, response)
 
     async def delete_session(self, session_id: str) -> bool:
-        """Remove a session, those below it and all their streams; False if there was none. Stops what runs of it."""
+        """Remove a session, those below it and all their streams; False if there was none. Stops what runs of it.
+
+        What they spent stays on the books of the usage store, which may have to outlive them.
+        """
         store = self.engine.store
         if not await store.session_exists(session_id):
             return False
@@ -249,14 +259,20 @@ class AgentExecutor:
     async def _tidy(self, agent: Agent, session: SessionState, run: RunRecord | None) -> RunHandle:
         """Do what a run that died right after its last commit had left to do."""
         assert run is not None
-        await self.engine.store.save_state(
-            session.session_id,
-            msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
-            expected_version=session.version,
-        )
-        latest = await self.engine.store.get_latest_checkpoint(session.session_id)
+        store = self.engine.store
+        try:
+            await store.save_state(
+                session.session_id,
+                msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
+                expected_version=session.version,
+            )
+        except VersionConflict as error:
+            raise AlreadyRunning(session.session_id, run.run_id) from error
+        # Whoever comes now waits until it is done (`load_settled`).
+        await store.update_run_status(run.run_id, "running", lease_until=self.engine.clock() + self.engine.lease_ms)
+        latest = await store.get_latest_checkpoint(session.session_id)
         await close_stream(self.engine.streams, session, latest.checkpoint_id if latest else None)
-        await self.engine.store.update_run_status(
+        await store.update_run_status(
             run.run_id,
             "completed" if session.status == "completed" else "failed",
             error=session.error,
@@ -338,7 +354,10 @@ class AgentExecutor:
 def _messages(input: Input) -> list[Message]:
     if isinstance(input, str):
         return [{"role": "user", "content": input}]
-    messages = [dict(input)] if isinstance(input, Mapping) else [dict(message) for message in input]
+    given = [input] if isinstance(input, Mapping) else input
+    if not isinstance(given, Sequence) or not all(isinstance(message, Mapping) for message in given):
+        raise InvalidArgument(f"The input is a text, a message or a list of messages, not {type(input).__name__}.")
+    messages = [dict(message) for message in given]
     for message in messages:
         ensure_message(message)
     return messages

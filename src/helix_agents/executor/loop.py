@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent, AgentTool
-from ..errors import ModelError, RunLost, StoreError, StreamNotActive, VersionConflict
+from ..errors import ModelError, RunLost, StoreError, StreamError, VersionConflict
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
@@ -30,7 +30,7 @@ from .modelcall import Answered, ModelCall
 from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import Owned
 from .recovery import shown_again
-from .step import ANSWER_ROW, StagedAnswer, step_id_of, unanswered_calls
+from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk
@@ -139,8 +139,11 @@ class Run:
             return await self._steps()
         except ModelError as error:
             return await self._endings.fail(str(error), "model_error")
-        except (RunLost, StoreError, StreamNotActive):
-            raise
+        except (RunLost, StoreError):
+            raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
+        except StreamError as error:
+            # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
+            return await self._endings.fail(str(error), "stream_error")
         except Exception as error:
             return await self._endings.fail(f"{type(error).__name__}: {error}", "error")
 
@@ -201,6 +204,8 @@ class Run:
             hooks=context.hooks,
             retry=context.engine.retry,
             take_back=self._take_back,
+            taken_ids=context.owned.call_ids,
+            id_mark=id_mark(session),
         )
         request = ModelRequest(
             messages=list(context.owned.messages),

@@ -6,8 +6,9 @@ Knows the model and the emitter. What to do with the answer is the loop's busine
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from typing import Any
 
 import msgspec
@@ -61,6 +62,8 @@ class ModelCall:
         hooks: HookCaller,
         retry: RetryPolicy,
         take_back: Callable[[], Awaitable[None]],
+        taken_ids: Set[str] = frozenset(),
+        id_mark: str = "",
     ) -> None:
         self._llm = llm
         self._emitter = emitter
@@ -68,13 +71,15 @@ class ModelCall:
         self._hooks = hooks
         self._retry = retry
         self._take_back = take_back
+        self._taken_ids = taken_ids
+        self._id_mark = id_mark
 
     async def ask(self, request: ModelRequest) -> Answered | CutOff:
         """The answer, or what there was of it when the run was stopped. Raises `ModelError`."""
         attempt = 1
         while True:
             await self._hooks.call("model_started", request.step, attempt)
-            answer = _Answer(request)
+            answer = _Answer(request, self._taken_ids, self._id_mark)
             try:
                 finished = await self._listen(request, answer)
             except ModelError as error:
@@ -106,6 +111,8 @@ class ModelCall:
         finally:
             deaf()
         if consuming.cancelled():
+            if not self._stop.requested:
+                raise ModelError("The model's adapter gave up: something that it waited for was cancelled.")
             return False
         consuming.result()
         return True
@@ -120,9 +127,9 @@ class ModelCall:
                     await self._emitter.write(chunk)
             if answer.is_thinking:
                 await self._emitter.write({"type": "thinking", "content": "", "is_complete": True})
-        except HelixError:
+        except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: no adapter may end the process
             raise ModelError(f"The model's adapter failed: {type(error).__name__}: {error}") from error
         finally:
             close = getattr(events, "aclose", None)
@@ -146,10 +153,12 @@ class ModelCall:
 class _Answer:
     """An answer while it arrives."""
 
-    def __init__(self, request: ModelRequest) -> None:
+    def __init__(self, request: ModelRequest, taken_ids: Set[str], id_mark: str) -> None:
         self.usage: TokenUsage | None = None
         self.is_thinking = False
         self._request = request
+        self._taken_ids = taken_ids
+        self._id_mark = id_mark
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: dict[int, _Call] = {}
@@ -194,15 +203,16 @@ class _Answer:
     def _free_id(self, event: ToolCallDelta) -> str:
         """The provider's id if it is usable as a key and new to the conversation, else one made from its place."""
         taken = {call.id for call in self._calls.values()}
-        for message in self._request.messages:
-            taken.update(call["id"] for call in message.get("tool_calls", ()))
+        by_place = f"call_{self._request.step}_{event.index + 1}"
         try:
             proposed = ensure_id(event.id, "a tool call id")
         except InvalidArgument:
-            proposed = ""
-        if not proposed or proposed in taken or proposed.startswith(":") or len(proposed) > MAX_ID_LENGTH // 4:
-            return f"call_{self._request.step}_{event.index + 1}"
-        return proposed
+            proposed = by_place
+        if proposed.startswith(":") or len(proposed) > MAX_ID_LENGTH // 4:
+            proposed = by_place
+        more = (f"{by_place}_{number}" for number in itertools.count(2))
+        candidates = (f"{name}{self._id_mark}" for name in itertools.chain((proposed, by_place), more))
+        return next(name for name in candidates if name not in taken and name not in self._taken_ids)
 
 
 class _Call:

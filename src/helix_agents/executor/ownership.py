@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import RunLost, VersionConflict
+from ..errors import RunLost, SessionNotFound, VersionConflict
 from ..messages import Message
 from ..stores.contract import StateStore
 from ..types import CheckpointMeta, Committed, SessionState
@@ -31,6 +31,8 @@ class Owned:
         self.messages = messages
         self.run_id = run_id
         self._store = store
+        self._call_ids: set[str] = set()
+        self._read = 0
         self._lock = asyncio.Lock()  # a lease may be claimed again while a step commits
 
     @property
@@ -43,6 +45,14 @@ class Owned:
         """The committed custom state."""
         return self.session.custom_state if self.session.custom_state is not None else {}
 
+    @property
+    def call_ids(self) -> set[str]:
+        """The ids of all tool calls in the conversation. Do not change it."""
+        for message in self.messages[self._read :]:
+            self._call_ids.update(call["id"] for call in message.get("tool_calls", ()))
+        self._read = len(self.messages)
+        return self._call_ids
+
     async def save(self, change: Change) -> None:
         """Write changed fields, not custom state. Raises `RunLost`."""
         async with self._lock:
@@ -53,6 +63,8 @@ class Owned:
                     version = await self._store.save_state(
                         self.session_id, wanted, expected_version=self.session.version
                     )
+                except SessionNotFound:
+                    raise self._lost("the session was deleted") from None
                 except VersionConflict:
                     await self._refresh()
                     continue
@@ -85,9 +97,12 @@ class Owned:
         """Commit at the version seen last, or raise `VersionConflict`."""
         async with self._lock:
             changed = change(self.session)
-            committed = await self._store.save_state_and_promote_staging(
-                self.session_id, changed, messages, meta, expected_version=self.session.version
-            )
+            try:
+                committed = await self._store.save_state_and_promote_staging(
+                    self.session_id, changed, messages, meta, expected_version=self.session.version
+                )
+            except SessionNotFound:
+                raise self._lost("the session was deleted") from None
             self.messages.extend(messages)
             self.session = msgspec.structs.replace(
                 changed, version=committed.new_version, step_count=meta.step_count, custom_state=custom_state

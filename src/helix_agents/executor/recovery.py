@@ -17,7 +17,7 @@ async def fresh_stream(streams: StreamManager, stream_id: str) -> int:
     """Begin a turn with an empty stream; the sequence after which its chunks come."""
     info = await streams.get_stream_info(stream_id)
     if info is None:
-        return 0
+        return await _open_stream(streams, stream_id)
     await streams.reset_stream(stream_id)
     info = await streams.get_stream_info(stream_id)
     return info.latest_sequence if info else 0
@@ -32,7 +32,7 @@ async def ready_stream(
     """
     info = await streams.get_stream_info(stream_id)
     if info is None:
-        return True, 0
+        return True, await _open_stream(streams, stream_id)
     if info.status in ("ended", "failed"):
         # The crash came between the claim of a turn and its fresh stream.
         return True, await fresh_stream(streams, stream_id)
@@ -51,6 +51,13 @@ async def ready_stream(
             await writer.write(step_committed_chunk(checkpoint_id, rewind_to))
     info = await streams.get_stream_info(stream_id)
     return True, info.latest_sequence if info else 0
+
+
+async def _open_stream(streams: StreamManager, stream_id: str) -> int:
+    """Open a stream that is new or has expired; where its counter stands, which an expired one keeps."""
+    async with await streams.create_writer(stream_id, "recovery", ""):
+        info = await streams.get_stream_info(stream_id)
+    return info.latest_sequence if info else 0
 
 
 def step_committed_chunk(checkpoint_id: str, step_count: int) -> Chunk:

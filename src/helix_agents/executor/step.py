@@ -7,6 +7,7 @@ whoever resumes the session finds them and runs only what is missing. The loop c
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,18 @@ class Suspension(msgspec.Struct, frozen=True):
 def step_id_of(session: SessionState, run_id: str) -> str:
     """The id under which the open step is staged: noted in the session, or else that of the run's next step."""
     return session.suspended_step_id or f"{run_id}-{session.step_count + 1}"
+
+
+def id_mark(session: SessionState) -> str:
+    """What the ids of a sub-agent's tool calls end with, since an answer to the root must find the one who asked.
+
+    Models number their calls anew in every conversation. The mark follows from the place below the root, so a resumed
+    run gives the same ids; it is short enough for providers that allow 40 characters.
+    """
+    if session.parent_session_id is None:
+        return ""
+    place = session.session_id.removeprefix(session.root_session_id or "")
+    return f"-{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}"
 
 
 def answer_message(content: str, thinking: str, calls: Sequence[ToolCall]) -> Message:

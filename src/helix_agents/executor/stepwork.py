@@ -14,6 +14,7 @@ from ..messages import ToolCall
 from ..stores.usage import UsageEntry
 from ..types import PendingClientToolCall, SuspendedChildWait
 from .context import RunContext
+from .engine import Engine
 from .openstep import OpenStep
 from .step import Outcome
 from .stop import StopSignal
@@ -40,6 +41,10 @@ class Children(Protocol):
         self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         """Run the child of one call until it is at rest, or asked to stop; what that costs."""
+        ...
+
+    async def abort(self, engine: Engine, session_ids: list[str], error: str) -> None:
+        """End child sessions that nobody will go on with."""
         ...
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
@@ -91,8 +96,10 @@ class StepWork:
         new: dict[str, PendingClientToolCall] = {}
         for call in self._step.missing:
             tool = context.agent.tools.get(call["name"])
-            question = question_of(tool, call) if tool is not None and "invalid_arguments" not in call else None
-            if tool is None or question is None:
+            if tool is None or "invalid_arguments" in call:
+                continue
+            question = await question_of(tool, call)
+            if question is None:
                 continue
             asked[call["id"]] = question
             if call["id"] not in context.owned.session.pending_client_tool_calls:
@@ -147,13 +154,27 @@ class StepWork:
 
     async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
         """Run calls side by side; False if an abort cut them off. A run with questions may put its sub-agents off."""
-        stop = self._context.stop
-        if not calls:
-            return not stop.aborted
         grace = self._context.engine.suspend_grace_seconds
         timer = None
-        if questions and grace is not None:
+        if calls and questions and grace is not None:
             timer = asyncio.get_running_loop().call_later(grace, self._stop_children.request, PARENT_SUSPENDED)
+        children = [call for call in calls if isinstance(self._context.agent.tools.get(call["name"]), AgentTool)]
+        functions = [call for call in calls if call not in children]
+        try:
+            await all_of(self._run_functions(functions), *(self._run_one(call) for call in children))
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not self._context.stop.aborted or not self._step.missing:
+            return True
+        await self._end_children()
+        return False
+
+    async def _run_functions(self, calls: list[ToolCall]) -> None:
+        """Run calls that an abort cuts off. Sub-agents are no such calls: they hear of it and write their own end."""
+        if not calls:
+            return
+        stop = self._context.stop
         jobs = asyncio.ensure_future(all_of(*(self._run_one(call) for call in calls)))
         deaf = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
@@ -166,12 +187,18 @@ class StepWork:
             raise
         finally:
             deaf()
-            if timer is not None:
-                timer.cancel()
-        if jobs.cancelled():
-            return False
-        jobs.result()
-        return True
+        if not jobs.cancelled():
+            jobs.result()
+
+    async def _end_children(self) -> None:
+        """After an abort: end the sub-agents that wait, or that an earlier run left behind."""
+        calls = [(call, self._context.agent.tools.get(call["name"])) for call in self._step.missing]
+        below = [
+            self._children.session_id(self._context.session_id, tool, call)
+            for call, tool in calls
+            if isinstance(tool, AgentTool)
+        ]
+        await self._children.abort(self._context.engine, below, self._context.stop.reason or "The run was aborted.")
 
     async def _run_one(self, call: ToolCall) -> None:
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-ABORT_PREFIX = "abort: "
-"""An interrupt flag whose reason begins so asks for an abort; the flag itself has no other field for it."""
+ABORT_PREFIX = "\x1eabort\x1e"
+"""An interrupt flag whose reason begins so asks for an abort; the flag has no other field for it, and people cannot
+type this: the reason of an interrupt that begins so is refused."""
 
 
 class StopSignal:

@@ -40,7 +40,7 @@ class ToolResultReceipt(msgspec.Struct, frozen=True):
     tool_call_id: str
 
 
-def question_of(tool: Tool, call: ToolCall) -> Question | None:
+async def question_of(tool: Tool, call: ToolCall) -> Question | None:
     """What has to be asked before this call can have an outcome; None if it can run, if only into an error."""
     try:
         tool.input.parse(call["arguments"])
@@ -49,7 +49,7 @@ def question_of(tool: Tool, call: ToolCall) -> Question | None:
     if tool.execute == "client":
         return "client"
     try:
-        return "approval" if tool.needs_approval(call["arguments"]) else None
+        return "approval" if await tool.needs_approval(call["arguments"]) else None
     except Exception:
         return "approval"  # a rule that fails must not let anything through
 

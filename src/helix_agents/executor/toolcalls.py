@@ -19,7 +19,7 @@ from ..messages import ToolCall
 from ..signature import InvalidInput
 from ..state import StateTracker, StepWrites
 from ..stores.usage import CustomEntry, ToolEntry, UsageEntry
-from ..tools import Tool, ToolContext
+from ..tools import Tool, ToolContext, ToolEscape
 from .context import RunContext
 from .emitter import Emitter
 from .openstep import OpenStep, tool_end_chunk, tool_start_chunk
@@ -147,6 +147,8 @@ class ToolRunner:
             return Outcome(success=False, error=f"TimeoutError: {error}")
         except (RunLost, StoreError):
             raise
+        except ToolEscape as error:
+            return Outcome(success=False, error=str(error))
         except Exception as error:
             return Outcome(success=False, error=f"{type(error).__name__}: {error}")
 

@@ -14,7 +14,7 @@ from ..codec import decode
 from ..errors import StreamFailed, StreamTruncated
 from .contract import StoredChunk, StreamOutcome, StreamReader
 from .hub import Hub
-from .records import StoredText, StreamHead
+from .records import StoredText, StreamHead, fresh_chunks
 from .tail import Tail
 
 DELETED = StreamOutcome("ended", error="The stream was deleted.")
@@ -43,10 +43,9 @@ class HubReader(StreamReader):
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         try:
             while rows := await self._next_rows():
-                for row in rows:
+                for row, chunk in zip(rows, fresh_chunks(rows), strict=True):
                     self._cursor = row.sequence
-                    # `row.fresh()`, without the call.
-                    yield decode(row.text) if row.chunk is None else row.chunk.copy()
+                    yield chunk
                     if self._closed:
                         return
         finally:
@@ -55,9 +54,9 @@ class HubReader(StreamReader):
     async def stored(self) -> AsyncIterator[StoredChunk]:
         try:
             while rows := await self._next_rows():
-                for row in rows:
+                for row, chunk in zip(rows, fresh_chunks(rows), strict=True):
                     self._cursor = row.sequence
-                    yield StoredChunk(row.sequence, row.fresh())
+                    yield StoredChunk(row.sequence, chunk)
                     if self._closed:
                         return
         finally:

@@ -34,9 +34,12 @@ class StoredText(msgspec.Struct, gc=False):
     text: str
     chunk: Chunk | None = None
 
-    def fresh(self) -> Chunk:
-        """A chunk of the caller's own: what one reader does to it no other one can see."""
-        return decode(self.text) if self.chunk is None else self.chunk.copy()
+
+def fresh_chunks(rows: list[StoredText]) -> list[Chunk]:
+    """Chunks of the caller's own: what one reader does to them no other one can see."""
+    if all(row.chunk is None for row in rows):
+        return decode_many([row.text for row in rows])
+    return [decode(row.text) if row.chunk is None else row.chunk.copy() for row in rows]
 
 
 def fill_in(rows: list[StoredText]) -> None:

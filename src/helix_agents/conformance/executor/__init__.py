@@ -1,6 +1,6 @@
-"""Checks of the executor (X1 to X5): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
+"""Checks of the executor (X1 to X6): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
-from . import x1_loop, x2_crash, x2_kill, x3_people, x4_interrupt, x5_children
+from . import x1_loop, x2_crash, x2_kill, x3_people, x4_interrupt, x5_children, x6_tools
 from .harness import EXECUTOR, ExecutorHarness, StoreSet
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "x3_people",
     "x4_interrupt",
     "x5_children",
+    "x6_tools",
 ]

@@ -6,14 +6,15 @@ import asyncio
 import random
 from typing import Any
 
-from ...errors import AlreadyRunning, HelixError, RunLost
+from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import ToolContext, tool
-from ..expect import expect, expect_same
+from ..expect import expect, expect_same, raises
 from .cast import make_author, make_llm
 from .harness import (
     Clockwork,
     ExecutorHarness,
+    Parts,
     StoreSet,
     check,
     chunks_of,
@@ -115,7 +116,7 @@ async def one_of_many_resumes(harness: ExecutorHarness) -> None:
 
     agent = simple_agent(work)
     llm = ScriptedLLM([[Call("work")], "Done."])
-    life = Life(12)
+    life = Life(commits=2)  # the claim of the turn, and the step
     dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
     try:
         await (await dying.execute(agent, "Go", session_id="s")).result()
@@ -125,13 +126,89 @@ async def one_of_many_resumes(harness: ExecutorHarness) -> None:
     verdict = await make_executor(stores, llm, clock=clock).can_resume("s")
     expect(not verdict.can_resume, "a run whose lease holds was called resumable")
     clock.pass_seconds(LEASE_SECONDS + 1)
-    others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(6)]
+    others = [make_executor(await harness.open(), llm, clock=clock, lease_seconds=3600) for _ in range(6)]
     expect((await others[0].can_resume("s")).can_resume, "a run whose lease lapsed was not called resumable")
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     won = [found for found in tries if not isinstance(found, BaseException)]
     expect_same(len(won), 1, "how many got the session")
     expect(all(isinstance(found, AlreadyRunning) for found in tries if found not in won), f"the others got {tries}")
     expect_same((await won[0].result()).output, "Done.", "the output")
+    for other in others:
+        await other.close()
+
+
+class _SlowToBegin:
+    """A state store on which whoever has claimed a session gets no further until told to."""
+
+    def __init__(self, inner: Any) -> None:
+        self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def update_run_status(self, *args: Any, **kwargs: Any) -> Any:
+        self.claimed.set()
+        await self.go_on.wait()
+        return await self._inner.update_run_status(*args, **kwargs)
+
+
+@check("X2", "who comes between the claim of a crashed session and its new run does not get it", kind="tasks")
+async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    clock = Clockwork()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
+    life = Life(commits=2)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(agent, "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    slow: Any = _SlowToBegin(stores.state)
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": 3600}
+    first = make_executor(Parts(slow, stores.streams, stores.usage), llm, **options)
+    second = make_executor(await harness.open(), llm, **options)
+    taking = asyncio.create_task(first.resume(agent, "s"))
+    await asyncio.wait_for(slow.claimed.wait(), 20)
+    with raises(AlreadyRunning, "resuming a session that another is taking"):
+        await second.resume(agent, "s")
+    slow.go_on.set()
+    expect_same((await (await taking).result()).output, "Done.", "the output")
+    await first.close()
+    await second.close()
+
+
+@check("X2", "many that find a finished session whose process died before it was closed close it once", kind="tasks")
+async def many_tidy_up(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    clock = Clockwork()
+    agent, llm = simple_agent(), ScriptedLLM(["Done."])
+    life = Life(commits=2)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(agent, "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(4)]
+    tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
+    lost = [found for found in tries if isinstance(found, BaseException)]
+    odd = [repr(found) for found in lost if not isinstance(found, AlreadyRunning | NotResumable)]
+    expect_same(odd, [], "what the losers got")
+    session, run = await stores.state.load_state("s"), await stores.state.get_current_run("s")
+    found = [session and session.status, session and session.output, run and run.status]
+    expect_same(found, ["completed", "Done.", "completed"], "the session, its output and its run")
+    outputs = [chunk["output"] for chunk in await chunks_of(stores, "s") if chunk["type"] == "output"]
+    expect_same(outputs, ["Done."], "the outputs on the stream")
     for other in others:
         await other.close()
 

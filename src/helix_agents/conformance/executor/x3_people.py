@@ -250,3 +250,41 @@ async def one_resumes(harness: ExecutorHarness) -> None:
         expect(all(isinstance(lost, AlreadyRunning | NotResumable) for lost in tries if lost not in won), str(tries))
         await won[0].result()
     expect_same(people.ran, ["work", "delete"], "what ran")
+
+
+@check("X3", "an approval is True or False; anything else is refused and uses up no question")
+async def approvals_are_bools(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    people = People()
+    wrong: list[Any] = ["no", "yes", 1, {"approved": True}]
+    async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
+        handle = await executor.execute(people.agent, "Go", session_id="s")
+        await handle.result()
+        for value in wrong:
+            with raises(InvalidArgument, f"approved={value!r}"):
+                await executor.submit_tool_result("s", "call_1_3", approved=value)
+        await executor.submit_tool_result("s", "call_1_3", approved=False, reason="not today")
+        await executor.submit_tool_result("s", "call_1_1", result="blue")
+        await (await handle.resume()).result()
+    expect_same(people.ran, ["work"], "what ran")
+    expect("not today" in _told(await transcript(stores, "s"))[2], "the model does not hear of the refusal")
+
+
+@check("X3", "a rule for approvals may be a function that has to be awaited")
+async def rules_may_be_awaited(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+
+    async def rule(arguments: dict[str, Any]) -> bool:
+        await asyncio.sleep(0)
+        return bool(arguments["path"] == "/")
+
+    @tool(requires_approval=rule)
+    async def delete(path: str) -> str:
+        """Delete something."""
+        return f"deleted {path}"
+
+    script: Script = [[Call("delete", {"path": "/tmp"})], [Call("delete", {"path": "/"})], "Done."]
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(simple_agent(delete), "Go", session_id="s")).result()
+    expect_same([wait.input for wait in result.suspended], [{"path": "/"}], "what waits")
+    expect_same(_told(await transcript(stores, "s")), ["deleted /tmp"], "what ran without being asked for")

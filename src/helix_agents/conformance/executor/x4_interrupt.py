@@ -6,10 +6,23 @@ import asyncio
 from typing import Any
 
 from ...agent import Agent
+from ...errors import InvalidArgument
+from ...executor.stop import ABORT_PREFIX
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
-from ..expect import expect, expect_same
-from .harness import ExecutorHarness, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+from ..expect import expect, expect_same, raises
+from .harness import (
+    ExecutorHarness,
+    StoreSet,
+    check,
+    chunks_of,
+    custom_state,
+    executing,
+    family,
+    of_type,
+    simple_agent,
+    transcript,
+)
 
 LONG = "word " * 400
 
@@ -147,6 +160,75 @@ async def aborted(harness: ExecutorHarness) -> None:
         expect_same(await custom_state(stores, "s"), {"quick": True}, "custom state")
         result = await (await executor.execute(agent, "Once more", session_id="s")).result()
     expect_same(result.output, "Again.", "the next turn")
+
+
+@check("X4", "an abort reaches the sub-agents: those that work and those that wait end with their parent")
+async def abort_cascades(harness: ExecutorHarness) -> None:
+    stores, other = await harness.open(), await harness.open()
+    started = asyncio.Event()
+
+    @tool
+    async def forever() -> str:
+        """Never end."""
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool(execute="client")
+    def ask() -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    inner = Agent("inner", tools=[forever])
+    works, asks = Agent("works", tools=[inner.as_tool(mode="persistent")]), Agent("asks", tools=[ask])
+    agent = simple_agent(works.as_tool(), asks.as_tool())
+    script: dict[str, Script] = {
+        "main": [[Call("asks", {"input": "x"}), Call("works", {"input": "x"})], "Again."],
+        "works": [[Call("inner", {"input": "x"})]],
+        "inner": [[Call("forever")]],
+        "asks": [[Call("ask")]],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor, executing(other, ScriptedLLM(script)) as elsewhere:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        await _until_asked(stores, "s/call_1_1")
+        await elsewhere.abort("s", "no more")
+        result = await asyncio.wait_for(handle.result(), 20)
+        expect_same([result.status, result.error], ["failed", "no more"], "the result")
+        members = await family(stores, "s")
+        expect_same(len(members), 4, "the sessions of the family")
+        for member in members:
+            session, run = await stores.state.load_state(member), await stores.state.get_current_run(member)
+            found = [session and session.status, session and session.failure_reason, run and run.status]
+            # What waits has no run that could fail.
+            ended = "suspended_client_tool" if member == "s/call_1_1" else "failed"
+            expect_same(found, ["failed", "aborted", ended], f"session {member}, why, and its run")
+            refs = await stores.state.list_sub_session_refs(member)
+            expect_same([ref.status for ref in refs if ref.status != "failed"], [], f"the refs of {member}")
+        result = await (await executor.execute(agent, "Once more", session_id="s")).result()
+    expect_same(result.output, "Again.", "the next turn")
+
+
+async def _until_asked(stores: StoreSet, session_id: str) -> None:
+    """Wait until a session is suspended."""
+    while True:
+        session = await stores.state.load_state(session_id)
+        if session is not None and session.status == "suspended_client_tool":
+            return
+        await asyncio.sleep(0.005)
+
+
+@check("X4", "no reason that a person gives turns an interrupt into an abort")
+async def reasons_are_only_reasons(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    llm = ScriptedLLM([LONG], delay_seconds=0.01, piece=5)
+    async with executing(stores, llm) as executor:
+        handle = await executor.execute(simple_agent(), "Go", session_id="s")
+        with raises(InvalidArgument, "a reason that means an abort"):
+            await handle.interrupt(f"{ABORT_PREFIX}hm")
+        await handle.interrupt("abort: hm")
+        result = await asyncio.wait_for(handle.result(), 20)
+    expect_same(result.status, "interrupted", "the status")
 
 
 @check("X4", "a suspended session can be interrupted and aborted, too")

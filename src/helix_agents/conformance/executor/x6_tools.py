@@ -1,0 +1,145 @@
+"""X6: whatever a tool does, its call ends with a result for the model and the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools import Tool, ToolContext, tool
+from ..expect import expect, expect_same
+from .harness import ExecutorHarness, check, custom_state, executing, simple_agent, transcript
+
+
+class Bail(BaseException):
+    """No ordinary exception."""
+
+
+@tool
+async def waits_for_what_was_cancelled() -> str:
+    """Wait for something that somebody cancelled."""
+    job = asyncio.create_task(asyncio.sleep(60))
+    job.cancel()
+    await job
+    return "never"
+
+
+@tool
+async def cancels_itself() -> str:
+    """Cancel the task that it runs in."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(60)
+    return "never"
+
+
+@tool
+def exits() -> str:
+    """What a command line parser does."""
+    sys.exit(2)
+
+
+@tool
+async def exits_in_the_loop() -> str:
+    """The same in the thread of all runs."""
+    sys.exit(2)
+
+
+@tool
+def bails() -> str:
+    """Raise what nobody catches."""
+    raise Bail("out")
+
+
+@tool
+async def bails_in_the_loop() -> str:
+    """The same in the thread of all runs."""
+    raise Bail("out")
+
+
+ESCAPES: dict[str, tuple[Tool, str]] = {
+    "waits_for_what_was_cancelled": (waits_for_what_was_cancelled, "CancelledError"),
+    "cancels_itself": (cancels_itself, "CancelledError"),
+    "exits": (exits, "SystemExit: 2"),
+    "exits_in_the_loop": (exits_in_the_loop, "SystemExit: 2"),
+    "bails": (bails, "Bail: out"),
+    "bails_in_the_loop": (bails_in_the_loop, "Bail: out"),
+}
+
+
+@check("X6", "a tool that exits, is cancelled or raises what nobody catches is an error for the model")
+async def nothing_escapes_from_a_tool(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent(*(escape for escape, _ in ESCAPES.values()))
+    script = ScriptedLLM([[Call(name) for name in ESCAPES], "Done."])
+    async with executing(stores, script) as executor:
+        result = await asyncio.wait_for((await executor.execute(agent, "Go", session_id="s")).result(), 20)
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, [f"Error: {words}" for _, words in ESCAPES.values()], "what the model was told")
+
+
+@check("X6", "what cannot be counted or emitted is refused in the tool, and costs the run nothing")
+async def nonsense_is_refused_in_the_tool(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    wrong: list[Any] = [float("nan"), float("inf"), "3", None, True, 10**30]
+    refused: list[str] = []
+
+    @tool
+    async def count(ctx: ToolContext) -> str:
+        """Count and emit nonsense, then something."""
+        for value in wrong:
+            try:
+                ctx.record_usage("pages", value)
+            except ValueError:
+                refused.append(str(value))
+        nameless: list[Any] = [5, "", None]
+        for name in nameless:
+            try:
+                ctx.emit(name)
+            except ValueError:
+                refused.append("name")
+        ctx.record_usage("pages", 2)
+        ctx.update_state(lambda draft: draft.update(done=True))
+        return "ok"
+
+    async with executing(stores, ScriptedLLM([[Call("count")], "Done."])) as executor:
+        handle = await executor.execute(simple_agent(count, state={}), "Go", session_id="s")
+        result = await handle.result()
+        rollup = await handle.get_usage_rollup()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    expect_same(len(refused), len(wrong) + 3, f"how many were refused ({refused})")
+    expect_same(await custom_state(stores, "s"), {"done": True}, "custom state")
+    expect(stores.usage is None or rollup.custom.get("pages") == 2, f"the pages that were counted: {rollup.custom}")
+
+
+@check("X6", "a run whose stream is taken away ends in order: failed, with the reason, and can be followed by a turn")
+async def the_stream_is_taken_away(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work until told to go on."""
+        started.set()
+        await go_on.wait()
+        return "worked"
+
+    agent = simple_agent(work)
+    async with executing(stores, ScriptedLLM([[Call("work")], "Done."])) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        await stores.streams.delete_stream("s")
+        go_on.set()
+        result = await asyncio.wait_for(handle.result(), 20)
+        session, run = await stores.state.load_state("s"), await stores.state.get_current_run("s")
+        expect_same(
+            [result.status, session and session.status, session and session.failure_reason, run and run.status],
+            ["failed", "failed", "stream_error", "failed"],
+            "the result, the session, its reason and the run",
+        )
+        expect(result.error is not None and session is not None and session.error == result.error, "no error is kept")
+        result = await (await executor.execute(agent, "Once more", session_id="s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the next turn")
