@@ -139,15 +139,19 @@ def ensure_tags(tags: Sequence[str]) -> None:
 
 def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
     """Metadata that a session may have, or be looked for by."""
-    if metadata is not None and not isinstance(metadata, Mapping):
+    if metadata is None:
+        return
+    if metadata.__class__ is not dict and not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata maps strings to strings; this is {type(metadata).__name__}.")
-    for key, text in (metadata or {}).items():
+    for key, text in metadata.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise InvalidArgument(f"metadata maps strings to strings, not {key!r} to {text!r}.")
 
 
 def ensure_many(value: Any, what: str) -> Iterable[Any]:
     """A list or something like it, not one of what the list should hold."""
+    if value.__class__ in (list, tuple):
+        return value  # nearly always; the question below takes longer than all else here
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise InvalidArgument(f"{what} come as a list, not as one {type(value).__name__}.")
     return value
