@@ -28,7 +28,7 @@ if hasattr(os, "register_at_fork"):
 
 def random_id() -> str:
     """128 random bits as 32 hexadecimal digits."""
-    return f"{_random.getrandbits(128):032x}"
+    return _random.getrandbits(128).to_bytes(16, "big").hex()
 
 
 def checkpoint_id(session_id: str, step_count: int, epoch_ms: int, unique: str) -> str:

@@ -72,24 +72,21 @@ def ensure_json(value: object, path: str = "") -> None:
 
 def is_json(value: Any, room: int = MAX_DEPTH) -> bool:
     """Whether a value is JSON: the judgement of `ensure_json` without its bookkeeping, since most values are fine."""
-    kind = value.__class__
-    if kind in _ATOMS:
-        return True
-    if kind is float:
-        return math.isfinite(value)
-    if not room:
-        return False  # too deep, or circular
     if isinstance(value, dict):
+        if not room:
+            return False  # too deep, or circular
         for key, item in value.items():
-            if key.__class__ is not str or (item.__class__ not in _ATOMS and not is_json(item, room - 1)):
+            if type(key) is not str or (type(item) not in _ATOMS and not is_json(item, room - 1)):
                 return False
         return True
     if isinstance(value, list):
+        if not room:
+            return False
         for item in value:  # noqa: SIM110  # a generator costs more than what it would be asked
-            if item.__class__ not in _ATOMS and not is_json(item, room - 1):
+            if type(item) not in _ATOMS and not is_json(item, room - 1):
                 return False
         return True
-    return False
+    return math.isfinite(value) if type(value) is float else type(value) in _ATOMS
 
 
 def _check(value: object, path: str, above: list[int]) -> None:

@@ -96,12 +96,9 @@ class CheckpointShowsThePresent(InMemoryStateStore):
 class LostReplyCommitsTwice(InMemoryStateStore):
     """Tries again without asking whether it happened."""
 
-    async def _apply_once(self, commit: Commit) -> Applied:
-        try:
-            return (await self._apply(commit))[0]
-        except StoreUnavailable:
-            again = msgspec.structs.replace(commit, expected_version=None, promote=None)
-            return (await self._apply(again))[0]
+    async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
+        again = msgspec.structs.replace(commit, expected_version=None, promote=None)
+        return (await self._apply(again))[0]
 
 
 class DeleteForgetsTheChildren(InMemoryStateStore):

@@ -1,31 +1,26 @@
-"""The contract on a handful of verbs. All policy of the state store is here, once, for every backend.
+"""The contract on a handful of verbs. All policy of the state store is in these rooms, once, for every backend.
 
 Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
-and everything else that merges custom state is in `stores/merging.py`.
+and everything else that merges custom state is in `stores/merging.py`, the way back in `stores/checkpoints.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import msgspec
 
 from ..codec import Json, decode, decode_many, encode, ensure_id, ensure_json
 from ..errors import (
-    CheckpointNotFound,
     IllegalTransition,
     InvalidArgument,
     RunNotFound,
-    SessionExists,
     SessionNotFound,
-    StoreUnavailable,
-    VersionConflict,
 )
 from ..lifecycle import RUN_TERMINAL, ensure_status, may_become
 from ..messages import Message, is_thinking, without_thinking
 from ..types import (
-    Checkpoint,
     InterruptFlag,
     Page,
     RunRecord,
@@ -38,17 +33,13 @@ from ..types import (
 )
 from . import validate
 from .cells import replacement
-from .commit import NO_CHANGES, Applied, Commit, GuardFailed, SessionFilter, StoredCheckpoint
+from .checkpoints import CheckpointingStore
+from .commit import NO_CHANGES, Commit, SessionFilter
 from .contract import UNSET, Unset
-from .fields import fields_from_text
-from .merging import MergingStore
-
-MAX_ATTEMPTS = 20
-
-Found = TypeVar("Found")
+from .refusals import existing
 
 
-class StateStoreBase(MergingStore):
+class StateStoreBase(CheckpointingStore):
     """A whole state store for a backend that implements the verbs."""
 
     # -- sessions
@@ -97,7 +88,7 @@ class StateStoreBase(MergingStore):
         )
         changes = replacement(custom) if custom else NO_CHANGES
         await self._write(Commit(session_id=session_id, now=now, create=True, state=state, custom=changes))
-        self._remember(session_id, changes)
+        self._cells.learn(session_id, changes)
         return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
 
     async def session_exists(self, session_id: str) -> bool:
@@ -129,7 +120,7 @@ class StateStoreBase(MergingStore):
                 custom=changes,
             )
         )
-        self._remember(session_id, changes)
+        self._cells.learn(session_id, changes)
         return applied.version
 
     # -- composable writes
@@ -197,7 +188,7 @@ class StateStoreBase(MergingStore):
 
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
         ensure_id(session_id, "session_id")
-        return _found(session_id, await self._read_flag(session_id))[0]
+        return existing(session_id, await self._read_flag(session_id))[0]
 
     async def clear_interrupt_flag(self, session_id: str) -> None:
         ensure_id(session_id, "session_id")
@@ -232,7 +223,7 @@ class StateStoreBase(MergingStore):
 
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
         ensure_id(session_id, "session_id")
-        return _found(session_id, await self._read_refs(session_id))
+        return existing(session_id, await self._read_refs(session_id))
 
     # -- messages
 
@@ -243,7 +234,7 @@ class StateStoreBase(MergingStore):
         if limit is not None:
             validate.ensure_limit(limit, None)
         validate.ensure_count(abs(offset) if offset.__class__ is int else offset, "offset")
-        texts, total = _found(session_id, await self._read_messages(session_id, offset, limit))
+        texts, total = existing(session_id, await self._read_messages(session_id, offset, limit))
         start = max(0, total + offset) if offset < 0 else offset
         messages: list[Message] = decode_many(texts)
         if not include_thinking:
@@ -252,7 +243,7 @@ class StateStoreBase(MergingStore):
 
     async def get_message_count(self, session_id: str) -> int:
         ensure_id(session_id, "session_id")
-        return _found(session_id, await self._read_session(session_id, custom_state=False)).message_count
+        return existing(session_id, await self._read_session(session_id, custom_state=False)).message_count
 
     async def truncate_messages(self, session_id: str, message_count: int) -> int:
         ensure_id(session_id, "session_id")
@@ -381,163 +372,4 @@ class StateStoreBase(MergingStore):
 
     async def list_runs(self, session_id: str) -> list[RunRecord]:
         ensure_id(session_id, "session_id")
-        return _found(session_id, await self._read_runs(session_id, last=False))
-
-    # -- checkpoints
-
-    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
-        ensure_id(session_id, "session_id")
-        validate.ensure_limit(limit)
-        validate.ensure_count(offset, "offset")
-        rows, total = _found(session_id, await self._read_checkpoints(session_id, limit, offset))
-        items = [_checkpoint(session_id, row, None) for row in rows]
-        return Page(items, total, offset, limit, has_more=offset + len(items) < total)
-
-    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
-        ensure_id(session_id, "session_id")
-        validate.ensure_text(checkpoint_id, "checkpoint_id")
-        return await self._checkpoint_with_state(session_id, checkpoint_id)
-
-    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
-        ensure_id(session_id, "session_id")
-        return await self._checkpoint_with_state(session_id, None)
-
-    async def _checkpoint_with_state(self, session_id: str, checkpoint_id: str | None) -> Checkpoint | None:
-        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=True)
-        return None if found is None else _checkpoint(session_id, *found)
-
-    async def _checkpoint_row(self, session_id: str, checkpoint_id: str) -> StoredCheckpoint:
-        validate.ensure_text(checkpoint_id, "checkpoint_id")
-        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=False)
-        if found is not None:
-            return found[0]
-        if not await self.session_exists(session_id):
-            raise SessionNotFound(session_id)
-        raise CheckpointNotFound(session_id, checkpoint_id)
-
-    async def restore_checkpoint(
-        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
-    ) -> int:
-        ensure_id(session_id, "session_id")
-        for _ in range(MAX_ATTEMPTS):
-            source = _found(session_id, await self._read_session(session_id, custom_state=False))
-            row = await self._checkpoint_row(session_id, checkpoint_id)
-            commit = Commit(
-                session_id=session_id,
-                now=self._clock(),
-                # Numbers are given again after a restore: at this version the row is surely that of its number.
-                expected_version=source.state.version if expected_version is None else expected_version,
-                state=fields_from_text(row.state),
-                bump_version=True,
-                keep_messages=row.message_count,
-                discard_all=True,
-                restore_number=row.number,
-            )
-            try:
-                applied, _ = await self._apply(commit)
-            except GuardFailed as failed:
-                if failed.reason == "checkpoint":  # another restore went further back in the meantime
-                    raise CheckpointNotFound(session_id, checkpoint_id) from failed
-                if failed.reason != "version" or expected_version is not None:
-                    await self._explain(commit, failed)
-                continue  # the session has moved on since it was read: read it again
-            self._forget(session_id)
-            return applied.version
-        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be restored: try again.")
-
-    async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
-    ) -> SessionState:
-        ensure_id(session_id, "session_id")
-        ensure_id(new_session_id, "new_session_id")
-        for _ in range(MAX_ATTEMPTS):
-            try:
-                await self._fork_once(session_id, new_session_id, checkpoint_id)
-            except GuardFailed as failed:
-                if failed.reason == "exists":
-                    raise SessionExists(new_session_id) from failed
-                continue  # the source has moved on since it was read: read it again
-            state = await self.load_state(new_session_id)
-            return _found(new_session_id, state)
-        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")
-
-    async def _fork_once(self, session_id: str, new_session_id: str, checkpoint_id: str | None) -> None:
-        source = _found(session_id, await self._read_session(session_id, custom_state=False))
-        fields, number, message_count = source.state, None, None
-        if checkpoint_id is not None:
-            row = await self._checkpoint_row(session_id, checkpoint_id)
-            fields, number, message_count = fields_from_text(row.state), row.number, row.message_count
-        now = self._clock()
-        state = msgspec.structs.replace(
-            fields,
-            session_id=new_session_id,
-            stream_id=new_session_id,
-            # The fork is a session of its own: deleting a parent of the original must not take it along.
-            parent_session_id=None,
-            root_session_id=None,
-            interrupt_flag=None,
-            version=1,
-            created_at=now,
-            updated_at=now,
-        )
-        await self._fork(
-            Commit(session_id=new_session_id, now=now, create=True, state=state),
-            session_id,
-            number=number,
-            message_count=message_count,
-            source_version=source.state.version,
-        )
-
-    # -- what a refused commit means
-
-    async def _write(self, commit: Commit) -> Applied:
-        try:
-            applied, _ = await self._apply(commit)
-        except GuardFailed as failed:
-            await self._explain(commit, failed)
-        return applied
-
-    async def _explain(self, commit: Commit, failed: GuardFailed) -> NoReturn:
-        """Turn a refused commit into the error of our tree that says why."""
-        if failed.reason == "exists":
-            raise SessionExists(commit.session_id) from failed
-        if failed.reason == "run" and commit.run is not None:
-            raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed
-        if failed.reason == "version" and commit.expected_version is not None:
-            stored = await self._read_session(commit.session_id, custom_state=False)
-            if stored is not None:
-                raise VersionConflict(
-                    commit.expected_version, stored.state.version, stored.state.status, commit.session_id
-                ) from failed
-        if failed.reason in ("missing", "version"):
-            raise SessionNotFound(commit.session_id) from failed
-        raise failed
-
-
-def _found(session_id: str, answer: Found | None) -> Found:
-    if answer is None:
-        raise SessionNotFound(session_id)
-    return answer
-
-
-def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:
-    state = msgspec.structs.replace(
-        fields_from_text(row.state),
-        custom_state=custom_state,
-        version=row.version,
-        # Whatever the committed value said: a session is made once.
-        created_at=row.session_created_at,
-        updated_at=row.created_at,
-    )
-    return Checkpoint(
-        checkpoint_id=row.checkpoint_id,
-        session_id=session_id,
-        step_id=row.step_id,
-        step_count=row.step_count,
-        stream_sequence=row.stream_sequence,
-        message_count=row.message_count,
-        status=row.status,
-        version=row.version,
-        created_at=row.created_at,
-        state=state,
-    )
+        return existing(session_id, await self._read_runs(session_id, last=False))

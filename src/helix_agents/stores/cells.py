@@ -8,16 +8,14 @@ commit: if another writer was faster, the backend refuses and the caller reads a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..codec import Json, decode, encode
 from ..state import Op, StepWrites, apply_step_writes, freeze, merge_step_writes, to_pointer
-from .commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, Slot
-
-CellTexts = Mapping[CellName, str | None]
-"""What is known of some cells; None: known to be absent."""
+from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
+from .sums import Sums, added_up, changes_by, sums_of
 
 
 def content_of(value: Json) -> KeyContent:
@@ -34,30 +32,49 @@ def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
     return CustomChanges(replace_all=True, set_keys={key: content_of(value) for key, value in custom_state.items()})
 
 
-def rebuild(cells: Iterable[tuple[str, Slot, str]]) -> dict[str, Json]:
-    """Custom state from all of its cells; the items of a list must come in order. One decode for the lot."""
-    containers: dict[str, list[str]] = {}
-    whole: dict[str, str] = {}
-    for key, slot, text in cells:
-        if slot is None:
-            whole[key] = text
-        elif isinstance(slot, int):
-            containers.setdefault(key, []).append(text)
-        else:
-            containers.setdefault(key, []).append(f"{encode(slot)}:{text}")
+def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
+    """Custom state from its keys: the name, the text, and for a list the texts of its items, for an object `name:text`.
+
+    Names are JSON texts, too, so that all of it is one text to decode.
+    """
     parts = []
-    for key, text in whole.items():
+    for name, text, below in keys:
         if text == LIST:
-            text = "[" + ",".join(containers.get(key, ())) + "]"
+            text = f"[{','.join(below)}]"
         elif text == OBJECT:
-            text = "{" + ",".join(containers.get(key, ())) + "}"
-        parts.append(f"{encode(key)}:{text}")
-    state: dict[str, Json] = decode("{" + ",".join(parts) + "}")
+            text = f"{{{','.join(below)}}}"
+        parts.append(f"{name}:{text}")
+    state: dict[str, Json] = decode(f"{{{','.join(parts)}}}")
     return state
 
 
-def touched_cells(writes: Iterable[StepWrites]) -> set[CellName]:
-    """The cells that must be known before these writes can be merged."""
+class Prepared(NamedTuple):
+    """The writes of tools in their order, made ready to be merged: all that can be told without the present state."""
+
+    writes: tuple[StepWrites, ...]
+    touched: frozenset[CellName]
+    """The cells that must be known for the merge."""
+    sums: Sums | None
+    """What the writes come to, if they are nothing but sums."""
+
+
+def prepared(writes: StepWrites) -> Prepared:
+    """The writes of one tool, made ready."""
+    sums = sums_of(writes)
+    touched = _touched_cells(writes) if sums is None else frozenset((*sums.counters, *sums.lists))
+    return Prepared((writes,), touched, sums)
+
+
+def together(parts: Sequence[Prepared]) -> Prepared:
+    """The writes of several tools, in this order."""
+    if len(parts) == 1:
+        return parts[0]
+    writes = tuple([each for part in parts for each in part.writes])
+    touched = frozenset[CellName]().union(*[part.touched for part in parts])
+    return Prepared(writes, touched, added_up(part.sums for part in parts))
+
+
+def _touched_cells(writes: StepWrites) -> frozenset[CellName]:
     names: set[CellName] = set()
     for kind, path in _targets(writes):
         if len(path) > 1:
@@ -65,12 +82,12 @@ def touched_cells(writes: Iterable[StepWrites]) -> set[CellName]:
         elif kind == "replace" or not path:
             continue  # whatever was there goes
         names.add(CellName(path[0]))
-    return names
+    return frozenset(names)
 
 
-def _targets(writes: Iterable[StepWrites]) -> Iterator[tuple[str, Sequence[Any]]]:
+def _targets(writes: StepWrites) -> Iterator[tuple[str, Sequence[Any]]]:
     """Kind and path of every op that has a usable one."""
-    return (target for each in writes for op in each.ops if (target := _target(op)) is not None)
+    return (target for op in writes.ops if (target := _target(op)) is not None)
 
 
 def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
@@ -85,16 +102,22 @@ def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
     return op.get("kind", ""), path
 
 
-def planned_changes(
-    writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool = False
-) -> tuple[CustomChanges, list[str]]:
-    """The changes and warnings of merging `writes` into the state that `known` tells of.
+def planned_changes(ready: Prepared, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
+    """The changes and warnings of merging the writes into the state that `known` tells of.
 
     `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
     """
-    composed = _composed(writes, known)
-    if composed is not None:
-        return composed, []
+    if ready.sums is not None:
+        changes = changes_by(ready.sums, known)
+        if changes is not None:
+            return changes, []
+    return merged_changes(ready.writes, known, in_order=in_order)
+
+
+def merged_changes(
+    writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool
+) -> tuple[CustomChanges, list[str]]:
+    """`planned_changes` of any writes."""
     base = freeze(_sparse_base(known))
     if in_order:
         (only,) = writes
@@ -102,53 +125,13 @@ def planned_changes(
         result, warnings = apply_step_writes(base, within)
         warnings += beyond
     else:
-        result, warnings = merge_step_writes(base, list(writes))
+        result, warnings = merge_step_writes(base, writes)
     if not isinstance(result, dict):
         return CustomChanges(), [*warnings, "The writes replace custom state by something that is no object: dropped."]
     overwritten = _overwritten_keys(writes)
     if overwritten is None:
-        return msgspec.structs.replace(replacement(result), expected=dict(known)), warnings
+        return msgspec.structs.replace(replacement(result), expected=known), warnings
     return _difference(base, result, overwritten, known), warnings
-
-
-def _composed(writes: Iterable[StepWrites], known: CellTexts) -> CustomChanges | None:
-    """The changes, if all writes are increments and appends of top-level keys that hold numbers and lists.
-
-    These are what most tools write, and their order does not matter to each other: there is nothing to merge and
-    nothing to warn of. None if anything else is among them.
-    """
-    counters: dict[str, int] = {}
-    appended: dict[str, list[str]] = {}
-    for each in writes:
-        if each.warnings:
-            return None
-        for op in each.ops:
-            path, kind = op.get("path"), op.get("kind")
-            if path.__class__ is not list or len(path) != 1 or path[0].__class__ is not str:
-                return None
-            key = path[0]
-            text = known.get(CellName(key))
-            if kind == "append" and text == LIST and isinstance(items := op.get("items"), list):
-                appended.setdefault(key, []).extend(map(encode, items))
-            elif kind == "increment" and text is not None and _is_whole(text) and op.get("by").__class__ is int:
-                counters[key] = counters.get(key, int(text)) + op["by"]
-                if not -_EXACT < counters[key] < _EXACT:
-                    return None
-            else:
-                return None
-    return CustomChanges(
-        expected=dict(known),
-        set_keys={key: KeyContent(str(count)) for key, count in counters.items()},
-        append={key: tuple(texts) for key, texts in appended.items() if texts},
-    )
-
-
-_EXACT = 2**53
-"""Counters below it are whole and exact everywhere; the merge knows about the others."""
-
-
-def _is_whole(text: str) -> bool:
-    return len(text) < 17 and text.lstrip("-").isdigit()
 
 
 def _sparse_base(known: CellTexts) -> dict[str, Json]:
@@ -194,11 +177,12 @@ def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, 
 def _overwritten_keys(writes: Iterable[StepWrites]) -> set[str] | None:
     """Top-level keys whose whole value some write sets or deletes; None if a write replaces the root."""
     keys: set[str] = set()
-    for kind, path in _targets(writes):
-        if not path:
-            return None
-        if len(path) == 1 and kind in ("replace", "delete"):
-            keys.add(path[0])
+    for each in writes:
+        for kind, path in _targets(each):
+            if not path:
+                return None
+            if len(path) == 1 and kind in ("replace", "delete"):
+                keys.add(path[0])
     return keys
 
 
@@ -233,7 +217,7 @@ def _difference(
             }
             drop_cells += [CellName(key, name) for name in old if name not in new]
     return CustomChanges(
-        expected=dict(known),
+        expected=known,
         set_keys=set_keys,
         drop_keys=tuple(drop_keys),
         set_cells=set_cells,
@@ -243,14 +227,3 @@ def _difference(
 
 
 _ABSENT: Any = object()
-
-
-def known_after(changes: CustomChanges) -> dict[CellName, str | None]:
-    """What the writer of these changes has learnt once they are stored, beside what he expected."""
-    known: dict[CellName, str | None] = {CellName(key): content.text for key, content in changes.set_keys.items()}
-    for key in changes.drop_keys:
-        known[CellName(key)] = None
-    known.update(changes.set_cells)
-    for name in changes.drop_cells:
-        known[name] = None
-    return known

@@ -41,6 +41,10 @@ class CellName(NamedTuple):
     slot: Slot = None
 
 
+CellTexts = dict[CellName, str | None]
+"""What is known of some cells; None: known to be absent."""
+
+
 class KeyContent(NamedTuple):
     """Everything under one top-level key, in the texts of its cells."""
 
@@ -56,7 +60,7 @@ class CustomChanges(msgspec.Struct, frozen=True):
     `replace_all`: drop every key that is not in `set_keys`. Cells that hold the wanted text already stay untouched.
     """
 
-    expected: dict[CellName, str | None] = {}
+    expected: CellTexts = {}
     replace_all: bool = False
     set_keys: dict[str, KeyContent] = {}
     drop_keys: tuple[str, ...] = ()
@@ -138,6 +142,25 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False
+
+    @property
+    def only_ends_a_step(self) -> bool:
+        """Whether it has the parts of the commit that ends a step and no others: a backend may know a shorter way."""
+        return (
+            self.checkpoint is not None
+            and self.state is not None
+            and self.state.step_count == self.checkpoint.step_count
+            and self.bump_version
+            and self.restore_number is None
+            and self.keep_messages is None
+            and self.status is None
+            and self.stage is None
+            and self.discard_step is None
+            and self.run is None
+            and self.flag is None
+            and not (self.create or self.discard_all or self.clear_flag or self.refs)
+            and not (self.add_steps or self.add_resumes)
+        )
 
 
 class Applied(NamedTuple):

@@ -7,13 +7,13 @@ if it is no longer so. Both memories are bounded; forgetting costs one more read
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from ..codec import decode
 from ..state import StepWrites
-from .cells import touched_cells
-from .commit import CellName, Slot, StagedRow
+from .cells import Prepared, prepared, together
+from .commit import CellName, CellTexts, CustomChanges, Slot, StagedRow, StagedStep
 
 MAX_STEPS = 4096
 MAX_SESSIONS = 4096
@@ -27,15 +27,19 @@ class StagedCall(NamedTuple):
     position: int
     tool_call_id: str
     token: str
-    writes: StepWrites
-    touched: frozenset[CellName]
-    """The cells that must be known for the merge."""
+    prepared: Prepared
+
+
+class ReadyStep(NamedTuple):
+    """The staged calls of a step, made ready: the guard that there are no others, and their writes."""
+
+    guard: StagedStep
+    prepared: Prepared
 
 
 def staged_call(row: StagedRow) -> StagedCall:
     """The call of a row. Its writes are decoded anew: nobody else has a hand on them."""
-    writes = writes_of(row)
-    return StagedCall(row.position, row.tool_call_id, row.token, writes, frozenset(touched_cells([writes])))
+    return StagedCall(row.position, row.tool_call_id, row.token, prepared(writes_of(row)))
 
 
 def writes_of(row: StagedRow) -> StepWrites:
@@ -44,9 +48,11 @@ def writes_of(row: StagedRow) -> StepWrites:
     return StepWrites(ops, warnings)
 
 
-def in_tool_order(calls: Iterable[StagedCall]) -> list[StagedCall]:
-    """Staged calls in the order of the model's message."""
-    return sorted(calls, key=_place)
+def ready_step(step_id: str, calls: Iterable[StagedCall]) -> ReadyStep:
+    """Staged calls, in the order of the model's message."""
+    ordered = sorted(calls, key=_place)
+    guard = StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in ordered]))
+    return ReadyStep(guard, together([call.prepared for call in ordered]))
 
 
 def _place(call: StagedCall) -> tuple[int, str]:
@@ -58,72 +64,128 @@ class HeldStaging:
 
     def __init__(self) -> None:
         self._calls: OrderedDict[tuple[str, str], dict[str, StagedCall]] = OrderedDict()
+        self._ready: dict[tuple[str, str], ReadyStep] = {}
 
     def put(self, session_id: str, step_id: str, call: StagedCall) -> None:
         """Remember a call whose row was stored."""
-        self._calls.setdefault((session_id, step_id), {})[call.tool_call_id] = call
-        self._calls.move_to_end((session_id, step_id))
+        step = (session_id, step_id)
+        calls = self._calls.setdefault(step, {})
+        calls[call.tool_call_id] = call
+        self._calls.move_to_end(step)
+        if len(calls) == 1:  # nearly always it stays the only one, and the commit finds everything ready
+            self._ready[step] = ready_step(step_id, [call])
+        else:
+            self._ready.pop(step, None)
         if len(self._calls) > MAX_STEPS:
-            self._calls.popitem(last=False)
+            oldest, _ = self._calls.popitem(last=False)
+            self._ready.pop(oldest, None)
 
-    def get(self, session_id: str, step_id: str) -> list[StagedCall]:
-        """The calls remembered, in the order of the model's message."""
-        calls = self._calls.get((session_id, step_id))
-        return [] if calls is None else in_tool_order(calls.values())
+    def get(self, session_id: str, step_id: str) -> ReadyStep:
+        """The calls remembered, made ready."""
+        step = (session_id, step_id)
+        ready = self._ready.get(step)
+        return ready_step(step_id, self._calls.get(step, {}).values()) if ready is None else ready
 
     def forget(self, session_id: str, step_id: str | None = None) -> None:
         """Drop a step, or all steps of a session."""
         if step_id is not None:
             self._calls.pop((session_id, step_id), None)
+            self._ready.pop((session_id, step_id), None)
             return
         for name in [name for name in self._calls if name[0] == session_id]:
             del self._calls[name]
+            self._ready.pop(name, None)
+
+
+class _Session:
+    """What is remembered of one session: the texts of keys, those of the cells below them, and the room all take."""
+
+    __slots__ = ("below", "keys", "size")
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str | None] = {}
+        self.below: dict[str, dict[Slot, str | None]] = {}
+        self.size = 0
+
+    def put(self, texts: dict[Any, str | None], place: Slot, text: str | None) -> None:
+        """Remember one text in the place of an older one, unless it is too long."""
+        if place in texts:
+            self.size -= _size(texts.pop(place))
+        if text is None or len(text) <= MAX_CELL_TEXT:
+            texts[place] = text
+            self.size += _size(text)
+
+    def drop_below(self, key: str) -> None:
+        """Of what is under that key nothing is true any more."""
+        self.size -= sum(map(_size, self.below.pop(key, {}).values()))
 
 
 class HeldCells:
     """The texts of custom state cells that this store object has seen last, by session."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, dict[str, dict[Slot, str | None]]] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._total = 0
 
-    def get(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None]:
+    def get(self, session_id: str, names: Iterable[CellName]) -> CellTexts:
         """Those of `names` that are remembered."""
-        keys = self._sessions.get(session_id)
-        if keys is None:
+        held = self._sessions.get(session_id)
+        if held is None:
             return {}
         self._sessions.move_to_end(session_id)
-        found: dict[CellName, str | None] = {}
+        keys, below = held.keys, held.below
+        found: CellTexts = {}
         for name in names:
-            slots = keys.get(name.key)
-            if slots is not None and name.slot in slots:
-                found[name] = slots[name.slot]
+            key, slot = name
+            if slot is None:
+                if key in keys:
+                    found[name] = keys[key]
+            elif key in below and slot in below[key]:
+                found[name] = below[key][slot]
         return found
 
-    def put(self, session_id: str, cells: Mapping[CellName, str | None], *, reset: Iterable[str] = ()) -> None:
-        """Remember what the cells hold now; of the keys in `reset` nothing older is true any more."""
-        keys = self._sessions.setdefault(session_id, {})
-        self._sessions.move_to_end(session_id)
-        grown = 0
-        for key in reset:
-            grown -= sum(map(_size, keys.pop(key, {}).values()))
+    def put(self, session_id: str, cells: CellTexts) -> None:
+        """Remember what the cells hold now."""
+        held = self._sessions.get(session_id) or _Session()
+        before = held.size
         for (key, slot), text in cells.items():
-            slots = keys.setdefault(key, {})
-            if slot in slots:
-                grown -= _size(slots.pop(slot))
-            if text is None or len(text) <= MAX_CELL_TEXT:
-                slots[slot] = text
-                grown += _size(text)
-        self._sizes[session_id] = self._sizes.get(session_id, 0) + grown
-        self._total += grown
+            if slot is None:
+                held.put(held.keys, key, text)
+            else:
+                held.put(held.below.setdefault(key, {}), slot, text)
+        self._keep(session_id, held, before)
+
+    def learn(self, session_id: str, changes: CustomChanges) -> None:
+        """Remember what the writer of these changes knows once they are stored, beside what he expected."""
+        if changes.replace_all:
+            self.forget(session_id)
+        held = self._sessions.get(session_id) or _Session()
+        before = held.size
+        if held.below:
+            for key in (*changes.set_keys, *changes.drop_keys, *changes.append):
+                held.drop_below(key)
+        for key, content in changes.set_keys.items():
+            held.put(held.keys, key, content.text)
+        for key in changes.drop_keys:
+            held.put(held.keys, key, None)
+        for (key, slot), text in changes.set_cells.items():
+            held.put(held.below.setdefault(key, {}), slot, text)
+        for key, slot in changes.drop_cells:
+            held.put(held.below.setdefault(key, {}), slot, None)
+        self._keep(session_id, held, before)
+
+    def _keep(self, session_id: str, held: _Session, before: int) -> None:
+        self._sessions[session_id] = held
+        self._sessions.move_to_end(session_id)
+        self._total += held.size - before
         while self._total > MAX_TEXT_TOTAL or len(self._sessions) > MAX_SESSIONS:
             self.forget(next(iter(self._sessions)))
 
     def forget(self, session_id: str) -> None:
         """Drop a session."""
-        self._sessions.pop(session_id, None)
-        self._total -= self._sizes.pop(session_id, 0)
+        held = self._sessions.pop(session_id, None)
+        if held is not None:
+            self._total -= held.size
 
 
 def _size(text: str | None) -> int:

@@ -22,28 +22,18 @@ from ..messages import Message
 from ..state import StepWrites, merge_step_writes
 from ..types import CheckpointMeta, Committed, SessionState, StagedChanges
 from . import validate
-from .cells import known_after, planned_changes, replacement, touched_cells
-from .commit import (
-    NO_CHANGES,
-    Applied,
-    CellName,
-    CheckpointRow,
-    Commit,
-    CustomChanges,
-    GuardFailed,
-    StagedRow,
-    StagedStep,
-)
+from .cells import planned_changes, prepared, replacement
+from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CustomChanges, GuardFailed, StagedRow
 from .fields import fields_to_text
-from .held import HeldCells, HeldStaging, StagedCall, in_tool_order, staged_call, writes_of
+from .held import HeldCells, HeldStaging, ReadyStep, ready_step, staged_call, writes_of
+from .refusals import ExplainingStore, existing
 from .turns import Turns
-from .verbs import StateStoreVerbs
 
 MAX_MERGE_ATTEMPTS = 200
 MAX_COMMIT_ATTEMPTS = 5
 
 
-class MergingStore(StateStoreVerbs):
+class MergingStore(ExplainingStore):
     """The part of the state store that merges."""
 
     def __init__(self, *, clock: Clock = system_clock, ids: IdSource = random_id) -> None:
@@ -75,7 +65,8 @@ class MergingStore(StateStoreVerbs):
         row = StagedRow(tool_call_id, index, text, encode(result), self._ids()[:12], now)
         # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
         call = staged_call(row)
-        want = call.touched - self._cells.get(session_id, call.touched).keys()
+        touched = call.prepared.touched
+        want = touched - self._cells.get(session_id, touched).keys()
         try:
             _, cells = await self._apply(Commit(session_id=session_id, now=now, stage=(step_id, row)), want)
         except GuardFailed as failed:
@@ -86,9 +77,7 @@ class MergingStore(StateStoreVerbs):
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
-        rows = await self._read_staged(session_id, step_id)
-        if rows is None:
-            raise SessionNotFound(session_id)
+        rows = existing(session_id, await self._read_staged(session_id, step_id))
         return [
             StagedChanges(row.tool_call_id, row.position, writes_of(row), decode(row.result), row.staged_at)
             for row in sorted(rows, key=lambda row: (row.position, row.tool_call_id))
@@ -111,18 +100,21 @@ class MergingStore(StateStoreVerbs):
     async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
         ensure_id(session_id, "session_id")
         validate.ensure_writes(writes)
-        touched = touched_cells([writes])
+        ready = prepared(writes)
+        touched = ready.touched
         await self._turns.take(session_id)
         try:
             for attempt in range(MAX_MERGE_ATTEMPTS):
-                known = await self._known(session_id, touched)
-                changes, warnings = planned_changes([writes], known, in_order=True)
+                known = self._cells.get(session_id, touched)
+                if len(known) < len(touched):
+                    known = await self._completed(session_id, known, touched)
+                changes, warnings = planned_changes(ready, known, in_order=True)
                 try:
                     await self._apply(Commit(session_id=session_id, now=self._clock(), custom=changes))
                 except GuardFailed as failed:
                     await self._after_refusal(session_id, failed, attempt)
                     continue
-                self._remember(session_id, changes)
+                self._cells.learn(session_id, changes)
                 return warnings
         finally:
             self._turns.give(session_id)
@@ -174,79 +166,68 @@ class MergingStore(StateStoreVerbs):
     ) -> tuple[Applied, list[str]]:
         """Add to `blank` the merge of what is staged for the step, and store it all."""
         session_id = blank.session_id
-        await self._turns.take(session_id)
+        if not self._turns.take_if_free(session_id):
+            await self._turns.take(session_id)
         try:
-            calls: list[StagedCall] | None = self._staging.get(session_id, step_id)
+            step: ReadyStep | None = self._staging.get(session_id, step_id)
             for attempt in range(MAX_MERGE_ATTEMPTS):
-                if calls is None:
-                    calls = await self._stored_calls(session_id, step_id)
-                changes, warnings = await self._merged(session_id, calls, custom_state)
-                commit = msgspec.structs.replace(blank, promote=_as_guard(step_id, calls), custom=changes)
+                if step is None:
+                    step = await self._stored_step(session_id, step_id)
+                if custom_state is None:
+                    touched = step.prepared.touched
+                    known = self._cells.get(session_id, touched)
+                    if len(known) < len(touched):
+                        known = await self._completed(session_id, known, touched)
+                    changes, warnings = planned_changes(step.prepared, known)
+                else:
+                    changes, warnings = _merged_into(custom_state, step.prepared.writes)
+                commit = msgspec.structs.replace(blank, promote=step.guard, custom=changes)
                 try:
-                    applied = await self._apply_once(commit)
+                    try:
+                        applied, _ = await self._apply(commit)
+                    except StoreUnavailable as error:
+                        applied = await self._outcome(commit, error)
                 except GuardFailed as failed:
                     if failed.reason not in ("cells", "staged"):
                         await self._explain(commit, failed)
                     await self._after_refusal(session_id, failed, attempt)
                     if failed.reason == "staged":
-                        calls = None
+                        step = None
                     continue
                 self._staging.forget(session_id, step_id)
-                self._remember(session_id, changes)
+                self._cells.learn(session_id, changes)
                 return applied, warnings
         finally:
             self._turns.give(session_id)
         raise _contended(session_id)
 
-    async def _merged(
-        self, session_id: str, calls: Sequence[StagedCall], custom_state: dict[str, Json] | None
-    ) -> tuple[CustomChanges, list[str]]:
-        writes = [call.writes for call in calls]
-        if custom_state is not None:
-            return _merged_into(custom_state, writes)
-        if not calls:
-            return NO_CHANGES, []
-        touched = calls[0].touched.union(*[call.touched for call in calls[1:]])
-        return planned_changes(writes, await self._known(session_id, touched))
-
-    async def _apply_once(self, commit: Commit) -> Applied:
-        """Apply; if the reply is lost, find out whether it happened before trying again (S12)."""
-        if commit.checkpoint is None:
-            return (await self._apply(commit))[0]
-        for attempt in range(MAX_COMMIT_ATTEMPTS):
+    async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
+        """The reply to a commit was lost: find out whether it happened before trying again (S12)."""
+        row = commit.checkpoint
+        if error.nothing_written or row is None:
+            raise error
+        for attempt in range(1, MAX_COMMIT_ATTEMPTS):
+            await asyncio.sleep(0.0025 * 4**attempt)
             try:
-                if attempt:
-                    found = await self._read_checkpoint(
-                        commit.session_id, commit.checkpoint.checkpoint_id, custom_state=False
-                    )
-                    if found is not None:
-                        return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
+                found = await self._read_checkpoint(commit.session_id, row.checkpoint_id, custom_state=False)
+                if found is not None:
+                    return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
                 return (await self._apply(commit))[0]
-            except StoreUnavailable as error:
-                first_and_certain = error.nothing_written and attempt == 0
-                if first_and_certain or attempt == MAX_COMMIT_ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(0.01 * 4**attempt)
-        raise AssertionError("unreachable")
+            except StoreUnavailable as again:
+                error = again
+        raise error
 
     # -- what is known
 
-    async def _known(self, session_id: str, names: AbstractSet[CellName]) -> dict[CellName, str | None]:
-        known = self._cells.get(session_id, names)
-        if len(known) < len(names):
-            missing = names - known.keys()
-            found = await self._read_cells(session_id, missing)
-            if found is None:
-                raise SessionNotFound(session_id)
-            known |= found
-            self._cells.put(session_id, found)
-        return known
+    async def _completed(self, session_id: str, known: CellTexts, names: AbstractSet[CellName]) -> CellTexts:
+        """What is known of these cells, the rest read now."""
+        found = existing(session_id, await self._read_cells(session_id, names - known.keys()))
+        self._cells.put(session_id, found)
+        return known | found
 
-    async def _stored_calls(self, session_id: str, step_id: str) -> list[StagedCall]:
-        rows = await self._read_staged(session_id, step_id)
-        if rows is None:
-            raise SessionNotFound(session_id)
-        return in_tool_order(map(staged_call, rows))
+    async def _stored_step(self, session_id: str, step_id: str) -> ReadyStep:
+        rows = existing(session_id, await self._read_staged(session_id, step_id))
+        return ready_step(step_id, map(staged_call, rows))
 
     async def _after_refusal(self, session_id: str, failed: GuardFailed, attempt: int) -> None:
         """Forget what turned out to be outdated; let others finish when there is a crowd."""
@@ -256,23 +237,14 @@ class MergingStore(StateStoreVerbs):
         if attempt > 1:
             await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2**attempt)))
 
-    def _remember(self, session_id: str, changes: CustomChanges) -> None:
-        if changes.replace_all:
-            self._cells.forget(session_id)
-        self._cells.put(session_id, known_after(changes), reset=[*changes.set_keys, *changes.drop_keys])
-
     def _forget(self, session_id: str) -> None:
         self._cells.forget(session_id)
         self._staging.forget(session_id)
 
 
 def _merged_into(custom_state: dict[str, Json], writes: Iterable[StepWrites]) -> tuple[CustomChanges, list[str]]:
-    from_given, warnings = merge_step_writes(custom_state, list(writes))
+    from_given, warnings = merge_step_writes(custom_state, writes)
     return replacement(from_given), warnings
-
-
-def _as_guard(step_id: str, calls: Iterable[StagedCall]) -> StagedStep:
-    return StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in calls]))
 
 
 def _ensure_meta(checkpoint: object) -> None:

@@ -15,14 +15,19 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
+    def take_if_free(self, name: str) -> bool:
+        """Take the turn without waiting, if nobody has it. Whoever has taken it must `give` it back."""
+        if name in self._waiting:
+            return False
+        self._waiting[name] = []
+        return True
+
     async def take(self, name: str) -> None:
-        """Wait until nobody else has the turn. Whoever has taken it must `give` it back."""
-        waiting = self._waiting.get(name)
-        if waiting is None:
-            self._waiting[name] = []
+        """Wait until nobody else has the turn, and take it."""
+        if self.take_if_free(name):
             return
         mine = asyncio.get_running_loop().create_future()
-        waiting.append(mine)
+        self._waiting[name].append(mine)
         try:
             await mine
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json
@@ -18,7 +18,6 @@ from .commit import (
     Applied,
     CellName,
     Commit,
-    GuardFailed,
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
@@ -108,10 +107,6 @@ class StateStoreVerbs(StateStore):
     @abstractmethod
     async def _delete(self, session_id: str) -> bool:
         """Remove the session and all below it by `parent_session_id`, and the refs to them."""
-
-    @abstractmethod
-    async def _explain(self, commit: Commit, failed: GuardFailed) -> NoReturn:
-        """Not a verb: raise the error of our tree that says why a commit was refused."""
 
     # -- reading
 

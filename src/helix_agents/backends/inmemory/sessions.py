@@ -8,9 +8,10 @@ a copy, what came after it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from ...stores.commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, Slot, StagedRow, StoredCheckpoint
+from ...codec import encode
+from ...stores.commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, StagedRow, StoredCheckpoint
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
 Holder = str | list[str] | dict[str, str]
@@ -90,19 +91,15 @@ class CustomCells:
         self.holders = self.at(number).holders
         self.undo = {earlier: log for earlier, log in self.undo.items() if earlier < number}
 
-    def all(self) -> Iterator[tuple[str, Slot, str]]:
-        """Every cell, the items of a list in order."""
+    def all(self) -> Iterator[tuple[str, str, Iterable[str]]]:
+        """Every key with its text and what is below it, as `rebuild` takes it."""
         for key, holder in self.holders.items():
             if isinstance(holder, str):
-                yield key, None, holder
+                yield encode(key), holder, ()
             elif isinstance(holder, list):
-                yield key, None, LIST
-                for index, text in enumerate(holder):
-                    yield key, index, text
+                yield encode(key), LIST, holder
             else:
-                yield key, None, OBJECT
-                for member, text in holder.items():
-                    yield key, member, text
+                yield encode(key), OBJECT, [f"{encode(name)}:{text}" for name, text in holder.items()]
 
 
 def _holder(content: KeyContent) -> Holder:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from ...stores.cells import rebuild
 from ...stores.commit import (
     Applied,
     CellName,
+    CheckpointRow,
     Commit,
     GuardFailed,
     SessionFilter,
@@ -47,8 +49,6 @@ class InMemoryStateStore(StateStoreBase):
             assert commit.state is not None
             session = Session(_detached(replace(commit.state, custom_state=None)))
             self._data.add(session)
-        elif commit.state is not None:
-            session.state = _with_fields(session.state, _detached(replace(commit.state, custom_state=None)))
         removed = _cut_messages(session, commit)
         session.messages.extend(commit.messages)
         if commit.restore_number is not None:
@@ -57,15 +57,16 @@ class InMemoryStateStore(StateStoreBase):
         if not commit.custom.is_empty:
             session.custom.apply(commit.custom, len(session.checkpoints))
         removed += _change_staging(session, commit)
-        session.state = _advanced(session.state, commit)
+        state = session.state = _advanced(session.state, commit)
         if commit.checkpoint is not None:
-            session.checkpoints.append(_numbered(session, commit))
-        turn = self._add_run(session, commit.run)
-        session.refs |= {ref.sub_session_id: _detached(ref) for ref in commit.refs}
+            session.checkpoints.append(_numbered(session, commit.checkpoint, commit.now))
+        turn = 0 if commit.run is None else self._add_run(session, commit.run)
+        for ref in commit.refs:
+            session.refs[ref.sub_session_id] = _detached(ref)
         if commit.clear_flag:
             session.flag = None
-        session.flag = commit.flag or session.flag
-        state = session.state
+        if commit.flag is not None:
+            session.flag = commit.flag
         applied = Applied(state.version, len(session.messages), state.step_count, state.resume_count, removed, turn)
         return applied, {name: session.custom.text(name) for name in want}
 
@@ -93,9 +94,7 @@ class InMemoryStateStore(StateStoreBase):
             raise GuardFailed("checkpoint")
         return session
 
-    def _add_run(self, session: Session, run: RunRecord | None) -> int:
-        if run is None:
-            return 0
+    def _add_run(self, session: Session, run: RunRecord) -> int:
         turn = len(session.runs) + 1
         session.runs.append(_detached(replace(run, turn=turn)))
         self._data.run_owner[run.run_id] = run.session_id
@@ -253,36 +252,40 @@ class InMemoryStateStore(StateStoreBase):
 
 def _detached(kept: Kept) -> Kept:
     """The same values in containers of their own: what a caller does to his must not reach ours, nor the reverse."""
-    for value in msgspec.structs.astuple(kept):
-        if value.__class__ in _CONTAINERS and value:
-            return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
-    return kept
+    if not any(_CONTAINERS[type(kept)](kept)):
+        return kept
+    return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
 
 
-_CONTAINERS = frozenset({dict, list})
+def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...]]:
+    """What answers the values of those fields of a struct that may be dicts or lists."""
+    fields = msgspec.structs.fields(kind)
+    may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
+    names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]
+    return attrgetter(*names, names[0])  # one more than there are: of a single one it would answer the value itself
 
 
-def _with_fields(stored: SessionState, given: SessionState) -> SessionState:
-    return replace(
+_CONTAINERS = {kind: _containers_of(kind) for kind in (SessionState, RunRecord, SubSessionRef)}
+
+
+def _advanced(stored: SessionState, commit: Commit) -> SessionState:
+    """The session's fields after a commit."""
+    given = stored if commit.state is None else commit.state
+    state = replace(
         given,
         session_id=stored.session_id,
         stream_id=given.stream_id or stored.stream_id,
         custom_state=None,
         interrupt_flag=None,
-        version=stored.version,
+        status=commit.status or given.status,
+        step_count=given.step_count + commit.add_steps,
+        resume_count=given.resume_count + commit.add_resumes,
+        tags=tuple(given.tags),  # a list may be given
+        version=stored.version + commit.bump_version,
         created_at=stored.created_at,
-    )
-
-
-def _advanced(state: SessionState, commit: Commit) -> SessionState:
-    return replace(
-        state,
-        status=commit.status or state.status,
-        step_count=state.step_count + commit.add_steps,
-        resume_count=state.resume_count + commit.add_resumes,
-        version=state.version + commit.bump_version,
         updated_at=commit.now,
     )
+    return state if commit.state is None else _detached(state)
 
 
 def _cut_messages(session: Session, commit: Commit) -> int:
@@ -308,19 +311,19 @@ def _change_staging(session: Session, commit: Commit) -> int:
     return removed
 
 
-def _numbered(session: Session, commit: Commit) -> StoredCheckpoint:
-    row = commit.checkpoint
-    assert row is not None
+def _numbered(session: Session, row: CheckpointRow, now: int) -> StoredCheckpoint:
+    checkpoint_id, step_id, step_count, stream_sequence, fields = row
+    state = session.state
     return StoredCheckpoint(
-        checkpoint_id=row.checkpoint_id,
-        number=len(session.checkpoints) + 1,
-        step_id=row.step_id,
-        step_count=row.step_count,
-        stream_sequence=row.stream_sequence,
-        message_count=len(session.messages),
-        status=session.state.status,
-        version=session.state.version,
-        state=row.state,
-        created_at=commit.now,
-        session_created_at=session.state.created_at,
+        checkpoint_id,
+        len(session.checkpoints) + 1,
+        step_id,
+        step_count,
+        stream_sequence,
+        len(session.messages),
+        state.status,
+        state.version,
+        fields,
+        now,
+        state.created_at,
     )

@@ -13,10 +13,10 @@ with a separator that JSON and names never contain. A checkpoint's row tells how
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...codec import unescape_text
-from ...stores.commit import LIST, OBJECT, KeyContent, Slot
+from ...stores.commit import LIST, OBJECT, KeyContent
 from .keys import SessionKeys
 from .program import Program
 
@@ -66,20 +66,15 @@ class CustomImage:
         elif kind == "c" and isinstance(holder, list):
             del holder[int(entry[2]) :]
 
-    def cells(self) -> Iterator[tuple[str, Slot, str]]:
-        """Every cell, the items of a list in order."""
+    def cells(self) -> Iterator[tuple[str, str, Iterable[str]]]:
+        """Every key with its text and what is below it, as `rebuild` takes it: names are stored with JSON's escapes."""
         for field, holder in self._holders.items():
-            key = unescape_text(field)
             if isinstance(holder, str):
-                yield key, None, holder
+                yield f'"{field}"', holder, ()
             elif isinstance(holder, list):
-                yield key, None, LIST
-                for index, text in enumerate(holder):
-                    yield key, index, text
+                yield f'"{field}"', LIST, holder
             else:
-                yield key, None, OBJECT
-                for member, text in holder.items():
-                    yield key, unescape_text(member), text
+                yield f'"{field}"', OBJECT, [f'"{member}":{text}' for member, text in holder.items()]
 
     def contents(self) -> dict[str, KeyContent]:
         """The same as what a commit would set."""

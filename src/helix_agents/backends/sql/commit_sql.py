@@ -192,25 +192,14 @@ def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
 
 
 def is_step_commit(commit: Commit) -> bool:
-    """Whether a commit is of the kind that ends a step and no more, for which a backend may know a shorter way."""
+    """Whether a commit ends a step and takes nothing out of custom state: what the shorter ways can do."""
     custom = commit.custom
-    return (
-        commit.checkpoint is not None
-        and commit.state is not None
-        and commit.state.step_count == commit.checkpoint.step_count
-        and commit.bump_version
-        and commit.restore_number is None
-        and commit.keep_messages is None
-        and commit.status is None
-        and commit.stage is None
-        and commit.discard_step is None
-        and commit.run is None
-        and commit.flag is None
-        and not (commit.create or commit.discard_all or commit.clear_flag or commit.refs)
-        and not (commit.add_steps or commit.add_resumes)
-        and not (custom.replace_all or custom.drop_keys or custom.drop_cells)
-        and all(is_one_cell(custom, key, content) for key, content in custom.set_keys.items())
-    )
+    if not commit.only_ends_a_step or custom.replace_all or custom.drop_keys or custom.drop_cells:
+        return False
+    for key, content in custom.set_keys.items():  # noqa: SIM110  # a generator costs more than what it would be asked
+        if not is_one_cell(custom, key, content):
+            return False
+    return True
 
 
 def _key_cells(keys: dict[str, KeyContent]) -> Iterator[list[str | None]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import Json, encode, unescape_text
-from ...errors import StoreError
+from ...codec import Json, encode
+from ...errors import StoreCorrupt, StoreError
 from ...stores.base import StateStoreBase
 from ...stores.cells import rebuild
 from ...stores.commit import (
@@ -239,7 +239,22 @@ class SqlStateStore(StateStoreBase):
 
 
 def _rebuilt(cells: list[Row]) -> dict[str, Json]:
-    return rebuild((unescape_text(key), rows.slot_of(slot), text) for key, slot, text in cells)
+    """Custom state from rows of `read_custom_state`, in which a key's own cell comes before those below it.
+
+    Keys and names are stored with JSON's escapes, so they are JSON as soon as they have quotes around them.
+    """
+    texts: dict[str, list[str]] = {}
+    try:
+        for key, slot, text in cells:
+            if not slot:
+                texts[key] = [text]
+            elif slot[0] == "#":
+                texts[key].append(text)
+            else:
+                texts[key].append(f'"{slot[1:]}":{text}')
+    except KeyError as error:
+        raise StoreCorrupt(f"Custom state has something below the key {error}, but not the key itself.") from error
+    return rebuild((f'"{key}"', text, below) for key, (text, *below) in texts.items())
 
 
 def as_guard_failure(tripped: GuardTripped) -> Exception:

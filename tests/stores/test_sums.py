@@ -1,0 +1,79 @@
+"""Sums are a short way for some writes: wherever it is taken, it ends where the merge would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helix_agents.backends.inmemory.sessions import CustomCells
+from helix_agents.state import StepWrites
+from helix_agents.stores.cells import merged_changes, planned_changes, prepared, rebuild, replacement, together
+from helix_agents.stores.commit import CustomChanges
+
+KEYS = ("a", "b", "c")
+
+whole = st.one_of(
+    st.integers(-5, 5), st.sampled_from([10**15 - 1, 10**15, -(10**15), 2**53 - 1, 2**53, -(2**53), 2**62, 2**63 - 1])
+)
+values = st.one_of(whole, st.lists(st.integers(0, 9), max_size=3), st.just({"x": 1}), st.text(max_size=2), st.none())
+increments = st.builds(
+    lambda key, by: {"kind": "increment", "path": [key], "by": by},
+    st.sampled_from(KEYS),
+    st.one_of(whole, whole.map(lambda by: -by), st.sampled_from([1.5, 0, True])),
+)
+appends = st.builds(
+    lambda key, items: {"kind": "append", "path": [key], "items": items},
+    st.sampled_from(KEYS),
+    st.lists(st.one_of(st.integers(0, 9), st.text(max_size=2)), max_size=3),
+)
+others = st.one_of(
+    st.builds(lambda key, value: {"kind": "replace", "path": [key], "value": value}, st.sampled_from(KEYS), values),
+    st.builds(lambda key: {"kind": "delete", "path": [key]}, st.sampled_from(KEYS)),
+    st.builds(lambda key: {"kind": "append", "path": [key, "x"], "items": [1]}, st.sampled_from(KEYS)),
+    st.builds(lambda key: {"kind": "append", "key": key, "items": [1]}, st.sampled_from(KEYS)),
+)
+ops = st.one_of(increments, increments, appends, appends, others)
+writes = st.builds(StepWrites, st.lists(ops, max_size=4), st.sampled_from([[], [], [], ["A warning."]]))
+states = st.dictionaries(st.sampled_from(KEYS), values)
+
+
+def cells_of(state: dict[str, Any]) -> CustomCells:
+    cells = CustomCells()
+    cells.apply(replacement(state), 0)
+    return cells
+
+
+def outcome(state: dict[str, Any], planned: tuple[CustomChanges, list[str]]) -> tuple[dict[str, Any], list[str]]:
+    """Custom state after the changes, and the warnings."""
+    changes, warnings = planned
+    cells = cells_of(state)
+    cells.apply(changes, 0)
+    return rebuild(cells.all()), warnings
+
+
+@given(states, st.lists(writes, max_size=3))
+def test_sums_of_parallel_tools_end_where_the_merge_ends(state: dict[str, Any], tools: list[StepWrites]) -> None:
+    ready = together([prepared(each) for each in tools])
+    known = {name: cells_of(state).text(name) for name in ready.touched}
+    merged = merged_changes(ready.writes, known, in_order=False)
+    assert outcome(state, planned_changes(ready, known)) == outcome(state, merged)
+
+
+@given(states, writes)
+def test_sums_of_one_list_end_where_its_ops_end_one_by_one(state: dict[str, Any], only: StepWrites) -> None:
+    ready = prepared(only)
+    known = {name: cells_of(state).text(name) for name in ready.touched}
+    merged = merged_changes(ready.writes, known, in_order=True)
+    assert outcome(state, planned_changes(ready, known, in_order=True)) == outcome(state, merged)
+
+
+def test_what_most_tools_write_is_a_sum() -> None:
+    increment = {"kind": "increment", "path": ["a"], "by": 2}
+    append = {"kind": "append", "path": ["b"], "items": ["new"]}
+    ready = together([prepared(StepWrites([increment, append])), prepared(StepWrites([increment]))])
+    assert ready.sums is not None
+    known = {name: cells_of({"a": 3, "b": []}).text(name) for name in ready.touched}
+    changes, warnings = planned_changes(ready, known)
+    assert outcome({"a": 3, "b": []}, (changes, warnings)) == ({"a": 7, "b": ["new"]}, [])
