@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -50,27 +51,43 @@ async def test_a_batch_that_trips_a_guard_leaves_nothing(driver: SqliteDriver) -
 
 
 async def test_a_call_looks_and_writes_in_one_transaction(driver: SqliteDriver) -> None:
-    def put_next(connection: sqlite3.Connection) -> int:
+    def put_next(connection: sqlite3.Connection, steps: Sequence[int]) -> list[int]:
         (highest,) = connection.execute("SELECT COALESCE(MAX(n), 0) FROM t").fetchone()
-        connection.execute("INSERT INTO t (n) VALUES (?1)", (highest + 1,))
-        return int(highest) + 1
+        sums = list(accumulate(steps, initial=int(highest)))[1:]
+        connection.executemany("INSERT INTO t (n) VALUES (?1)", [(n,) for n in sums])
+        return sums
 
-    answers = await asyncio.gather(*(driver.call(put_next) for _ in range(5)))
-    assert sorted(answers) == [1, 2, 3, 4, 5]
+    answers = await asyncio.gather(*(driver.call(put_next, 2) for _ in range(5)))
+    assert answers == [2, 4, 6, 8, 10]
 
 
 async def test_a_call_that_trips_a_guard_leaves_nothing_and_no_mark_on_its_neighbours(driver: SqliteDriver) -> None:
-    def refuse(connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO t (n) VALUES (50)")
+    def refuse(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[None]:
+        connection.executemany("INSERT INTO t (n) VALUES (?1)", [(n,) for n in numbers])
         raise GuardTripped("version")
 
     first, refused, last = await asyncio.gather(
-        driver.batch([put(1)]), driver.call(refuse), driver.batch([put(2)]), return_exceptions=True
+        driver.batch([put(1)]), driver.call(refuse, 50), driver.batch([put(2)]), return_exceptions=True
     )
     assert first == last == [[]]
     assert isinstance(refused, GuardTripped)
     assert refused.reason == "version"
     assert await count(driver) == 2
+
+
+async def test_calls_of_one_kind_that_wait_together_are_made_together(driver: SqliteDriver) -> None:
+    groups: list[list[int]] = []
+
+    def odd_only(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[int | GuardTripped]:
+        groups.append(list(numbers))
+        return [n if n % 2 else GuardTripped("even") for n in numbers]
+
+    answers = await asyncio.gather(*(driver.call(odd_only, n) for n in range(20)), return_exceptions=True)
+    assert [isinstance(answer, GuardTripped) for answer in answers] == [n % 2 == 0 for n in range(20)]
+    assert [n for group in groups for n in group] == list(range(20)), (
+        "each once: a tripped guard is no lost transaction"
+    )
+    assert len(groups) < 20
 
 
 async def test_a_conflict_never_spoils_its_neighbours(driver: SqliteDriver) -> None:
@@ -111,11 +128,12 @@ async def test_a_cancelled_batch_happened_as_a_whole_or_not_at_all(driver: Sqlit
 async def test_a_batch_cancelled_while_it_waits_never_happens(driver: SqliteDriver) -> None:
     busy, go_on = threading.Event(), threading.Event()
 
-    def work(connection: sqlite3.Connection) -> None:
+    def work(connection: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
         busy.set()
         go_on.wait()
+        return items
 
-    first = driver.call(work)
+    first = driver.call(work, None)
     await asyncio.to_thread(busy.wait)
     second = asyncio.create_task(driver.batch([put(1)]))
     await asyncio.sleep(0)  # it is in the queue now

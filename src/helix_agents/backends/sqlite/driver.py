@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -43,29 +42,35 @@ D1_LIMITS = {
 }
 """What Cloudflare D1 allows, so that the fast local tests meet its limits."""
 
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-Work = Callable[[sqlite3.Connection], Answer]
-"""What a job does in its transaction."""
+Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | GuardTripped]]
+"""What jobs of one kind do in their transaction, all at once: an answer for each. One that trips its guard has written
+nothing; if the work raises, all of it is undone."""
 
 _CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
 _UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
 
 
 class _Job:
-    __slots__ = ("answer", "error", "future", "loop", "read_only", "work")
+    __slots__ = ("answer", "error", "future", "item", "loop", "read_only", "work")
 
-    def __init__(self, work: Work[Any], read_only: bool) -> None:
+    def __init__(self, work: Work[Any, Any], item: Any, read_only: bool) -> None:
         self.work = work
+        self.item = item
         self.read_only = read_only
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.answer: Any = None
         self.error: BaseException | None = None
 
-    def run(self, connection: sqlite3.Connection) -> None:
-        self.answer = self.work(connection)
-        self.error = None  # there may be one of an earlier try
+
+def _run(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
+    """Do jobs of one kind."""
+    for job, answer in zip(jobs, jobs[0].work(connection, [job.item for job in jobs]), strict=True):
+        tripped = isinstance(answer, GuardTripped)
+        job.answer, job.error = (None, answer) if tripped else (answer, None)  # there may be one of an earlier try
 
 
 class SqliteDriver:
@@ -96,25 +101,23 @@ class SqliteDriver:
         return 1_000_000 if self._d1_limits else 500_000_000
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
-        if read_only:
-            return await self._submit(partial(_snapshot, statements), read_only=True)
-        return await self._submit(partial(_all_rows, statements))
+        return await self._submit(_snapshots if read_only else _batches, statements, read_only=read_only)
 
-    def call(self, work: Work[Answer]) -> asyncio.Future[Answer]:
-        """Let a function look and write in a transaction of its own, on the worker thread.
+    def call(self, work: Work[Item, Answer], item: Item) -> asyncio.Future[Answer]:
+        """Let a function look and write in a transaction, on the worker thread; calls of the same function that wait
+        together are one call with all their items.
 
-        It may be run again if the transaction was lost, so it has no effects but on the database, and undoes all of
-        them by raising `GuardTripped`.
+        It may be run again if the transaction was lost, so it has no effects but on the database.
         """
-        return self._submit(work)
+        return self._submit(work, item)
 
-    def _submit(self, work: Work[Answer], *, read_only: bool = False) -> asyncio.Future[Answer]:
+    def _submit(self, work: Work[Item, Answer], item: Item, *, read_only: bool = False) -> asyncio.Future[Answer]:
         if self._closed:
             raise StoreUnavailable(f"The store on {self.path} is closed: open it again.", nothing_written=True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"helix-sqlite {self.path}", daemon=True)
             self._thread.start()
-        job = _Job(work, read_only)
+        job = _Job(work, item, read_only)
         self._queue.put(job)
         return job.future
 
@@ -192,7 +195,7 @@ class SqliteDriver:
 
     def _read(self, connection: sqlite3.Connection, job: _Job) -> None:
         try:
-            job.run(connection)
+            _run(connection, [job])
         except Exception as error:  # whatever it is, somebody waits for an answer
             job.error = _translate(error, self.path)
 
@@ -200,11 +203,12 @@ class SqliteDriver:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                if savepoints:
+            if savepoints:
+                for job in jobs:
                     self._in_savepoint(connection, job)
-                else:
-                    job.run(connection)
+            else:
+                for alike in _by_kind(jobs):
+                    _run(connection, alike)
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
@@ -217,7 +221,7 @@ class SqliteDriver:
     def _in_savepoint(self, connection: sqlite3.Connection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
-            job.run(connection)
+            _run(connection, [job])
         except Exception as error:
             if not connection.in_transaction:
                 raise  # SQLite has undone the neighbours too (disk full, I/O error)
@@ -226,18 +230,27 @@ class SqliteDriver:
         connection.execute("RELEASE job")
 
 
-def _snapshot(statements: Sequence[Statement], connection: sqlite3.Connection) -> list[list[Row]]:
-    if len(statements) == 1:
-        return [_rows(connection, statements[0])]
+def _by_kind(jobs: list[_Job]) -> Iterable[list[_Job]]:
+    if len(jobs) == 1:
+        return [jobs]
+    kinds: dict[Work[Any, Any], list[_Job]] = {}
+    for job in jobs:
+        kinds.setdefault(job.work, []).append(job)
+    return kinds.values()
+
+
+def _batches(connection: sqlite3.Connection, batches: Sequence[Sequence[Statement]]) -> list[list[list[Row]]]:
+    return [[_rows(connection, statement) for statement in statements] for statements in batches]
+
+
+def _snapshots(connection: sqlite3.Connection, batches: Sequence[Sequence[Statement]]) -> list[list[list[Row]]]:
+    if len(batches) == len(batches[0]) == 1:
+        return _batches(connection, batches)
     connection.execute("BEGIN")
     try:
-        return _all_rows(statements, connection)
+        return _batches(connection, batches)
     finally:
         connection.execute("COMMIT")
-
-
-def _all_rows(statements: Sequence[Statement], connection: sqlite3.Connection) -> list[list[Row]]:
-    return [_rows(connection, statement) for statement in statements]
 
 
 def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:

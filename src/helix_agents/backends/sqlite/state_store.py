@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
@@ -13,7 +12,7 @@ from ..sql.driver import GuardTripped
 from ..sql.migrated import MigratedDriver
 from ..sql.state_store import SqlStateStore, as_guard_failure
 from .driver import SqliteDriver, Synchronous
-from .step_commit import StepCommit
+from .step_commit import step_commits
 
 
 class SqliteStateStore(SqlStateStore):
@@ -38,16 +37,16 @@ class SqliteStateStore(SqlStateStore):
         self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
         self._migrated = MigratedDriver(self._sqlite, prefix=prefix)
         # D1 has no transactions to look around in, only batches.
-        self._step_commit = None if d1_limits else StepCommit(prefix)
+        self._step_commits = None if d1_limits else step_commits(prefix)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        if want or self._step_commit is None or not is_step_commit(commit):
+        if want or self._step_commits is None or not is_step_commit(commit):
             return await super()._apply(commit, want)
         if not self._migrated.ready:
             await self._migrated.migrate()
         try:
-            return await self._sqlite.call(partial(self._step_commit.run, commit=commit)), {}
+            return await self._sqlite.call(self._step_commits.run, commit), {}
         except GuardTripped as tripped:
             raise as_guard_failure(tripped) from tripped
 

@@ -2,104 +2,165 @@
 
 The general way (`sql/commit_sql.py`) is a batch that carries its conditions in SQL, because most technologies cannot
 look before they write. Here the writer has the database to itself for the length of a transaction: it reads the rows
-that matter, judges them in Python and writes with bound values, at about half the cost. The effect is exactly that of
-the general way, which the same conformance kit checks under D1's limits.
+that matter, judges them in Python and writes with bound values. The commits of many sessions that share a transaction
+are read together and written together, a table at a time. The effect is exactly that of the general way, which the
+same conformance kit checks under D1's limits.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from ...codec import escape_text
-from ...stores.commit import LIST, Applied, CellName, Commit, CustomChanges
+from ...stores.commit import LIST, Applied, CellName, Commit
 from ..sql import rows
 from ..sql.driver import GuardTripped, Row
 from ..sql.queries import Queries
+from .row_statements import RowStatements
 
 
-class StepCommit:
+class StepCommits:
     """The statements, for tables with one prefix. `run` is called on the driver's thread, inside a transaction."""
 
     def __init__(self, prefix: str) -> None:
-        self._texts = Queries("step_commit", "sqlite", prefix, package=__package__).texts
+        self._statements = RowStatements(Queries("step_commit", "sqlite", prefix, package=__package__))
 
-    def run(self, connection: sqlite3.Connection, commit: Commit) -> Applied:
-        """Make a commit that `is_step_commit` visible; `GuardTripped` before anything is written."""
-        texts, session_id, now = self._texts, commit.session_id, commit.now
-        state, checkpoint, promote, custom = commit.state, commit.checkpoint, commit.promote, commit.custom
-        assert state is not None
-        assert checkpoint is not None
-        execute = connection.execute
-        step_id = promote and promote.step_id
-        found = execute(texts["session"], (session_id, step_id)).fetchall()
-        if not found:
-            raise GuardTripped("missing")
-        place, version, message_count, number = found[0][2:6]
-        if commit.expected_version is not None and commit.expected_version != version:
-            raise GuardTripped("version")
-        if promote is not None:
-            staged = {row[:2] for row in found if row[0] is not None}
-            if staged != {*promote.rows}:
-                raise GuardTripped("staged")
-        if custom.expected or not custom.is_empty:
-            self._change_cells(connection, session_id, custom, number)
+    def run(self, connection: sqlite3.Connection, commits: Sequence[Commit]) -> list[Applied | GuardTripped]:
+        """Make commits that are `is_step_commit` visible; of one whose guard trips nothing is written.
 
-        if promote is not None and promote.rows:
-            execute(texts["unstage"], (session_id, step_id))
-        messages = [
-            (session_id, sequence, text, now) for sequence, text in enumerate(commit.messages, start=message_count)
-        ]
-        connection.executemany(texts["insert_message"], messages)
-        version, message_count, number = version + 1, message_count + len(messages), number + 1
-        execute(texts["update"], (place, now, version, message_count, number, *rows.content_columns(state)))
-        labels = rows.label_columns(state)
-        if labels != found[0][6:]:
-            execute(texts["relabel"], (place, *labels))
-        *about, fields = checkpoint
-        seen = (message_count, state.status, version)
-        execute(texts["insert_checkpoint"], (session_id, number, *about, *seen, fields, now))
-        return Applied(version, message_count, state.step_count, state.resume_count)
+        Two of one session would both take the next number of a checkpoint: that raises, and the driver undoes all and
+        runs them one by one.
+        """
+        found = [_Found(commit) for commit in commits]
+        self._look(connection, found)
+        writes = _Writes()
+        answers = [_judged(each, writes) for each in found]
+        for name, wanted in vars(writes).items():
+            if wanted:
+                self._statements.run(connection, name, wanted)
+        return answers
 
-    def _change_cells(
-        self, connection: sqlite3.Connection, session_id: str, changes: CustomChanges, number: int
-    ) -> None:
-        """`number`: of the last checkpoint, which has seen all cells born before it and must go on seeing them."""
-        execute, texts = connection.execute, self._texts
-        wanted, append = changes.set_cells, changes.append
-        if changes.set_keys:
-            wanted = wanted | {CellName(key): content.text for key, content in changes.set_keys.items()}
-        cells: dict[CellName, tuple[tuple[str, str, str], Row]] = {}
-        ends = {key: _end(execute(texts["tail"], (session_id, escape_text(key))).fetchone()) for key in append}
-        for name in (*changes.expected, *wanted):
+    def _look(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
+        run = self._statements.run
+        sessions = [(at, each.commit.session_id, each.step_id) for at, each in enumerate(commits)]
+        for at, *session in run(connection, "session", sessions):
+            commits[at].session = session
+        cells = [(each, name) for each in commits for name in each.columns]
+        places: list[Row] = [(at, *each.columns[name]) for at, (each, name) in enumerate(cells)]
+        for at, *cell in run(connection, "cell", places):
+            each, name = cells[at]
+            each.cells[name] = cell
+        lists = [(each, key) for each in commits for key in each.commit.custom.append]
+        places = [(at, each.commit.session_id, escape_text(key)) for at, (each, key) in enumerate(lists)]
+        for at, slot, text in run(connection, "tail", places):
+            each, key = lists[at]
+            each.ends[key] = (int(slot[1:]) + 1, LIST) if slot else (0, text)
+
+
+@cache
+def step_commits(prefix: str) -> StepCommits:
+    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    return StepCommits(prefix)
+
+
+class _Found:
+    """A commit, and what the database holds of all that it touches."""
+
+    __slots__ = ("cells", "columns", "commit", "ends", "session", "step_id")
+
+    def __init__(self, commit: Commit) -> None:
+        self.commit = commit
+        self.step_id = None if commit.promote is None else commit.promote.step_id
+        self.session: list[Any] | None = None
+        self.columns: dict[CellName, tuple[str, str, str]] = {}
+        """Where to look for cells; a list's own cell is left out if its end is looked for."""
+        self.cells: dict[CellName, list[Any]] = {}
+        """Place, text and birth of those that are there."""
+        self.ends: dict[str, tuple[int, str]] = {}
+        """The place behind the last item of a list, and what the key's own cell says: only lists have items."""
+        custom = commit.custom
+        for name in (*custom.expected, *custom.set_cells, *map(CellName, custom.set_keys)):
             key, slot = name
-            if name not in cells and (slot is not None or key not in ends):
-                columns = (session_id, escape_text(key), rows.slot_text(slot))
-                cells[name] = columns, execute(texts["cell"], columns).fetchone() or _NO_CELL
-        for name, text in changes.expected.items():
-            seen = cells[name][1][1] if name in cells else ends[name[0]][1]
-            if seen != text:
-                raise GuardTripped("cells")
+            if slot is not None or key not in custom.append:
+                self.columns[name] = (commit.session_id, escape_text(key), rows.slot_text(slot))
 
-        for name, text in wanted.items():
-            columns, (place, old, born) = cells[name]
-            if place is None:
-                execute(texts["insert_cell"], (*columns, text, number, None))
-            elif old != text:
-                if born < number:
-                    execute(texts["insert_cell"], (*columns, old, born, number))
-                execute(texts["change_cell"], (place, text, number))
-        for key, items in append.items():
-            for index, text in enumerate(items, start=ends[key][0]):
-                columns = (session_id, escape_text(key), rows.slot_text(index))
-                execute(texts["insert_cell"], (*columns, text, number, None))
+    def text(self, name: CellName) -> str | None:
+        """What a cell says now."""
+        cell = self.cells.get(name) if name in self.columns else self.ends.get(name.key)
+        return None if cell is None else cell[1]
 
 
-_NO_CELL: Row = (None, None, None)
+class _Writes:
+    """Rows to write, by the statement that writes them."""
+
+    def __init__(self) -> None:
+        self.unstage: list[Row] = []
+        self.insert_message: list[Row] = []
+        self.change_cell: list[Row] = []
+        self.insert_cell: list[Row] = []
+        self.update: list[Row] = []
+        self.relabel: list[Row] = []
+        self.insert_checkpoint: list[Row] = []
 
 
-def _end(found: tuple[str, str] | None) -> tuple[int, str | None]:
-    """The place behind the last item of a list, and what the key's own cell says: only lists have items."""
-    if found is None:
-        return 0, None
-    slot, text = found
-    return (int(slot[1:]) + 1, LIST) if slot else (0, text)
+def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
+    """The outcome of a commit; what it wants written is added to `writes`."""
+    commit, promote, state, checkpoint = found.commit, found.commit.promote, found.commit.state, found.commit.checkpoint
+    assert state is not None
+    assert checkpoint is not None
+    if found.session is None:
+        return GuardTripped("missing")
+    place, version, message_count, number, staged, *labels = found.session
+    if commit.expected_version is not None and commit.expected_version != version:
+        return GuardTripped("version")
+    if promote is not None and _rows_of(staged) != sorted(map("\x1f".join, promote.rows)):
+        return GuardTripped("staged")
+    for name, text in commit.custom.expected.items():
+        if found.text(name) != text:
+            return GuardTripped("cells")
+
+    session_id, now = commit.session_id, commit.now
+    _change_cells(found, number, writes)
+    if staged:
+        writes.unstage.append((session_id, found.step_id))
+    for text in commit.messages:
+        writes.insert_message.append((session_id, message_count, text, now))
+        message_count += 1
+    version, number = version + 1, number + 1
+    writes.update.append((place, now, version, message_count, number, *rows.content_columns(state)))
+    wanted = rows.label_columns(state)
+    if wanted != tuple(labels):
+        writes.relabel.append((place, *wanted))
+    *about, fields = checkpoint
+    seen = (message_count, state.status, version)
+    writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now))
+    return Applied(version, message_count, state.step_count, state.resume_count)
+
+
+def _rows_of(staged: str | None) -> list[str]:
+    """Staged rows as `step_commit.sql` lists them, tool call and token of each."""
+    return sorted(staged.split("\x1e")) if staged else []
+
+
+def _change_cells(found: _Found, number: int, writes: _Writes) -> None:
+    """`number`: of the last checkpoint, which has seen all cells born before it and must go on seeing them."""
+    custom, session_id = found.commit.custom, found.commit.session_id
+    wanted = custom.set_cells
+    if custom.set_keys:
+        wanted = wanted | {CellName(key): content.text for key, content in custom.set_keys.items()}
+    for name, text in wanted.items():
+        cell = found.cells.get(name)
+        if cell is None:
+            writes.insert_cell.append((*found.columns[name], text, number, None))
+        elif cell[1] != text:
+            place, old, born = cell
+            if born < number:
+                writes.insert_cell.append((*found.columns[name], old, born, number))
+            writes.change_cell.append((place, text, number))
+    for key, items in custom.append.items():
+        end = found.ends.get(key)
+        for index, text in enumerate(items, start=0 if end is None else end[0]):
+            writes.insert_cell.append((session_id, escape_text(key), rows.slot_text(index), text, number, None))

@@ -1,16 +1,54 @@
 -- The statements of the commit that ends a step, for a writer that holds the database and looks before it writes.
 -- Everything is found by one index entry, and values are bound where queries.sql has to compute them in place.
+-- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
 
 -- name: session
--- Where the session's row is, what it counts, the fields that indexes hold; a row for each call staged for step ?2.
-SELECT t.tool_call_id, t.token, s.rowid, s.version, s.message_count, s.checkpoint_count, s.agent_type, s.stream_id,
-  s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags, s.metadata
-FROM __agents_states AS s LEFT JOIN __agents_staging AS t ON t.session_id = ?1 AND t.step_id = ?2
-WHERE s.session_id = ?1;
+-- Where session ?2 is, what it counts, what is staged for its step ?3, the fields that indexes hold. ?1 comes back.
+SELECT ?1, s.rowid, s.version, s.message_count, s.checkpoint_count,
+  (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
+   WHERE t.session_id = ?2 AND t.step_id = ?3),
+  s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
+  s.metadata
+FROM __agents_states AS s WHERE s.session_id = ?2;
+
+-- name: session_rows
+-- The same.
+SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count,
+  (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
+   WHERE t.session_id = v.column2 AND t.step_id = v.column3),
+  s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
+  s.metadata
+FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column2;
+
+-- name: cell
+-- A cell as it is now. ?1 comes back.
+SELECT ?1, rowid, value, born FROM __agents_custom_state
+WHERE session_id = ?2 AND key = ?3 AND slot = ?4 AND died IS NULL;
+
+-- name: cell_rows
+-- The same.
+SELECT v.column1, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = v.column4 AND c.died IS NULL;
+
+-- name: tail
+-- The last item of the list under a key; the key's own cell if there are no items ('' sorts before '#').
+SELECT ?1, slot, value FROM __agents_custom_state
+WHERE session_id = ?2 AND key = ?3 AND died IS NULL AND slot < '$' ORDER BY slot DESC LIMIT 1;
+
+-- name: tail_rows
+-- The same.
+SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.rowid = (SELECT t.rowid FROM __agents_custom_state AS t
+    WHERE t.session_id = v.column2 AND t.key = v.column3 AND t.died IS NULL AND t.slot < '$'
+    ORDER BY t.slot DESC LIMIT 1);
 
 -- name: unstage
 -- Drop what was staged for the step.
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
+
+-- name: unstage_rows
+-- The same.
+DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
 
 -- name: update
 -- Store the counters and the fields that no index holds.
@@ -19,34 +57,38 @@ UPDATE __agents_states SET updated_at = ?2, version = ?3, message_count = ?4, ch
   completed_client_tool_calls = ?12, suspension_context = ?13, interrupt_context = ?14
 WHERE rowid = ?1;
 
+-- name: update_rows
+-- The same.
+UPDATE __agents_states SET updated_at = column2, version = column3, message_count = column4,
+  checkpoint_count = column5, step_count = column6, resume_count = column7, output = column8, error = column9,
+  failure_reason = column10, pending_client_tool_calls = column11, completed_client_tool_calls = column12,
+  suspension_context = column13, interrupt_context = column14
+FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
+
 -- name: relabel
 -- Store the fields that indexes hold.
 UPDATE __agents_states SET agent_type = ?2, stream_id = ?3, parent_session_id = ?4, root_session_id = ?5, status = ?6,
   expires_at = ?7, user_id = ?8, tags = ?9, metadata = ?10
 WHERE rowid = ?1;
 
--- name: insert_message
--- Append a message.
-INSERT INTO __agents_messages (session_id, sequence, message, created_at) VALUES (?1, ?2, ?3, ?4);
-
--- name: cell
--- A cell as it is now.
-SELECT rowid, value, born FROM __agents_custom_state WHERE session_id = ?1 AND key = ?2 AND slot = ?3 AND died IS NULL;
-
--- name: tail
--- The last item of the list under a key; the key's own cell if there are no items ('' sorts before '#').
-SELECT slot, value FROM __agents_custom_state
-WHERE session_id = ?1 AND key = ?2 AND died IS NULL AND slot < '$' ORDER BY slot DESC LIMIT 1;
-
--- name: insert_cell
--- Begin a cell, or keep what one held.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
-
 -- name: change_cell
 -- Give a cell another text.
 UPDATE __agents_custom_state SET value = ?2, born = ?3 WHERE rowid = ?1;
 
--- name: insert_checkpoint
--- Record the commit.
+-- name: change_cell_rows
+-- The same.
+UPDATE __agents_custom_state SET value = column2, born = column3
+FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
+
+-- name: insert_cell_rows
+-- Begin cells, or keep what they held.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died) VALUES :rows;
+
+-- name: insert_message_rows
+-- Append messages.
+INSERT INTO __agents_messages (session_id, sequence, message, created_at) VALUES :rows;
+
+-- name: insert_checkpoint_rows
+-- Record the commits.
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-  message_count, status, version, state, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+  message_count, status, version, state, created_at) VALUES :rows;
