@@ -52,6 +52,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": (ANYWHERE,),
     "asyncpg": ("backends.postgres",),
     "redis": ("backends.redis",),
+    "hiredis": ("backends.redis",),
     "starlette": ("server",),
     "uvicorn": ("server", "cli"),
     "websockets": ("server", "backends.cloudflare"),

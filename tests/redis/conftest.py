@@ -47,10 +47,16 @@ def oldest_redis() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """The URL of a cluster of three."""
+def cluster_of_three() -> Iterator[RedisCluster]:
+    """A cluster of three, not to be broken."""
     with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: RedisCluster(VALKEY_9)).url
+        yield started(stack, lambda: RedisCluster(VALKEY_9))
+
+
+@pytest.fixture(scope="session")
+def cluster(cluster_of_three: RedisCluster) -> str:
+    """Its URL."""
+    return cluster_of_three.url
 
 
 @pytest.fixture

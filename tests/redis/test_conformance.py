@@ -1,5 +1,7 @@
 """The kit on Redis 6.2 and Valkey 9, on one server and a cluster, with and without scripts, decoding or not.
 
+The state checks also run without the short way of step commits.
+
 Everything runs everywhere with `-m soak`. By default one configuration gets nearly the whole kit, and each of the
 others the part in which it differs.
 """
@@ -7,23 +9,33 @@ others the part in which it differs.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from helix_agents.conformance.contracts import checks_for
 from helix_agents.conformance.registry import Check
 from helix_agents.conformance.run import run_check
-from tests.redis.harnesses import RedisHarness, RedisRecordsHarness, RedisStreamHarness, harness_for
+from tests.redis.harnesses import LongWayHarness, RedisHarness, RedisRecordsHarness, RedisStreamHarness, harness_for
 
 HARNESSES = (RedisHarness, RedisStreamHarness, RedisRecordsHarness)
+
+
+class Configuration(NamedTuple):
+    """The fixture of a server, whether its clients decode responses, and what is checked there."""
+
+    server: str
+    decode: bool = False
+    harnesses: tuple[type[Any], ...] = HARNESSES
+
+
 CONFIGURATIONS = {
-    "valkey": False,
-    "valkey_without_scripts": False,
-    "oldest_redis": True,
-    "cluster": False,
+    "valkey": Configuration("valkey"),
+    "valkey_without_scripts": Configuration("valkey_without_scripts"),
+    "valkey_long_way": Configuration("valkey", harnesses=(LongWayHarness,)),
+    "oldest_redis": Configuration("oldest_redis", decode=True),
+    "cluster": Configuration("cluster"),
 }
-"""The fixture of the server, and whether its clients decode responses."""
 
 SLOW = {
     "S2.cancel_before_leaves_whole",
@@ -39,6 +51,7 @@ SLOW = {
 
 DEFAULT_GUARANTEES = {
     "valkey_without_scripts": {"S2", "S3", "S4", "S5", "S8", "S9", "S12", "T1", "T3", "T5", "T6", "T7", "U1", "M1"},
+    "valkey_long_way": {"S1", "S2", "S3", "S4", "S5", "S7", "S8", "S9", "S12"},
     "oldest_redis": {"S1", "S2", "S8", "S9", "S13", "T1", "T2", "T6", "T7"},
     "cluster": {"S1", "S2", "S7", "S9", "S10", "S11", "S14", "T2", "T5", "T8", "U3", "U6", "M5", "M6"},
 }
@@ -55,8 +68,8 @@ def _is_default(configuration: str, check: Check[Any]) -> bool:
 
 def _cases() -> list[Any]:
     cases = []
-    for configuration in CONFIGURATIONS:
-        for harness in HARNESSES:
+    for configuration, made in CONFIGURATIONS.items():
+        for harness in made.harnesses:
             for check in checks_for(harness):
                 marks = [] if _is_default(configuration, check) else [pytest.mark.soak]
                 cases.append(
@@ -67,8 +80,8 @@ def _cases() -> list[Any]:
 
 @pytest.mark.parametrize(("configuration", "harness", "check"), _cases())
 def test_redis(configuration: str, harness: type[Any], check: Check[Any], request: pytest.FixtureRequest) -> None:
-    url = request.getfixturevalue(configuration)
-    made = harness_for(harness, url, decode=CONFIGURATIONS[configuration])
+    url = request.getfixturevalue(CONFIGURATIONS[configuration].server)
+    made = harness_for(harness, url, decode=CONFIGURATIONS[configuration].decode)
     result = asyncio.run(run_check(check, made))
     if result.outcome == "failed":
         pytest.fail(f"{check.title}: {result.detail}", pytrace=False)

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis, RedisCluster
 
+from helix_agents.backends.redis import connection
 from helix_agents.backends.redis.connection import client_from_url
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.registry import open_stores
-from helix_agents.errors import InvalidArgument, StoreUnavailable
+from helix_agents.errors import InvalidArgument, StoreCorrupt, StoreUnavailable
 
 Connect = Callable[..., Any]
 
 
 async def test_a_client_that_was_passed_in_stays_open(connect: Connect, prefix: str) -> None:
     client = connect()
+    own = await client.client_id()
     store, streams = RedisStateStore(client, prefix=prefix), RedisStreamManager(client, prefix=prefix)
     await store.create_session("a", agent_type="agent")
     writer = await streams.create_writer("s", "run", "agent")
@@ -27,6 +29,7 @@ async def test_a_client_that_was_passed_in_stays_open(connect: Connect, prefix: 
     assert await streams.create_reader("s") is not None
     await store.close()
     await streams.close()
+    assert str(own) in [each["id"] for each in await connect().client_list()]
     assert await client.ping()
 
 
@@ -103,3 +106,19 @@ async def test_an_address_where_nobody_answers_is_an_error_of_ours(scheme: str) 
     with pytest.raises(StoreUnavailable, match="opening"):
         async with open_stores(f"{scheme}://127.0.0.1:1"):
             pass
+
+
+async def test_commands_are_packed_the_same_without_hiredis(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("SET", "ü {key}", b"\x00\r\n", 12, -1, "", 2**70)
+    by_hiredis = connection.packed(command)
+    monkeypatch.setattr(connection, "_pack", None)
+    assert connection.packed(command) == by_hiredis
+
+
+async def test_a_key_of_another_kind_is_a_corrupt_store(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    await store.create_session("a", agent_type="agent")
+    await client.set(f"{prefix}:session:messages:{{a}}", "no list")
+    with pytest.raises(StoreCorrupt, match="another kind"):
+        await store.append_messages("a", [{"role": "user", "content": "x"}])

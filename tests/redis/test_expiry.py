@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.conformance.operations import prepare
 from helix_agents.conformance.sample import meta, plain_state, push, put, user, writes
 from helix_agents.errors import InvalidArgument
@@ -71,6 +72,8 @@ async def test_writes_move_the_deadline_of_every_key(connect: Connect, prefix: s
     # Moving is noticed at once with a time to live of seconds, since it happens once a tenth of it is gained.
     store = RedisStateStore(client, prefix=prefix, ttl=20)
     await prepare(store, "a")
+    # Replaced as a whole after a checkpoint: the old list and object are kept under keys of their own.
+    await store.merge_custom_state("a", writes(put("items", value=[2]), put("deep", value={"x": 2})))
     before = await _deadlines(client, prefix, "a")
     while max((await _deadlines(client, prefix, "a")).values()) == max(before.values()):
         await store.append_messages("a", [user("again")])
@@ -116,6 +119,56 @@ async def test_a_session_outlives_its_expires_at(connect: Connect, prefix: str, 
     await store.create_session("a", agent_type="agent", custom_state={"items": [1]}, expires_at=expires_at)
     await store.append_messages("a", [user("x")])
     assert min((await _deadlines(client, prefix, "a")).values()) > expires_at
+
+
+async def test_what_tells_of_a_session_outlives_it(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=20)
+    await prepare(store, "a")
+    moved = max((await _deadlines(client, prefix, "a")).values())
+    about = [key async for key in client.scan_iter(match=f"{prefix}:*") if b":session" not in key]
+    about = [key for key in about if b":fresh:" not in key]
+    assert len([key for key in about if b":run:" in key]) == 1
+    for key in about:
+        assert await client.pttl(key) > 20_000, key
+        await client.pexpire(key, 15_000)
+    # When the session's deadline moves, theirs do.
+    while max((await _deadlines(client, prefix, "a")).values()) == moved:
+        await store.append_messages("a", [user("again")])
+        await asyncio.sleep(0.05)
+    for key in about:
+        assert await client.pttl(key) > 20_000, key
+
+
+async def test_new_sessions_sweep_up_after_expired_ones(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix, ttl=1)
+    store._index.fresh_ms = 10
+    await store.create_session("old", agent_type="agent", user_id="u")
+    for _ in range(200):
+        if not await store.session_exists("old"):
+            break
+        await asyncio.sleep(0.05)
+    for number in range(16):
+        await store.create_session(f"new-{number}", agent_type="agent")
+    index = f"{prefix}:index:{{{prefix}}}"
+    assert await client.zscore(f"{index}:deadlines", "old") is None
+    assert await client.zcard(f"{index}:by:user=u") == await client.exists(f"{index}:entry:old") == 0
+
+
+async def test_all_keys_of_a_stream_expire(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    streams = RedisStreamManager(client, prefix=prefix, ttl=60)
+    writer = await streams.create_writer("s", "run", "agent")
+    for _ in range(3):
+        await writer.write({"type": "custom"})
+        await writer.flush()
+    await streams.cleanup_to_step("s", 0)
+    keys = [key async for key in client.scan_iter(match=f"{prefix}:stream*")]
+    assert len(keys) == 3
+    for key in keys:
+        assert await client.pttl(key) > 60_000, key
+    await streams.close()
 
 
 async def test_time_to_live_must_be_positive(connect: Connect) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import pytest
+
+from helix_agents.backends.redis import wakeup
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
-from helix_agents.conformance.sample import add, meta, plain_state, push, user, writes
+from helix_agents.conformance.sample import add, meta, plain_state, push, put, user, writes
 from helix_agents.errors import StoreUnavailable
 from tests.redis.harnesses import client_for, new_prefix
 from tests.servers.proxy import Proxy
@@ -112,6 +115,32 @@ async def test_a_lost_reply_to_an_append_is_an_error_and_happens_once(
     await client.aclose()
 
 
+async def test_who_gives_up_waiting_leaves_no_reply_for_the_next(private_redis: RedisServer, proxy_to: ProxyTo) -> None:
+    proxy = await proxy_to(private_redis.port)
+    client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
+    store = RedisStateStore(client)
+    await _new_session(store)
+    acts: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: store.append_messages(SESSION, [user("x")]),
+        lambda: store.get_messages(SESSION),
+    ]
+    for number, act in enumerate(acts * 3, start=1):
+        before = proxy.round_trips
+        proxy.black_hole()
+        waiting = asyncio.create_task(act())
+        for _ in range(10_000):
+            if proxy.round_trips > before:
+                break
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        proxy.heal()
+        assert await store.increment_step_count(SESSION) == number
+        assert (await store.load_state(SESSION)).step_count == number  # type: ignore[union-attr]
+    await client.aclose()
+
+
 async def test_streams_come_through_cut_connections(private_redis: RedisServer, proxy_to: ProxyTo) -> None:
     proxy = await proxy_to(private_redis.port)
     client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
@@ -137,6 +166,92 @@ async def test_streams_come_through_cut_connections(private_redis: RedisServer, 
     assert await asyncio.wait_for(reading, 30) == list(range(200))
     await streams.close()
     await client.aclose()
+
+
+async def test_readers_hear_of_others_after_a_reconnect(private_redis: RedisServer, proxy_to: ProxyTo) -> None:
+    proxy = await proxy_to(private_redis.port)
+    reading, writing = client_for(f"redis://127.0.0.1:{proxy.port}/0"), client_for(private_redis.url)
+    prefix = new_prefix()
+    readers, writers = RedisStreamManager(reading, prefix=prefix), RedisStreamManager(writing, prefix=prefix)
+    writer = await writers.create_writer("s", "run", "agent")
+    reader = await readers.create_reader("s")
+    assert reader is not None
+    arrived: asyncio.Queue[int] = asyncio.Queue()
+
+    async def read() -> None:
+        async for chunk in reader:
+            arrived.put_nowait(chunk["n"])
+
+    reading_on = asyncio.create_task(read())
+    for number in range(0, 20, 2):
+        proxy.cut(refuse=True)
+        await writer.write({"type": "custom", "n": number})  # while nobody listens
+        await writer.flush()
+        proxy.heal()
+        assert await asyncio.wait_for(arrived.get(), 30) == number
+        await writer.write({"type": "custom", "n": number + 1})  # on the new connection
+        await writer.flush()
+        assert await asyncio.wait_for(arrived.get(), 30) == number + 1
+    await writers.end_stream("s")
+    await asyncio.wait_for(reading_on, 30)
+    for each in (readers, writers):
+        await each.close()
+    for client in (reading, writing):
+        await client.aclose()
+
+
+async def test_a_restore_that_is_overtaken_leaves_its_checkpoint_as_it_was(
+    private_redis: RedisServer, proxy_to: ProxyTo
+) -> None:
+    proxy = await proxy_to(private_redis.port)
+    slow, quick = client_for(f"redis://127.0.0.1:{proxy.port}/0"), client_for(private_redis.url)
+    restoring, merging = RedisStateStore(slow), RedisStateStore(quick)
+    await _new_session(merging)
+    await _commit(merging, 1)
+    (checkpoint,) = (await merging.list_checkpoints(SESSION)).items
+    proxy.delay_seconds = 0.005
+    for round_number in range(5):
+        restore = asyncio.create_task(restoring.restore_checkpoint(SESSION, checkpoint.checkpoint_id))
+        for number in range(20):
+            await merging.merge_custom_state(SESSION, writes(put(f"{round_number}.{number}", value=1)))
+            await asyncio.sleep(0.002)
+        await restore
+        found = await merging.get_checkpoint(SESSION, checkpoint.checkpoint_id)
+        assert found is not None
+        assert found.state.custom_state == {"items": [1], "count": 1}
+    for client in (slow, quick):
+        await client.aclose()
+
+
+async def test_two_restores_at_once_are_no_mixture(private_redis: RedisServer, proxy_to: ProxyTo) -> None:
+    proxy = await proxy_to(private_redis.port)
+    slow, quick = client_for(f"redis://127.0.0.1:{proxy.port}/0"), client_for(private_redis.url)
+    late, early = RedisStateStore(slow), RedisStateStore(quick)
+    await _new_session(early)
+    await _commit(early, 1)
+    first = (await early.list_checkpoints(SESSION)).items[0].checkpoint_id
+    proxy.delay_seconds = 0.01
+    chance = random.Random(1)
+    for round_number in range(20):
+        await early.restore_checkpoint(SESSION, first)
+        await _commit(early, 2)
+        second = (await early.list_checkpoints(SESSION)).items[0].checkpoint_id
+        restoring = asyncio.create_task(late.restore_checkpoint(SESSION, second))
+        await asyncio.sleep(chance.uniform(0, 0.12))
+        # Meanwhile: back to the first, and another history with as many checkpoints as before.
+        await early.restore_checkpoint(SESSION, first)
+        for number in range(3):
+            await early.merge_custom_state(SESSION, writes(put(f"{round_number}.{number}", value=1)))
+        await _commit(early, 2)
+        expected = {f"{round_number}.{number}": 1 for number in range(3)} | {"items": [1, 2], "count": 2}
+        await asyncio.gather(restoring, return_exceptions=True)  # done, or too late: its checkpoint is gone
+        for found in (await early.list_checkpoints(SESSION)).items:
+            read = await early.get_checkpoint(SESSION, found.checkpoint_id)
+            assert read is not None
+            wanted = {"items": [1], "count": 1} if found.checkpoint_id == first else expected
+            assert read.state.custom_state == wanted
+    for client in (slow, quick):
+        await client.aclose()
 
 
 async def test_readers_go_on_after_the_server_was_killed(private_redis: RedisServer) -> None:
@@ -187,6 +302,28 @@ async def test_a_cluster_that_loses_a_node_goes_on(private_redis_cluster: RedisC
         await writer.write({"type": "custom", "n": 1})
         await writer.close()
         assert len(await streams.get_all_chunks(name)) == 1
+    await streams.close()
+    await store.close()
+    await client.aclose()
+
+
+async def test_a_slot_that_moves_takes_its_sessions_along(cluster_of_three: RedisCluster) -> None:
+    client = client_for(cluster_of_three.url)
+    store, streams = RedisStateStore(client, prefix=new_prefix()), RedisStreamManager(client, prefix=new_prefix())
+    await _new_session(store)
+    writer = await streams.create_writer(SESSION, "run", "agent")
+    await _commit(store, 1)
+    for step, target in enumerate(cluster_of_three.masters * 2, start=2):
+        moving = cluster_of_three.moving_slot(SESSION, target)
+        await asyncio.to_thread(moving.__enter__)
+        under_way = asyncio.create_task(_commit(store, step))
+        await asyncio.sleep(0.05)  # to be asked while the keys are under way; nothing depends on it
+        await asyncio.to_thread(moving.__exit__, None, None, None)
+        await under_way
+        await writer.write({"type": "custom", "n": step})
+        await writer.flush()
+        assert await _assert_whole(store) == step
+    assert len(await streams.get_all_chunks(SESSION)) == 6
     await streams.close()
     await store.close()
     await client.aclose()
@@ -263,3 +400,34 @@ async def test_a_hundred_readers_of_a_process_share_one_subscription(
 
 async def _drained(reader: Any) -> int:
     return len([chunk async for chunk in reader])
+
+
+async def test_a_subscription_that_has_gone_silent_is_opened_anew(
+    private_redis: RedisServer, proxy_to: ProxyTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeup, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(wakeup, "SILENCE_SECONDS", 0.2)
+    proxy = await proxy_to(private_redis.port)
+    # Nothing but the subscription may give up waiting here.
+    client = client_for(f"redis://127.0.0.1:{proxy.port}/0", socket_timeout=3600)
+    streams = RedisStreamManager(client, prefix=new_prefix())
+    writer = await streams.create_writer("s", "run", "agent")
+    reader = await streams.create_reader("s")
+    assert reader is not None
+    reading = asyncio.create_task(_drained(reader))
+    await writer.write({"type": "custom", "n": 1})
+    await writer.flush()
+    before = proxy.connections_made
+    proxy.black_hole()
+    for _ in range(1000):
+        if proxy.connections_made > before:
+            break
+        await asyncio.sleep(0.02)
+    assert proxy.connections_made > before
+    proxy.heal()
+    await writer.write({"type": "custom", "n": 2})
+    await writer.close()
+    await streams.end_stream("s")
+    assert await asyncio.wait_for(reading, 30) == 2
+    await streams.close()
+    await client.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.conformance.sample import ref
 from helix_agents.errors import SessionExists, StoreUnavailable
 
 Connect = Callable[..., Any]
@@ -59,6 +61,29 @@ async def test_an_entry_that_was_just_announced_stays(connect: Connect, prefix: 
     await client.delete(f"{prefix}:session:{{a}}")
     assert (await store.list_sessions()).total == 0
     assert len(await _members(client, prefix, "all")) == 1
+
+
+async def test_an_entry_whose_session_is_about_to_follow_stays(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    made = await store.create_session("a", agent_type="agent")
+    # What a writer does before it changes a session.
+    await store._index.announce("a", made.created_at, ["user=u"], expires_at=None, token="a writer")
+    assert (await store.list_sessions(user_id="u")).total == 0
+    assert len(await _members(client, prefix, "user=u")) == 1
+
+
+async def test_changes_of_one_ref_at_the_same_time_are_all_kept(connect: Connect, prefix: str) -> None:
+    stores = [RedisStateStore(connect(), prefix=prefix) for _ in range(2)]
+    await stores[0].create_session("a", agent_type="agent")
+    for number in range(20):
+        await stores[0].add_sub_session_refs("a", [ref(f"sub-{number}")])
+        await asyncio.gather(
+            stores[0].update_sub_session_ref("a", f"sub-{number}", status="completed"),
+            stores[1].update_sub_session_ref("a", f"sub-{number}", name="other"),
+        )
+    kept = {(each.status, each.name) for each in await stores[0].list_sub_session_refs("a")}
+    assert kept == {("completed", "other")}
 
 
 async def test_an_entry_of_a_former_status_goes_when_met(connect: Connect, prefix: str) -> None:

@@ -86,9 +86,10 @@ class Proxy:
         self.cut(refuse=True)
         if self._listener is not None:
             self._listener.close()
-        for task in self._tasks:
+        serving = list(self._tasks)
+        for task in serving:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*serving, return_exceptions=True)
 
     def cut(self, *, refuse: bool = False) -> None:
         """Break all connections now. With `refuse`, new ones are broken too, until `heal`."""
@@ -128,22 +129,23 @@ class Proxy:
             await asyncio.sleep(self.delay_seconds)
         await self._passing.wait()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: of the task that asyncio would make for it, asyncio reports the cancellation as an error.
         if self._refusing:
             writer.transport.abort()
             return
-        task = asyncio.current_task()
-        assert task is not None
+        task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
-        try:
-            await self._serve(reader, writer)
-        except OSError:
-            writer.transport.abort()  # the server is not there, or went away: the client sees that
-        finally:
-            self._tasks.discard(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_connection(self.target_host, self.target_port)
+        try:
+            server_reader, server_writer = await asyncio.open_connection(self.target_host, self.target_port)
+        except BaseException as error:
+            writer.transport.abort()  # the server is not there: the client sees that
+            if not isinstance(error, OSError):
+                raise
+            return
         self.connections_made += 1
         link = _Link(self, writer, server_writer)
         self._links.add(link)
@@ -153,7 +155,7 @@ class Proxy:
         ]
         try:
             # When the answers end the connection is over; a client may stop asking long before that.
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION)
                 await asyncio.gather(*pumps)
         finally:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 import redis
+from redis.crc import key_slot
 
 from tests.servers.process import HOST, wait_until
 from tests.servers.redis_server import VALKEY_9, RedisServer
@@ -76,6 +78,28 @@ class RedisCluster:
     def _role(self, node: RedisServer) -> str:
         with node.client() as client:
             return str(client.info("replication")["role"])
+
+    @contextlib.contextmanager
+    def moving_slot(self, key: str, target: RedisServer) -> Iterator[None]:
+        """Move the slot of a key: within the block its keys are under way, after it they are at the target."""
+        slot = key_slot(key.encode())
+        (source,) = [node for node in self.masters if slot in self._slots_of(node)]
+        ids = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        yield
+        with source.client() as client:
+            while keys := client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
+                client.execute_command("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+        for node in (target, source, *self.running()):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    def _slots_of(self, node: RedisServer) -> set[int]:
+        own = node.ask("CLUSTER", "MYID")
+        lines = [line.split() for line in node.ask("CLUSTER", "NODES").splitlines()]
+        ranges = [each for line in lines if line[0] == own for each in line[8:] if not each.startswith("[")]
+        bounds = [tuple(map(int, each.split("-"))) for each in ranges]
+        return {slot for first, *last in bounds for slot in range(first, (last or [first])[0] + 1)}
 
     def running(self) -> list[RedisServer]:
         return [node for node in self.nodes if node.is_running]

@@ -275,3 +275,15 @@ async def test_a_delay_holds_up_everything(redis_server: RedisServer, proxy_to: 
         asking.cancel()
         proxy.delay_seconds = 0.001
         assert await late.echo("x") == b"x"
+
+
+async def test_a_proxy_stops_in_silence_with_open_links(redis_server: RedisServer) -> None:
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    async with Proxy(redis_server.port) as proxy:
+        client = connect(proxy.port)
+        assert await client.ping()
+    with pytest.raises(redis.ConnectionError):
+        await client.ping()
+    await client.aclose()
+    assert reported == []

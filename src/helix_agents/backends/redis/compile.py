@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...codec import encode
-from ...stores.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
+from ...stores.commit import LIST, OBJECT, CellName, CheckpointRow, Commit, CustomChanges, KeyContent, StagedStep
 from .fields import struct_text, to_hash
 from .history import Entry, add_take_back
 from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
@@ -83,7 +83,7 @@ def _add_guards(
     if commit.expected_version is not None:
         program.require_field("version", str(commit.expected_version), "version")
     if commit.promote is not None:
-        program.require_staged("staged", _promoted(commit.promote), staged_field(commit.promote.step_id))
+        program.require_staged("staged", promoted_rows(commit.promote), staged_field(commit.promote.step_id))
     for name, text in commit.custom.expected.items():
         _add_cell_guard(program, keys, name, text)
     if commit.run is not None:
@@ -112,10 +112,11 @@ def _add_cell_guard(program: Program, keys: SessionKeys, name: CellName, text: s
 
 def staged_field(*names: str) -> str:
     """How a staged row is called: step, tool call and token, or the beginning of that."""
-    return "".join(f"{name}\x1f" for name in names)
+    return "\x1f".join(names) + "\x1f"
 
 
-def _promoted(step: StagedStep) -> list[str]:
+def promoted_rows(step: StagedStep) -> list[str]:
+    """The names of the staged rows of a step."""
     return [staged_field(step.step_id, *row) for row in dict.fromkeys(step.rows)]
 
 
@@ -247,7 +248,7 @@ def _add_staging(program: Program, commit: Commit, keys: SessionKeys) -> None:
     elif commit.discard_step is not None:
         program.effect("unstage", staged_field(commit.discard_step))
     if commit.promote is not None and commit.promote.rows:
-        program.do("HDEL", keys.staging, *_promoted(commit.promote))
+        program.do("HDEL", keys.staging, *promoted_rows(commit.promote))
     if commit.stage is not None:
         step_id, row = commit.stage
         text = encode([row.tool_call_id, row.position, row.writes, row.result, row.token, row.staged_at])
@@ -257,6 +258,11 @@ def _add_staging(program: Program, commit: Commit, keys: SessionKeys) -> None:
 def _add_checkpoint(program: Program, commit: Commit, keys: SessionKeys) -> None:
     row = commit.checkpoint
     assert row is not None
-    facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now])
     short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
-    program.effect("checkpoint", short, f"{facts}\x1f{row.state}", program.key(keys.checkpoint_ids))
+    program.effect("checkpoint", short, checkpoint_facts(commit, row), program.key(keys.checkpoint_ids))
+
+
+def checkpoint_facts(commit: Commit, row: CheckpointRow) -> str:
+    """What the writer knows of a checkpoint; the write puts the rest before it."""
+    facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now])
+    return f"{facts}\x1f{row.state}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
@@ -26,6 +26,13 @@ try:
     from redis.backoff import NoBackoff
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise ImportError("The Redis backend needs redis-py: pip install 'helix-agents[redis]'") from error
+
+try:
+    import hiredis
+except ImportError:  # pragma: no cover - depends on the installation
+    _pack: Any = None
+else:
+    _pack = getattr(hiredis, "pack_command", None)  # old ones can only read
 
 Word = str | bytes | int
 Command = Sequence[Word]
@@ -52,19 +59,31 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
     return gate
 
 
-@contextmanager
-def our_errors(what: str) -> Iterator[None]:
-    """Turn what a driver raises into our tree."""
-    try:
-        yield
-    except (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError) as error:
-        if "WRONGTYPE" in str(error):
-            raise StoreCorrupt(f"Redis, {what}: a key holds another kind of value. {error}") from error
-        raise StoreUnavailable(f"Redis, {what}: {error}") from error
+_THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
+
+
+class OurErrors:
+    """Turns what a driver raises into our tree. A class: a generator would cost more than some requests."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _THEIRS):
+            if "WRONGTYPE" in str(error):
+                raise StoreCorrupt(f"Redis, {self._what}: a key holds another kind of value. {error}") from error
+            raise StoreUnavailable(f"Redis, {self._what}: {error}") from error
 
 
 def packed(command: Command) -> bytes:
-    """A command in the protocol's words; redis-py's own packer takes several times as long."""
+    """A command in the protocol's words, by hiredis if it can."""
+    if _pack is not None:
+        return bytes(_pack(tuple(command)))
     words = [word if word.__class__ is bytes else str(word).encode() for word in command]
     return b"*%d\r\n%b" % (len(words), b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words]))
 
@@ -274,7 +293,7 @@ class Servers:
     async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
         """Send commands that all belong to the slot of `key`; refused ones raise. Follows a cluster's redirections."""
         for attempt in range(MAX_REDIRECTS):
-            with our_errors(f"key {key!r}"):
+            with OurErrors(f"key {key!r}"):
                 try:
                     if not atomic:
                         return [checked(reply) for reply in await self.ask(key, commands)]
@@ -310,7 +329,7 @@ class Servers:
             return await self.run("", [command for _, command in keyed]) if keyed else []
         groups: dict[int, list[int]] = {}
         for place, (key, _) in enumerate(keyed):
-            with our_errors(f"key {key!r}"):
+            with OurErrors(f"key {key!r}"):
                 groups.setdefault(id(await self.node_of(key)), []).append(place)
         replies: list[Any] = [None] * len(keyed)
 
@@ -323,7 +342,7 @@ class Servers:
         return replies
 
     async def _try_together(self, keyed: Sequence[tuple[str, Command]]) -> list[Any]:
-        with our_errors(f"key {keyed[0][0]!r}"):
+        with OurErrors(f"key {keyed[0][0]!r}"):
             replies = await self.ask(keyed[0][0], [command for _, command in keyed])
         for place, reply in enumerate(replies):
             if isinstance(reply, redis_errors.ResponseError):

@@ -32,6 +32,9 @@ STATIC = (
 )
 """The keys that a session has at most once. `commit.lua` holds the same list, to make all of them expire together."""
 
+STEP_COMMIT = (0, 1, 2, 5, 6, 7, 9)
+"""Places of those that `step_commit.lua` works on, in its order."""
+
 
 def checked_prefix(prefix: str) -> str:
     """The prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
@@ -50,6 +53,7 @@ class SessionKeys:
         self.tail = f":{{{session_id}}}"
         self.all_static = tuple(f"{self.head}{name}{self.tail}" for name in STATIC)
         self.places = {key: place for place, key in enumerate(self.all_static, 1)}
+        self.of_step_commit = tuple(self.all_static[place] for place in STEP_COMMIT)
 
     @property
     def main(self) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..url import StoresUrl
-from .connection import client_from_url, our_errors
+from .connection import OurErrors, client_from_url
 from .memory_store import RedisMemoryStore
 from .reads import DEFAULT_TTL_SECONDS as SESSION_TTL_SECONDS
 from .state_store import RedisStateStore
@@ -38,7 +38,7 @@ async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
         RedisMemoryStore(client, prefix),
     )
     try:
-        with our_errors(f"opening {url.scheme}:{url.place.rpartition('@')[2]}"):
+        with OurErrors(f"opening {url.scheme}:{url.place.rpartition('@')[2]}"):
             await client.ping()
         yield stores
     finally:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import MAX_REDIRECTS, Servers, Word, checked, our_errors
+from .connection import MAX_REDIRECTS, OurErrors, Servers, Word, checked
 from .multi import MultiRunner
 from .program import Program
+from .step_commit import StepCommit
 
 
 class Refused(NamedTuple):
@@ -36,6 +37,7 @@ class Script:
 
 
 COMMIT = Script("commit.lua")
+STEP_COMMIT = Script("step_commit.lua")
 
 
 def is_forbidden(error: Exception) -> bool:
@@ -70,9 +72,15 @@ class Runner:
         self.multi = MultiRunner(servers)
         self.scripts_allowed = True
 
+    async def run_short(self, commit: StepCommit) -> tuple[int, int] | None:
+        """Version and number of messages after a step commit; None if it must go the long way: nothing has happened."""
+        with OurErrors(f"key {commit.keys[0]!r}"):
+            reply: list[Any] | None = await self._by_script(STEP_COMMIT, commit.keys, commit.words)
+        return None if reply is None else (int(reply[0]), int(reply[1]))
+
     async def run(self, program: Program) -> list[Any] | Refused:
         """Run a program: what it answers after its success, or why it was refused."""
-        with our_errors(f"key {program.keys[0]!r}"):
+        with OurErrors(f"key {program.keys[0]!r}"):
             reply = await self._reply(program)
         if reply[0] == 1:
             return list(reply)
@@ -82,12 +90,16 @@ class Runner:
         return Refused(seen[0] or "", seen[1], numbers[0], numbers[1])
 
     async def _reply(self, program: Program) -> list[Any]:
+        reply: list[Any] | None = await self._by_script(COMMIT, program.keys, [program.packed()])
+        return await self.multi.run(program) if reply is None else reply
+
+    async def _by_script(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
+        """What a script answers; None where scripts are forbidden."""
         if self.scripts_allowed:
             try:
-                reply: list[Any] = await evaluate(self.servers, COMMIT, program.keys, [program.packed()])
-                return reply
+                return await evaluate(self.servers, script, keys, arguments)
             except redis_errors.ResponseError as error:
                 if not is_forbidden(error):
                     raise
                 self.scripts_allowed = False
-        return await self.multi.run(program)
+        return None

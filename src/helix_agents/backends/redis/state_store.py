@@ -32,6 +32,7 @@ from .reading import checkpoint_from
 from .reads import MAX_ATTEMPTS
 from .records import RedisRecords
 from .runner import Refused
+from .step_commit import short_way
 
 SWEEP_EVERY = 16
 LATE_SECONDS = 20.0
@@ -41,11 +42,17 @@ class RedisStateStore(RedisRecords):
     """A state store on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     _created = 0
+    _short_commits = True
+    """Whether step commits try their short way first; without it they are programs like all other writes."""
 
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         keys, names = self._keys(commit.session_id), list(want)
+        if not names:
+            applied = await self._apply_short(commit, keys)
+            if applied is not None:
+                return applied, {}
         token = self._ids()
         announced_at = await self._announce_birth(commit, token)
         run_taken = commit.run is not None and not await self._claim_run(commit.run)
@@ -73,6 +80,16 @@ class RedisStateStore(RedisRecords):
                 await self._after_refusal_of(commit, answer, token)
                 raise GuardFailed(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
+
+    async def _apply_short(self, commit: Commit, keys: SessionKeys) -> Applied | None:
+        """A step commit in its short way; None if it has to go the long one, and nothing has happened."""
+        allowed = self._short_commits and self._runner.scripts_allowed
+        short = short_way(commit, keys, self._ttl_ms) if allowed else None
+        done = None if short is None else await self._runner.run_short(short)
+        if done is None:
+            return None
+        assert commit.state is not None
+        return Applied(*done, commit.state.step_count, commit.state.resume_count)
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
         """The index knows a session before there is one."""

@@ -18,7 +18,7 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamM
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client, Servers, our_errors
+from .connection import Client, OurErrors, Servers
 from .fields import as_fields
 from .keys import StreamKeys, checked_prefix
 from .multi_streams import MultiStreams
@@ -76,7 +76,7 @@ class RedisStreamManager(BaseStreamManager):
             "channel": self._channels.channel(stream_id),
             "producer_memory": PRODUCER_MEMORY_MS,
         }
-        with our_errors(f"stream {stream_id!r}"):
+        with OurErrors(f"stream {stream_id!r}"):
             if self._scripts_allowed:
                 try:
                     return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])
