@@ -1,36 +1,25 @@
 """Streams on Redis against raw commands: `python -m benchmarks.redis_streams`.
 
-Raw means redis-py itself: a loop of pipelines with 16 XADD each, trimmed to the same length. Delivery is measured from
-`write` in this process to the `async for` of readers in another one, by the system's monotonic clock, which both share.
-The server is a private one on this machine, without an append-only file.
+Raw means redis-py itself: a loop of pipelines with 16 XADD each, trimmed to the same length. Delivery to another
+process: `paced_delivery.py`. The server is a private one on this machine, without an append-only file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from statistics import median, quantiles
 from typing import Any
 
 from redis.asyncio import Redis
 
 from benchmarks import machine
+from benchmarks.paced_delivery import STAMPED, chunk, deliver, follow
 from benchmarks.pairing import Report, pair_async
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
-from helix_agents.codec import encode
 from tests.servers.redis_server import VALKEY_9, RedisServer
 
 CHUNKS = 4_000
 BATCH = 16
-PACED_SECONDS = 5.0
-
-
-def chunk() -> dict[str, Any]:
-    return {"type": "text_delta", "delta": "x" * 24}  # about 120 bytes once stamped
-
-
-STAMPED = encode({"agent_id": "run", "agent_type": "agent", "step": 0, **chunk(), "timestamp": 1_700_000_000_000})
 
 
 async def raw_write(client: Any, key: str) -> None:
@@ -101,56 +90,22 @@ async def counting(report: Report, url: str) -> None:
 # -- delivery to another process
 
 
-async def child(url: str, prefix: str, readers: int) -> None:
-    """Reads with many readers; says how long the chunks were under way."""
+async def child(url: str, stream_id: str, readers: int) -> None:
     client = Redis.from_url(url)
-    manager = RedisStreamManager(client, prefix=prefix)
-    delays: list[float] = []
-
-    async def follow() -> None:
-        reader = await manager.create_reader("s")
-        assert reader is not None
-        async for found in reader:
-            if "sent" in found:
-                delays.append((time.monotonic_ns() - found["sent"]) / 1e6)
-
-    tasks = [asyncio.create_task(follow()) for _ in range(readers)]
-    await asyncio.sleep(1.0)  # until all of them wait
-    print("ready", flush=True)
-    await asyncio.gather(*tasks)
-    cuts = quantiles(delays, n=100)
-    print(f"delays {len(delays)} {median(delays)} {cuts[94]} {cuts[98]} {manager.hub.subscriptions}", flush=True)
+    manager = RedisStreamManager(client, prefix="paced")
+    await follow(manager, stream_id, readers)
     await manager.close()
     await client.aclose()
 
 
 async def delivering(report: Report, url: str, readers: int, per_second: int, bound_ms: float) -> None:
     client = Redis.from_url(url)
-    prefix = f"paced-{readers}"
-    manager = RedisStreamManager(client, prefix=prefix)
-    writer = await manager.create_writer("s", "run", "agent")
-    command = (sys.executable, "-m", "benchmarks.redis_streams", "child", url, prefix, str(readers))
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    await process.stdout.readline()
-    count = int(PACED_SECONDS * per_second)
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    for number in range(count):
-        await asyncio.sleep(max(0.0, begin + number / per_second - loop.time()))
-        await writer.write({**chunk(), "sent": time.monotonic_ns()})
-    await writer.close()
-    await manager.end_stream("s")
-    words = (await process.stdout.readline()).split()
-    await process.wait()
+    manager = RedisStreamManager(client, prefix="paced")
+    stream_id = f"s{readers}"
+    other = ("benchmarks.redis_streams", "child", url, stream_id, str(readers))
+    await deliver(report, manager, stream_id, other, readers=readers, per_second=per_second, bound_ms=bound_ms)
     await manager.close()
     await client.aclose()
-    label = f"{readers:,} readers elsewhere, {per_second} a second"
-    report.line(f"{label}: deliveries", int(words[1]), at_least=count * readers, at_most=count * readers)
-    report.line(f"{label}: p50 ms", float(words[2]), at_most=bound_ms)
-    report.line(f"{label}: p95 ms", float(words[3]))
-    report.line(f"{label}: p99 ms", float(words[4]))
-    report.line(f"{label}: subscriptions", int(words[5]), at_most=1)
 
 
 async def run(report: Report, server: RedisServer) -> None:

@@ -2,43 +2,28 @@
 
 Raw means the standard library's `sqlite3` with the same pragmas and a table of the same shape: a loop that inserts 16
 rows a transaction, and one SELECT in a worker thread (an event loop must not wait for a disk) whose rows are decoded.
-Delivery is measured from `write` in this process to the `async for` of readers in another one, by the system's
-monotonic clock, which both share.
+Delivery to another process: `paced_delivery.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import resource
 import sqlite3
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any
 
 import msgspec
 
+from benchmarks.paced_delivery import STAMPED, chunk, deliver, follow
 from benchmarks.pairing import Report, pair_async
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sql.migrated import MigratedDriver
 from helix_agents.backends.sqlite.driver import SqliteDriver, Synchronous
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
-from helix_agents.codec import encode
 
 CHUNKS = 20_000
 RAW_BATCH = 16
-IDLE_SECONDS = 4.0
-PACED_SECONDS = 5.0
-
-
-def chunk() -> dict[str, Any]:
-    return {"type": "text_delta", "delta": "x" * 24}  # about 120 bytes once stamped
-
-
-STAMPED = encode({"agent_id": "run", "agent_type": "agent", "step": 0, **chunk(), "timestamp": 1_700_000_000_000})
-
 
 # -- writing
 
@@ -158,65 +143,17 @@ async def resuming(report: Report, folder: Path, total: int) -> None:
 
 
 async def child(path: str, readers: int) -> None:
-    """Reads with many readers; says how long the chunks were under way, and what idling costs."""
     manager = SqliteStreamManager(path)
-    delays: list[float] = []
-
-    async def follow() -> None:
-        reader = await manager.create_reader("s")
-        assert reader is not None
-        async for found in reader:
-            if "sent" in found:
-                delays.append((time.monotonic_ns() - found["sent"]) / 1e6)
-
-    tasks = [asyncio.create_task(follow()) for _ in range(readers)]
-    await asyncio.sleep(1.0)  # until all of them wait
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    await asyncio.sleep(IDLE_SECONDS)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"idle {100 * used / IDLE_SECONDS}", flush=True)
-    await asyncio.gather(*tasks)
-    cuts = quantiles(delays, n=100)
-    print(f"delays {len(delays)} {median(delays)} {cuts[94]} {cuts[98]} {manager.hub.subscriptions}", flush=True)
+    await follow(manager, "s", readers)
     await manager.close()
 
 
 async def delivering(report: Report, folder: Path, readers: int, per_second: int, bound_ms: float) -> None:
     path = folder / f"paced{readers}.db"
     manager = SqliteStreamManager(path)
-    writer = await manager.create_writer("s", "run", "agent")
-    await writer.write(chunk())
-    await writer.flush()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.streams_sqlite",
-        "child",
-        str(path),
-        str(readers),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    idle = float((await process.stdout.readline()).split()[1])
-    count = int(PACED_SECONDS * per_second)
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    for number in range(count):
-        await asyncio.sleep(max(0.0, begin + number / per_second - loop.time()))
-        await writer.write({**chunk(), "sent": time.monotonic_ns()})
-    await writer.close()
-    await manager.end_stream("s")
-    words = (await process.stdout.readline()).split()
-    await process.wait()
+    other = ("benchmarks.streams_sqlite", "child", str(path), str(readers))
+    await deliver(report, manager, "s", other, readers=readers, per_second=per_second, bound_ms=bound_ms)
     await manager.close()
-    label = f"{readers:,} readers elsewhere, {per_second} a second"
-    report.line(f"{label}: deliveries", int(words[1]), at_least=count * readers, at_most=count * readers)
-    report.line(f"{label}: p50 ms", float(words[2]), at_most=bound_ms)
-    report.line(f"{label}: p95 ms", float(words[3]))
-    report.line(f"{label}: p99 ms", float(words[4]))
-    report.line(f"{label}: subscriptions", int(words[5]), at_most=1)
-    report.line(f"{readers:,} idle readers in a process: % of a core", idle, at_most=1.0)
 
 
 async def main() -> int:
