@@ -2,7 +2,8 @@
 
 A private server with the settings it comes with, durable. Timed is the commit that ends a step; staging comes before
 it, as in a real run, and is reported. The hand-written statement has a connection of its own, ours a pool as anybody
-would make it. `--million` fills a table with 1,000,000 sessions for the listing, which takes a few minutes.
+would make it. What others offer runs on the same steps, where it is installed (`postgres_others.py`). `--million` fills
+a table with 1,000,000 sessions for the listing, which takes a minute.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import asyncpg
 
 from benchmarks import machine, postgres_by_hand
 from benchmarks.pairing import Paired, Report, pair_async
+from benchmarks.postgres_others import OTHERS, Other
 from benchmarks.steps import OurSession, Step, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from tests.servers.postgres import PostgresServer
@@ -27,6 +29,7 @@ SIZES = {50: 6, 200: 2, 1_000: 1}
 WARMUP = 10
 POOL = 20
 ROUNDS = 9
+SCALE = "scale"
 
 
 async def round_trips(report: Report, server: PostgresServer) -> None:
@@ -182,6 +185,7 @@ async def listing(report: Report, url: str, small: int, large: int) -> None:
     connection = await asyncpg.connect(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=2) as pool:
         store = PostgresStateStore(pool)
+        await store.session_exists("nobody")
         times: dict[int, Paired] = {}
         filled = 0
         for size in (small, large):
@@ -208,6 +212,44 @@ async def listing(report: Report, url: str, small: int, large: int) -> None:
     await connection.close()
 
 
+async def for_scale(url: str, kind: type[Other], count: int) -> None:
+    """Somebody else's store on the same steps, in turns with ours. No bound: it tells where the figures above stand."""
+    if reason := kind.why_not():
+        print(f"SKIPPED  {kind.name}: {reason}")
+        return
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"DROP DATABASE IF EXISTS {SCALE}")
+    await connection.execute(f"CREATE DATABASE {SCALE}")
+    await connection.close()
+    url = url.rpartition("/")[0] + f"/{SCALE}"
+    theirs = kind()
+    await theirs.open(url, "scale")
+    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+    logical = 0
+    async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool:
+        store = PostgresStateStore(pool)
+        ours = await OurSession(store, "scale").create()
+        for step in steps(count):
+            logical += step.logical_bytes
+            await ours.stage(step, ours.writes_of(step))
+            start = perf_counter_ns()
+            await ours.commit(step)
+            between = perf_counter_ns()
+            await theirs.commit(step)
+            samples["ours"].append(between - start)
+            samples["theirs"].append(perf_counter_ns() - between)
+        size = sum([await pool.fetchval(f"SELECT pg_total_relation_size('{table}')") for table in theirs.tables])
+        await store.close()
+    await theirs.close()
+    paired = Paired({name: values[WARMUP:] for name, values in samples.items()})
+    late = Paired({name: values[-count // 5 :] for name, values in samples.items()})
+    print(f"for scale: {kind.name} as it comes, {count} steps: p50 {paired.median_ns('theirs') / 1000:.0f} us a step,")
+    print(
+        f"       {paired.ratio('theirs', 'ours'):.1f} times ours, {late.ratio('theirs', 'ours'):.1f} times in the last "
+        f"fifth; {size / logical:.1f} times the logical bytes"
+    )
+
+
 async def grow_log(connection: asyncpg.Connection) -> None:
     """Let the server have segments of its log to use again, as after its first minutes: syncing a file that grows costs
     more than a sync that overwrites, and would hide in early steps what shows in late ones.
@@ -230,6 +272,8 @@ async def measure(report: Report, server: PostgresServer, *, durable: bool, mill
     await commits(report, server.url, "durable", bounds=True)
     await concurrency(report, server.url)
     await bytes_on_disk(report, server.url, 1_000)
+    for kind in OTHERS:
+        await for_scale(server.url, kind, 300)
     await listing(report, server.url, 10_000, 1_000_000 if million else 100_000)
 
 

@@ -1,9 +1,12 @@
-"""Behind a transaction-mode pooler: no statement and no setting survives its transaction."""
+"""Behind a transaction-mode pooler: no statement and no setting survives its transaction.
+
+A stand-in of ours gives every transaction to another connection, always; PgBouncer is what people have.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
@@ -13,23 +16,44 @@ from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.backends.postgres.stream_manager import PostgresStreamManager
 from helix_agents.conformance.sample import add, meta, plain_state, push, user, writes
 from helix_agents.errors import StoreUnavailable
+from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.pooler import TransactionPooler
 from tests.servers.postgres import SUPERUSER, PostgresServer
-from tests.servers.process import HOST
+from tests.servers.process import HOST, ServerUnavailable
 
 
 @pytest.fixture
-async def pooler(postgres_server: PostgresServer, postgres_url: str) -> AsyncIterator[TransactionPooler]:
+async def stand_in(postgres_server: PostgresServer, postgres_url: str) -> AsyncIterator[int]:
+    """The port of our own pooler."""
     database = postgres_url.rpartition("/")[2]
     async with TransactionPooler(postgres_server.port, user=SUPERUSER, database=database) as running:
-        yield running
+        yield running.port
 
 
-def through(pooler: TransactionPooler, options: str = "") -> str:
-    return f"postgresql://{SUPERUSER}@{HOST}:{pooler.port}/any?sslmode=disable{options}"
+@pytest.fixture
+def pgbouncer(postgres_server: PostgresServer, postgres_url: str) -> Iterator[int]:
+    """The port of a PgBouncer."""
+    database = postgres_url.rpartition("/")[2]
+    try:
+        made = PgBouncer(postgres_server.port, user=SUPERUSER, database=database)
+    except ServerUnavailable as error:
+        pytest.skip(f"NO PGBOUNCER, so only the stand-in was tried: {error}")
+    with made as running:
+        yield running.port
 
 
-async def test_a_session_lives_through_a_pooler(pooler: TransactionPooler) -> None:
+@pytest.fixture(params=["stand_in", "pgbouncer"])
+def pooler(request: pytest.FixtureRequest) -> int:
+    """The port of a pooler, once for each kind."""
+    port: int = request.getfixturevalue(request.param)
+    return port
+
+
+def through(port: int, options: str = "") -> str:
+    return f"postgresql://{SUPERUSER}@{HOST}:{port}/any?sslmode=disable{options}"
+
+
+async def test_a_session_lives_through_a_pooler(pooler: int) -> None:
     async with open_stores(through(pooler, "&transaction_pooler=1&schema=behind")) as stores:
         await stores.state.create_session("a", agent_type="agent")
 
@@ -48,7 +72,7 @@ async def test_a_session_lives_through_a_pooler(pooler: TransactionPooler) -> No
         assert await stores.state.get_message_count("a") == 21
 
 
-async def test_a_pool_without_statement_cache_is_recognised(pooler: TransactionPooler) -> None:
+async def test_a_pool_without_statement_cache_is_recognised(pooler: int) -> None:
     async with asyncpg.create_pool(through(pooler), min_size=2, max_size=4, statement_cache_size=0) as pool:
         store = PostgresStateStore(pool)
         await store.create_session("a", agent_type="agent")
@@ -57,8 +81,8 @@ async def test_a_pool_without_statement_cache_is_recognised(pooler: TransactionP
         await store.close()
 
 
-async def test_a_pool_with_statement_cache_is_told_what_to_do(pooler: TransactionPooler) -> None:
-    async with asyncpg.create_pool(through(pooler), min_size=1, max_size=1) as pool:
+async def test_a_pool_with_statement_cache_is_told_what_to_do(stand_in: int) -> None:
+    async with asyncpg.create_pool(through(stand_in), min_size=1, max_size=1) as pool:
         store = PostgresStateStore(pool)
         creating = [store.create_session(f"session-{number}", agent_type="agent") for number in range(10)]
         errors = [
@@ -71,7 +95,7 @@ async def test_a_pool_with_statement_cache_is_told_what_to_do(pooler: Transactio
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["listening past it", "asking"])
-async def test_readers_follow_through_a_pooler(pooler: TransactionPooler, postgres_url: str, direct: bool) -> None:
+async def test_readers_follow_through_a_pooler(pooler: int, postgres_url: str, direct: bool) -> None:
     pools = [await asyncpg.create_pool(through(pooler), min_size=1, max_size=3, statement_cache_size=0) for _ in "ab"]
     writing, reading = (
         PostgresStreamManager(pool, transaction_pooler=True, listen_dsn=postgres_url if direct else None)

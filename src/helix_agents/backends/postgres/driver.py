@@ -19,7 +19,7 @@ from ...errors import StoreUnavailable
 from ..sql.driver import Dialect, Row, Statement
 from .faults import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
 from .functions import BatchFunction, Operation
-from .lanes import Lane, Lanes
+from .lanes import Lanes
 from .migration import batch_functions, prepare_database
 from .step_commit import StepCommit
 from .wording import checked_schema, numbered, one_snapshot, qualified
@@ -126,7 +126,8 @@ class PostgresDriver:
         lane = await self._lanes.take()
         clean = False
         try:
-            if self.transaction_pooler or _has_no_statement_cache(lane):
+            if self.transaction_pooler or not lane.keeps_statements:
+                # Statements are prepared anew each time, as is usual behind a pooler: see the module's first lines.
                 async with lane.connection.transaction():
                     answer = await work(lane.connection)
             else:
@@ -188,9 +189,3 @@ class PostgresDriver:
                 self._texts.clear()
             found = self._texts[sql] = qualified(sql, self.schema)
         return found
-
-
-def _has_no_statement_cache(lane: Lane) -> bool:
-    """Whether statements are prepared anew each time, as is usual behind a pooler: see the module's first lines."""
-    config = getattr(lane.connection, "_config", None)
-    return getattr(config, "statement_cache_size", None) == 0

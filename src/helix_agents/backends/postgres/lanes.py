@@ -3,7 +3,8 @@
 A pool resets a connection whenever it is released, which costs as much as a short query. So a connection that has
 done a batch is handed to the next batch that waits, or kept for a few milliseconds in case one comes. Everybody else
 who uses the pool still gets a turn: even when we keep all connections busy, one of them goes back every 20 ms on the
-average; idle ones are kept 10 ms, and the last one of a full pool not at all.
+average; idle ones are kept 10 ms, and the last one of a full pool not at all. Whether it is full is asked every 5 ms,
+since a pool asks each of its connections in turn.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ if TYPE_CHECKING:
 HOLD_SECONDS_EACH = 0.02
 MAX_HOLD_SECONDS = 0.5
 LINGER_SECONDS = 0.01
+LOOK_SECONDS = 0.005
 
 
 class Lane:
-    """A borrowed connection and since when."""
+    """A borrowed connection, since when, and whether it keeps prepared statements."""
 
-    __slots__ = ("connection", "since")
+    __slots__ = ("connection", "keeps_statements", "since")
 
     def __init__(self, connection: Connection, since: float) -> None:
         self.connection = connection
         self.since = since
+        config = getattr(connection, "_config", None)
+        self.keeps_statements = getattr(config, "statement_cache_size", None) != 0
 
 
 class Lanes:
@@ -45,6 +49,8 @@ class Lanes:
         self._waiting: deque[asyncio.Future[Lane]] = deque()
         self._held = 0
         self._asking = 0
+        self._room = False
+        self._looked = float("-inf")
         self._sweep: asyncio.TimerHandle | None = None
         self._releasing: set[asyncio.Task[None]] = set()
 
@@ -71,9 +77,12 @@ class Lanes:
     def give(self, lane: Lane, *, clean: bool) -> None:
         """The batch is done. Not `clean`: something went wrong on the way, so the pool must look after it."""
         loop = asyncio.get_running_loop()
-        kept_too_long = loop.time() - lane.since > self._hold_seconds
+        now = loop.time()
         # Somebody of ours stands in the pool's own queue: the only way to serve him is through the pool.
-        if not clean or kept_too_long or self._asking or lane.connection.is_closed():
+        if not clean or now - lane.since > self._hold_seconds or self._asking:
+            self._release(lane)
+            return
+        if self._waiting and lane.connection.is_closed():
             self._release(lane)
             return
         while self._waiting:
@@ -81,7 +90,9 @@ class Lanes:
             if not waiter.done():
                 waiter.set_result(lane)
                 return
-        if not self._has_room():
+        if now - self._looked > LOOK_SECONDS:
+            self._looked, self._room = now, self._has_room()
+        if not self._room:
             self._release(lane)
             return
         self._idle.append(lane)

@@ -55,16 +55,21 @@ class PostgresStateStore(SqlStateStore):
             pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler
         )
         self._own_driver = driver is None
+        self._ends: step_commit.Ends = {}
         super().__init__(self._postgres, prefix=self._postgres.prefix, clock=clock, ids=ids)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        if not (self._postgres.has_step_commit and is_step_commit(commit)):
+        driver = self._postgres
+        if not (driver.has_step_commit and is_step_commit(commit)):
+            return await super()._apply(commit, want)
+        params = step_commit.arguments(commit, self._ends, driver.max_parameter_bytes // 4)
+        if params is None:
             return await super()._apply(commit, want)
         try:
-            answer = await self._postgres.call(self._postgres.step_commit.call, step_commit.arguments(commit))
+            answer = await driver.call(driver.step_commit.call, params)
         except GuardTripped as tripped:
             raise as_guard_failure(tripped) from tripped
-        return step_commit.applied(answer), {}
+        return step_commit.applied(commit, answer, self._ends), {}
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
