@@ -51,7 +51,7 @@ async def round_trips(report: Report, server: PostgresServer) -> None:
 class Turns:
     """Ours and by hand make the same step, one after the other."""
 
-    def __init__(self, ours: OurSession, raw: asyncpg.Connection, count: int) -> None:
+    def __init__(self, ours: OurSession, raw: dict[str, asyncpg.Connection], count: int) -> None:
         self.ours = ours
         self.raw = raw
         self.steps = steps(count)
@@ -69,27 +69,29 @@ class Turns:
         async def ours() -> None:
             await self.ours.commit(self.step)
 
-        def hand(suffix: str) -> Callable[[], Awaitable[object]]:
+        def hand(name: str) -> Callable[[], Awaitable[object]]:
             async def commit() -> None:
-                name = self.ours.session_id + suffix
-                await postgres_by_hand.commit(self.raw, name, self.step, self.step.number)
+                session_id = f"{self.ours.session_id} {name}"
+                await postgres_by_hand.commit(self.raw[name], session_id, self.step, self.step.number)
 
             return commit
 
-        return {"ours": ours, "by hand": hand(""), "by hand again": hand(" again")}
+        return {"ours": ours, **{name: hand(name) for name in self.raw}}
 
 
 async def session(url: str, pool: asyncpg.Pool, count: int, number: int) -> tuple[Paired, list[float]]:
-    raw = await asyncpg.connect(url)
+    # A connection for each: a server process that had two turns of three would find its caches warmer than the others.
+    raw = {each: await asyncpg.connect(url) for each in ("by hand", "by hand again")}
     store = PostgresStateStore(pool)
     name = f"session-{count}-{number}"
     ours = await OurSession(store, name).create()
-    for suffix in ("", " again"):
-        await postgres_by_hand.create(raw, name + suffix)
+    for each, connection in raw.items():
+        await postgres_by_hand.create(connection, f"{name} {each}")
     turns = Turns(ours, raw, count)
     paired = await pair_async(turns.contestants(), rounds=count - WARMUP, warmup=WARMUP, before=turns.prepare)
     await store.close()
-    await raw.close()
+    for connection in raw.values():
+        await connection.close()
     return paired, turns.stage_ns
 
 
