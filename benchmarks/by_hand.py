@@ -94,12 +94,12 @@ class SqliteByHand:
 class DictByHand:
     """Sessions in a dictionary, with one JSON encode a commit.
 
-    The text detaches what is stored from the caller's objects and is the checkpoint: the session's fields, its custom
-    state and the new messages. `whole` False leaves custom state out but for what the step wrote, so that the cost does
-    not grow; such a dictionary cannot answer what the state was at a checkpoint.
+    The text detaches what is stored from the caller's objects and is the checkpoint: the session's fields, the new
+    messages, and of custom state what the step wrote, so that the cost does not grow. Such a dictionary cannot answer
+    what the state was at a checkpoint; with `whole` it can, since the text then holds all of custom state.
     """
 
-    def __init__(self, *, whole: bool = True) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
         self.whole = whole
         self.sessions: dict[str, dict[str, Any]] = {}
 

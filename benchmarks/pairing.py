@@ -35,6 +35,13 @@ class Paired:
         """How many times the baseline's time: the median of the ratios of the rounds."""
         return median(mine / base for mine, base in zip(self.samples[name], self.samples[baseline], strict=True))
 
+    def growth(self, name: str, baseline: str) -> float:
+        """The ratio in the last fifth of the rounds over that in the first: 1 if history does not matter."""
+        fifth = len(self.samples[name]) // 5
+        early = Paired({each: values[:fifth] for each, values in self.samples.items()})
+        late = Paired({each: values[-fifth:] for each, values in self.samples.items()})
+        return late.ratio(name, baseline) / early.ratio(name, baseline)
+
 
 def pair(contestants: Mapping[str, Callable[[], object]], *, rounds: int, repeat: int = 1, warmup: int = 3) -> Paired:
     """Time plain callables in turns. `repeat` calls make one sample, for what is too short for the clock."""

@@ -95,14 +95,6 @@ async def session(url: str, pool: asyncpg.Pool, count: int, number: int) -> tupl
     return paired, turns.stage_ns
 
 
-def growth(paired: Paired) -> float:
-    """The ratio of the last fifth of the steps over that of the first: 1 if history does not matter."""
-    fifth = len(paired.samples["ours"]) // 5
-    early = Paired({name: values[:fifth] for name, values in paired.samples.items()})
-    late = Paired({name: values[-fifth:] for name, values in paired.samples.items()})
-    return late.ratio("ours", "by hand") / early.ratio("ours", "by hand")
-
-
 async def commits(report: Report, url: str, label: str, *, bounds: bool) -> None:
     async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool:
         for count, times in SIZES.items():
@@ -114,7 +106,11 @@ async def commits(report: Report, url: str, label: str, *, bounds: bool) -> None
             ratio = together.ratio("ours", "by hand")
             report.line(f"{what}: commit, times by hand", ratio, at_most=1.6 if bounds else None)
             if count == 1_000:
-                report.line(f"{what}: late against early", growth(runs[0][0]), at_most=1.25 if bounds else None)
+                report.line(
+                    f"{what}: late against early",
+                    runs[0][0].growth("ours", "by hand"),
+                    at_most=1.25 if bounds else None,
+                )
                 report.self_check(what, together, "by hand", "by hand again")
             print(
                 f"       commit p50 {together.median_ns('ours') / 1000:.0f} us, by hand "

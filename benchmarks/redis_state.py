@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from benchmarks import machine
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.redis_by_hand import RedisByHand
-from benchmarks.session_workload import growth, together
+from benchmarks.session_workload import together
 from benchmarks.steps import OurSession, Step, steps
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.state import StepWrites
@@ -65,7 +65,7 @@ async def timing(report: Report, url: str) -> None:
         paired, staged = together(runs)
         what = f"{count} steps"
         report.line(f"{what}: commit, times by hand", paired.ratio("ours", "by hand"), at_most=1.6)
-        late = median([growth(each, "by hand") for each, _ in runs])
+        late = median([each.growth("ours", "by hand") for each, _ in runs])
         report.line(f"{what}: late steps against early", late, at_most=1.25)
         report.self_check(what, paired, "by hand", "by hand again")
         ours, hand = (paired.median_ns(name) / 1000 for name in ("ours", "by hand"))
