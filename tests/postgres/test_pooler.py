@@ -42,7 +42,8 @@ def pgbouncer(postgres_server: PostgresServer, postgres_url: str) -> Iterator[in
         yield running.port
 
 
-@pytest.fixture(params=["stand_in", "pgbouncer"])
+# No package that pip knows carries PgBouncer's program, so it is asked for (`-m soak`) rather than missed every time.
+@pytest.fixture(params=["stand_in", pytest.param("pgbouncer", marks=pytest.mark.soak)])
 def pooler(request: pytest.FixtureRequest) -> int:
     """The port of a pooler, once for each kind."""
     port: int = request.getfixturevalue(request.param)
