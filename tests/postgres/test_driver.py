@@ -182,6 +182,22 @@ async def test_stricter_isolation_is_retried(postgres_url: str, level: str) -> N
         await store.close()
 
 
+async def test_who_loses_in_a_deadlock_tries_again(pool: asyncpg.Pool) -> None:
+    driver = PostgresDriver(pool)
+    store = PostgresStateStore(pool, driver=driver)
+    for name in "ab":
+        await store.create_session(name, agent_type="agent")
+    count = "UPDATE __agents_states SET step_count = step_count + 1 WHERE session_id = ?1"
+
+    def crosswise(first: str, second: str) -> list[Statement]:
+        return [Statement(count, (first,)), Statement("SELECT 1 FROM pg_sleep(0.2)"), Statement(count, (second,))]
+
+    await asyncio.gather(driver.batch(crosswise("a", "b")), driver.batch(crosswise("b", "a")))
+    found = [await store.load_state(name) for name in "ab"]
+    assert [state and state.step_count for state in found] == [2, 2]
+    await driver.close()
+
+
 async def test_a_batch_of_unknown_statements_is_atomic_too(pool: asyncpg.Pool) -> None:
     driver = PostgresDriver(pool)
     insert = "INSERT INTO __agents_interrupt_flags (session_id, timestamp) VALUES (?1, CAST(?2 AS BIGINT))"
