@@ -108,6 +108,7 @@ async def measure(report: Report, folder: Path) -> None:
     for each in raw.values():
         each.close()
     show(report, Paired(samples), ours.commit_ns, whole_steps)
+    print(f"       a sync of this disk takes {machine.sync_micros(folder):.0f} us; the longer, the more sharing pays")
 
 
 def show(report: Report, paired: Paired, commit_ns: list[float], whole_steps: list[float]) -> None:

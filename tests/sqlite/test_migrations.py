@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import SchemaTooNew, open_stores
+from helix_agents import SchemaTooNew, SqliteStateStore, open_stores
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sql.migrate import applied_versions, known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from helix_agents.conformance.sample import add, writes
 
 OPEN = """
 import asyncio, sys
@@ -30,6 +31,13 @@ def schema(path: Path) -> list[tuple[str, str]]:
     return rows
 
 
+async def fresh_schema(folder: Path) -> list[tuple[str, str]]:
+    driver = SqliteDriver(folder / "fresh.db")
+    await migrate(driver)
+    await driver.close()
+    return schema(folder / "fresh.db")
+
+
 async def test_migrating_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     assert await migrate(driver) == [each.version for each in known_migrations("sqlite")]
@@ -44,9 +52,7 @@ def test_versions_are_dense() -> None:
 
 
 async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = SqliteDriver(tmp_path / "fresh.db")
-    await migrate(fresh)
-    await fresh.close()
+    fresh = await fresh_schema(tmp_path)
     every = known_migrations("sqlite")
     for known in range(1, len(every) + 1):
         # As if this were the library of that time.
@@ -54,7 +60,28 @@ async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, m
         driver = SqliteDriver(tmp_path / "grown.db")
         assert await migrate(driver) == [known]
         await driver.close()
-    assert schema(tmp_path / "fresh.db") == schema(tmp_path / "grown.db")
+    assert schema(tmp_path / "grown.db") == fresh
+
+
+async def test_what_was_staged_before_a_migration_is_there_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = known_migrations("sqlite")
+    path = tmp_path / "a.db"
+    with monkeypatch.context() as then:
+        then.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: every[:3])
+        old = SqliteStateStore(path)
+        await old.create_session("a", agent_type="agent", custom_state={"n": 1})
+        await old.stage_changes("a", "step", writes(add("n")), tool_call_id="call")
+        await old.close()
+    store = SqliteStateStore(path)
+    assert [staged.tool_call_id for staged in await store.list_staged("a", "step")] == ["call"]
+    await store.promote_staging("a", "step")
+    state = await store.load_state("a")
+    assert state is not None
+    assert state.custom_state == {"n": 2}
+    await store.close()
+    assert schema(path) == await fresh_schema(tmp_path)
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
