@@ -131,7 +131,7 @@ def grow_log(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("CREATE TABLE filler (bytes BLOB)")
     for _ in range(2):
-        other.execute("INSERT INTO filler VALUES (zeroblob(20000000))")
+        other.execute("INSERT INTO filler VALUES (zeroblob(6000000))")
         other.execute("PRAGMA wal_checkpoint(RESTART)")
     other.execute("DROP TABLE filler")
     other.execute("PRAGMA wal_checkpoint(RESTART)")

@@ -27,9 +27,6 @@ from ..sql.driver import Dialect, GuardTripped, Row, Statement
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 CACHE_KILOBYTES = 16_000
-LOG_PAGES = 4_000
-"""How long the write-ahead log grows (16 MB) before it is folded into the file. A page that many commits change is then
-folded in once for all of them, so a longer log costs a commit less than SQLite's own 1,000 pages."""
 MAX_GROUP = 256
 """The most batches that share one transaction, so that nobody waits for ever behind others."""
 
@@ -172,7 +169,6 @@ class SqliteDriver:
             connection.execute("PRAGMA temp_store=MEMORY")
             # The default of 2 MB holds the indexes of a few sessions only; a page that fell out is read again.
             connection.execute(f"PRAGMA cache_size=-{CACHE_KILOBYTES}")
-            connection.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
             if self._d1_limits:
                 for limit, value in D1_LIMITS.items():
                     connection.setlimit(limit, value)
