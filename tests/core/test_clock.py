@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 
-from helix_agents.clock import checkpoint_id, random_id
+import pytest
+
+from helix_agents.clock import checkpoint_id, checkpoint_time, random_id
 
 
 def test_ids_are_32_hexadecimal_digits_and_differ() -> None:
@@ -35,3 +37,14 @@ def test_a_forked_process_goes_on_with_other_ids() -> None:
 
 def test_a_checkpoint_id_tells_session_step_and_time() -> None:
     assert checkpoint_id("s", 3, 17, "abcdef0123") == "cpv1-s-s3-t17-abcdef"
+
+
+@pytest.mark.parametrize("session_id", ["s", "a-s1-t2-x", "cpv1-s"])
+@pytest.mark.parametrize("unique", ["abcdef0123", "id-1", "-t9-"])
+def test_the_time_of_a_checkpoint_is_read_from_its_id(session_id: str, unique: str) -> None:
+    assert checkpoint_time(session_id, checkpoint_id(session_id, 3, 17, unique)) == 17
+
+
+@pytest.mark.parametrize("foreign", ["", "cpv1-s", "cpv1-s-s3-t-abcdef", "cpv1-other-s3-t17-abcdef", "cpv1-s-s3-t17"])
+def test_an_id_that_no_checkpoint_of_the_session_can_have_tells_no_time(foreign: str) -> None:
+    assert checkpoint_time("s", foreign) is None

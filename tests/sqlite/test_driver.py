@@ -125,24 +125,65 @@ async def test_a_cancelled_batch_happened_as_a_whole_or_not_at_all(driver: Sqlit
     assert await count(driver) % 2 == 0
 
 
-async def test_a_batch_cancelled_while_it_waits_never_happens(driver: SqliteDriver) -> None:
-    busy, go_on = threading.Event(), threading.Event()
+class Held:
+    """Work that takes until it is let go: whatever is submitted meanwhile waits together."""
 
-    def work(connection: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
-        busy.set()
-        go_on.wait()
+    def __init__(self) -> None:
+        self._busy, self._go_on = threading.Event(), threading.Event()
+
+    def work(self, connection: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
+        self._busy.set()
+        self._go_on.wait()
         return items
 
-    first = driver.call(work, None)
-    await asyncio.to_thread(busy.wait)
+    async def begun(self) -> None:
+        await asyncio.to_thread(self._busy.wait)
+
+    def let_go(self) -> None:
+        self._go_on.set()
+
+
+async def test_a_batch_cancelled_while_it_waits_never_happens(driver: SqliteDriver) -> None:
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
     second = asyncio.create_task(driver.batch([put(1)]))
     await asyncio.sleep(0)  # it is in the queue now
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    go_on.set()
+    held.let_go()
     await first
     assert [await count(driver), await count(driver)] == [0, 0]
+
+
+async def test_a_read_is_answered_before_the_writes_that_wait_with_it(driver: SqliteDriver) -> None:
+    first, second = Held(), Held()
+    before = driver.call(first.work, None)
+    await first.begun()
+    reading = asyncio.create_task(count(driver))
+    await asyncio.sleep(0)
+    writing = driver.call(second.work, None)
+    first.let_go()
+    try:
+        assert await asyncio.wait_for(reading, 20) == 0
+    finally:
+        second.let_go()
+    await asyncio.gather(before, writing)
+
+
+async def test_a_read_that_fails_does_not_spoil_those_that_wait_with_it(driver: SqliteDriver) -> None:
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
+    reads = [COUNT, Statement("SELECT nothing FROM nowhere"), COUNT]
+    waiting = asyncio.gather(*(driver.batch([each], read_only=True) for each in reads), return_exceptions=True)
+    await asyncio.sleep(0)
+    held.let_go()
+    await first
+    one, wrong, other = await waiting
+    assert one == other == [[(0,)]]
+    assert isinstance(wrong, StoreUnavailable)
 
 
 async def test_reads_see_what_was_acknowledged(driver: SqliteDriver) -> None:

@@ -25,7 +25,6 @@ _FUNCTION = re.compile(r"__agents_(?:step_commit|refuse)(?=\()")
 _ARGUMENTS = 13
 _BETWEEN = "\x1e"
 """Ids have no control characters, and JSON and `escape_text` escape them: no text contains it."""
-_PLAIN = (None,) * 7
 _BEFORE_ALL = "#"
 _MAX_ENDS = 10_000
 
@@ -95,7 +94,7 @@ def arguments(commit: Commit, ends: Ends, max_characters: int) -> tuple[Any, ...
         resume_count,
         checkpoint.stream_sequence,
         expires_at,
-        content[2:] == _PLAIN,
+        content[2:] == rows.PLAIN_CONTENT,
         error,
         failure_reason,
         commit.messages,

@@ -182,9 +182,10 @@ SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND die
 SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL ORDER BY key, slot;
 
 -- name: read_custom_state_at
--- All cells as of a checkpoint (?2, NULL: the last one), the items of a list in order.
-WITH at (number) AS (SELECT number FROM __agents_checkpoints WHERE session_id = ?1 AND checkpoint_id = COALESCE(?2, (
-    SELECT checkpoint_id FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT 1)))
+-- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
+WITH at (number) AS (SELECT CASE WHEN CAST(?2 AS TEXT) IS NULL
+  THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
+  ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END)
 SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
 WHERE c.session_id = ?1 AND c.died IS NULL AND c.born < at.number
 UNION ALL SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
@@ -243,11 +244,12 @@ SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, message_count, status, version, ?6,
 FROM __agents_states WHERE session_id = ?1;
 
 -- name: read_checkpoint
--- One checkpoint (?2, NULL: the last one).
+-- One checkpoint (?2, made at ?3; NULL: the last one).
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
   (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1)
-FROM __agents_checkpoints WHERE session_id = ?1 AND checkpoint_id = COALESCE(?2, (
-    SELECT checkpoint_id FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT 1));
+FROM __agents_checkpoints WHERE session_id = ?1 AND number = CASE WHEN CAST(?2 AS TEXT) IS NULL
+  THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
+  ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END;
 
 -- name: read_checkpoints
 -- A page of checkpoints, newest first.

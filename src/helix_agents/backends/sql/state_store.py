@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from ...clock import Clock, IdSource, random_id, system_clock
+from ...clock import Clock, IdSource, checkpoint_time, random_id, system_clock
 from ...codec import Json, encode
 from ...errors import StoreCorrupt, StoreError
 from ...stores.base import StateStoreBase
@@ -178,9 +178,10 @@ class SqlStateStore(StateStoreBase):
     async def _read_checkpoint(
         self, session_id: str, checkpoint_id: str | None, *, custom_state: bool
     ) -> tuple[StoredCheckpoint, dict[str, Json] | None] | None:
-        statements = [self._queries("read_checkpoint", session_id, checkpoint_id)]
+        made_at = None if checkpoint_id is None else checkpoint_time(session_id, checkpoint_id)
+        statements = [self._queries("read_checkpoint", session_id, checkpoint_id, made_at)]
         if custom_state:
-            statements.append(self._queries("read_custom_state_at", session_id, checkpoint_id))
+            statements.append(self._queries("read_custom_state_at", session_id, checkpoint_id, made_at))
         found, *cells = await self._read_batch(*statements)
         if not found:
             return None

@@ -180,12 +180,13 @@ class SqliteDriver:
     def _serve(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         # A job that was cancelled while it waited is never done: whoever looks afterwards must not be overtaken by it.
         jobs = [job for job in jobs if not job.future.cancelled()]
-        for job in jobs:
-            if job.read_only:
-                self._read(connection, job)
+        reads = [job for job in jobs if job.read_only]
+        if reads:
+            self._read(connection, reads)
         writes = [job for job in jobs if not job.read_only]
         if not writes:
             return
+        _answer(reads)  # who only reads does not wait until others' writes are on the disk
         # Savepoints cost as much as two small statements a batch, and most groups hold no conflict: those that do
         # start over with savepoints, and where even that is lost, every batch is tried alone.
         if self._commit_together(connection, writes) or self._commit_together(connection, writes, savepoints=True):
@@ -193,11 +194,16 @@ class SqliteDriver:
         for job in writes:
             self._commit_together(connection, [job])
 
-    def _read(self, connection: sqlite3.Connection, job: _Job) -> None:
+    def _read(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        """Let the jobs see one snapshot; if one fails, each has its own."""
         try:
-            _run(connection, [job])
+            _run(connection, jobs)
         except Exception as error:  # whatever it is, somebody waits for an answer
-            job.error = _translate(error, self.path)
+            if len(jobs) == 1:
+                jobs[0].error = _translate(error, self.path)
+                return
+            for job in jobs:
+                self._read(connection, [job])
 
     def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job], *, savepoints: bool = False) -> bool:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from ...codec import escape_text
 from ...stores.commit import LIST, Applied, CellName, Commit
@@ -45,17 +44,28 @@ class StepCommits:
 
     def _look(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
         run = self._statements.run
-        sessions = [(at, each.commit.session_id, each.step_id) for at, each in enumerate(commits)]
-        for at, *session in run(connection, "session", sessions):
-            commits[at].session = session
-        cells = [(each, name) for each in commits for name in each.columns]
-        places: list[Row] = [(at, *each.columns[name]) for at, (each, name) in enumerate(cells)]
-        for at, *cell in run(connection, "cell", places):
-            each, name = cells[at]
+        sessions: list[Row] = []
+        places: list[Row] = []
+        cells: list[tuple[_Found, CellName]] = []
+        ends: list[Row] = []
+        lists: list[tuple[_Found, str]] = []
+        for at, each in enumerate(commits):
+            session_id, custom = each.commit.session_id, each.commit.custom
+            sessions.append((at, session_id, each.step_id))
+            for name in {**custom.expected, **custom.set_cells} if custom.set_cells else custom.expected:
+                key, slot = name
+                if slot is not None or key not in custom.append:  # else the end of the list tells
+                    places.append((len(cells), *_columns(session_id, name)))
+                    cells.append((each, name))
+            for key in custom.append:
+                ends.append((len(lists), session_id, escape_text(key)))
+                lists.append((each, key))
+        for session in run(connection, "session", sessions):
+            commits[session[0]].session = session
+        for cell in run(connection, "cell", places):
+            each, name = cells[cell[0]]
             each.cells[name] = cell
-        lists = [(each, key) for each in commits for key in each.commit.custom.append]
-        places = [(at, each.commit.session_id, escape_text(key)) for at, (each, key) in enumerate(lists)]
-        for at, slot, text in run(connection, "tail", places):
+        for at, slot, text in run(connection, "tail", ends):
             each, key = lists[at]
             each.ends[key] = (int(slot[1:]) + 1, LIST) if slot else (0, text)
 
@@ -69,28 +79,23 @@ def step_commits(prefix: str) -> StepCommits:
 class _Found:
     """A commit, and what the database holds of all that it touches."""
 
-    __slots__ = ("cells", "columns", "commit", "ends", "session", "step_id")
+    __slots__ = ("cells", "commit", "ends", "session", "step_id")
 
     def __init__(self, commit: Commit) -> None:
         self.commit = commit
         self.step_id = None if commit.promote is None else commit.promote.step_id
-        self.session: list[Any] | None = None
-        self.columns: dict[CellName, tuple[str, str, str]] = {}
-        """Where to look for cells; a list's own cell is left out if its end is looked for."""
-        self.cells: dict[CellName, list[Any]] = {}
-        """Place, text and birth of those that are there."""
+        self.session: Row | None = None
+        self.cells: dict[CellName, Row] = {}
+        """Rows of `cell`, for those that are there; a list's own cell is not looked for if its end is."""
         self.ends: dict[str, tuple[int, str]] = {}
         """The place behind the last item of a list, and what the key's own cell says: only lists have items."""
-        custom = commit.custom
-        for name in (*custom.expected, *custom.set_cells, *map(CellName, custom.set_keys)):
-            key, slot = name
-            if slot is not None or key not in custom.append:
-                self.columns[name] = (commit.session_id, escape_text(key), rows.slot_text(slot))
 
     def text(self, name: CellName) -> str | None:
         """What a cell says now."""
-        cell = self.cells.get(name) if name in self.columns else self.ends.get(name.key)
-        return None if cell is None else cell[1]
+        if (cell := self.cells.get(name)) is not None:
+            return str(cell[2])
+        end = self.ends.get(name.key) if name.slot is None else None
+        return None if end is None else end[1]
 
 
 class _Writes:
@@ -102,6 +107,7 @@ class _Writes:
         self.change_cell: list[Row] = []
         self.insert_cell: list[Row] = []
         self.update: list[Row] = []
+        self.update_plain: list[Row] = []
         self.relabel: list[Row] = []
         self.insert_checkpoint: list[Row] = []
 
@@ -113,7 +119,7 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
     assert checkpoint is not None
     if found.session is None:
         return GuardTripped("missing")
-    place, version, message_count, number, staged, *labels = found.session
+    _, place, version, message_count, number, staged = found.session[:6]
     if commit.expected_version is not None and commit.expected_version != version:
         return GuardTripped("version")
     if promote is not None and _rows_of(staged) != sorted(map("\x1f".join, promote.rows)):
@@ -130,9 +136,14 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
         writes.insert_message.append((session_id, message_count, text, now))
         message_count += 1
     version, number = version + 1, number + 1
-    writes.update.append((place, now, version, message_count, number, *rows.content_columns(state)))
+    content = rows.content_columns(state)
+    counts = (place, now, version, message_count, number)
+    if content[2:] == rows.PLAIN_CONTENT:
+        writes.update_plain.append(counts + content[:2])
+    else:
+        writes.update.append(counts + content)
     wanted = rows.label_columns(state)
-    if wanted != tuple(labels):
+    if wanted != found.session[6:]:
         writes.relabel.append((place, *wanted))
     *about, fields = checkpoint
     seen = (message_count, state.status, version)
@@ -145,6 +156,12 @@ def _rows_of(staged: str | None) -> list[str]:
     return sorted(staged.split("\x1e")) if staged else []
 
 
+def _columns(session_id: str, name: CellName) -> tuple[str, str, str]:
+    """Where a cell is."""
+    key, slot = name
+    return session_id, escape_text(key), rows.slot_text(slot)
+
+
 def _change_cells(found: _Found, number: int, writes: _Writes) -> None:
     """`number`: of the last checkpoint, which has seen all cells born before it and must go on seeing them."""
     custom, session_id = found.commit.custom, found.commit.session_id
@@ -154,11 +171,12 @@ def _change_cells(found: _Found, number: int, writes: _Writes) -> None:
     for name, text in wanted.items():
         cell = found.cells.get(name)
         if cell is None:
-            writes.insert_cell.append((*found.columns[name], text, number, None))
-        elif cell[1] != text:
-            place, old, born = cell
+            writes.insert_cell.append((*_columns(session_id, name), text, number, None))
+            continue
+        _, place, old, born = cell
+        if old != text:
             if born < number:
-                writes.insert_cell.append((*found.columns[name], old, born, number))
+                writes.insert_cell.append((*_columns(session_id, name), old, born, number))
             writes.change_cell.append((place, text, number))
     for key, items in custom.append.items():
         end = found.ends.get(key)

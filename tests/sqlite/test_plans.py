@@ -1,0 +1,24 @@
+"""How SQLite finds what is asked for: by an index, however much else there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql.migrate import migrate
+from helix_agents.backends.sql.queries import Queries
+from helix_agents.backends.sqlite.driver import SqliteDriver
+
+
+@pytest.mark.parametrize("name", ["read_checkpoint", "read_custom_state_at"])
+async def test_a_checkpoint_is_found_by_its_time_and_session(tmp_path: Path, name: str) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await migrate(driver)
+    query = Queries("queries", "sqlite", "")(name, "session", "cpv1-session-s1-t5-abcdef", 5)
+    (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
+    await driver.close()
+    steps = [str(step[3]) for step in plan]
+    assert any("__agents_checkpoints_by_time (created_at=? AND session_id=?)" in step for step in steps)
+    assert not any(step.startswith("SCAN __agents") for step in steps)
