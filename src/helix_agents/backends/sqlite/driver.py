@@ -11,25 +11,21 @@ An acknowledged batch survives power loss: WAL with `synchronous=FULL`.
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
-from ..sql.driver import Dialect, GuardTripped, Row, Statement
+from ...errors import StoreUnavailable
+from ..sql.driver import Dialect, Row, Statement
+from .faults import translated
+from .jobs import Answer, Item, Job, JobQueue, Work, answer, by_kind, run
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 CACHE_KILOBYTES = 16_000
-MAX_GROUP = 256
-"""The most batches that share one transaction, so that nobody waits for ever behind others."""
-
 D1_LIMITS = {
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 100,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
@@ -41,36 +37,6 @@ D1_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,
 }
 """What Cloudflare D1 allows, so that the fast local tests meet its limits."""
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | GuardTripped]]
-"""What jobs of one kind do in their transaction, all at once: an answer for each. One that trips its guard has written
-nothing; if the work raises, all of it is undone."""
-
-_CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
-_UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
-
-
-class _Job:
-    __slots__ = ("answer", "error", "future", "item", "loop", "read_only", "work")
-
-    def __init__(self, work: Work[Any, Any], item: Any, read_only: bool) -> None:
-        self.work = work
-        self.item = item
-        self.read_only = read_only
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.answer: Any = None
-        self.error: BaseException | None = None
-
-
-def _run(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
-    """Do jobs of one kind."""
-    for job, answer in zip(jobs, jobs[0].work(connection, [job.item for job in jobs]), strict=True):
-        tripped = isinstance(answer, GuardTripped)
-        job.answer, job.error = (None, answer) if tripped else (answer, None)  # there may be one of an earlier try
 
 
 class SqliteDriver:
@@ -88,7 +54,7 @@ class SqliteDriver:
         self._synchronous = synchronous
         self._busy_timeout_seconds = busy_timeout_seconds
         self._d1_limits = d1_limits
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs = JobQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -117,8 +83,8 @@ class SqliteDriver:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"helix-sqlite {self.path}", daemon=True)
             self._thread.start()
-        job = _Job(work, item, read_only)
-        self._queue.put(job)
+        job = Job(work, item, read_only)
+        self._jobs.put(job)
         return job.future
 
     async def close(self) -> None:
@@ -126,34 +92,23 @@ class SqliteDriver:
             return
         self._closed = True
         if self._thread is not None:
-            self._queue.put(None)
+            self._jobs.close()
             await asyncio.to_thread(self._thread.join)
 
     # -- the worker thread: everything below runs there
 
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        closing = False
-        while not closing:
-            jobs = []
-            job = self._queue.get()
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) == MAX_GROUP:
-                    break
-                try:
-                    job = self._queue.get_nowait()
-                except Empty:
-                    break
-            closing = job is None
+        while not self._jobs.closed:
+            jobs = self._jobs.take()
             try:
                 connection = connection or self._connect()
             except Exception as error:
                 for each in jobs:
-                    each.error = _translate(error, self.path)
+                    each.error = translated(error, self.path)
             else:
                 self._serve(connection, jobs)
-            _answer(jobs)
+            answer(jobs)
         if connection is not None:
             connection.close()
 
@@ -177,7 +132,7 @@ class SqliteDriver:
             raise
         return connection
 
-    def _serve(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         # A job that was cancelled while it waited is never done: whoever looks afterwards must not be overtaken by it.
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
@@ -186,7 +141,7 @@ class SqliteDriver:
         writes = [job for job in jobs if not job.read_only]
         if not writes:
             return
-        _answer(reads)  # who only reads does not wait until others' writes are on the disk
+        answer(reads)  # who only reads does not wait until others' writes are on the disk
         # Savepoints cost as much as two small statements a batch, and most groups hold no conflict: those that do
         # start over with savepoints, and where even that is lost, every batch is tried alone.
         if self._commit_together(connection, writes) or self._commit_together(connection, writes, savepoints=True):
@@ -194,18 +149,18 @@ class SqliteDriver:
         for job in writes:
             self._commit_together(connection, [job])
 
-    def _read(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    def _read(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         """Let the jobs see one snapshot; if one fails, each has its own."""
         try:
-            _run(connection, jobs)
+            run(connection, jobs)
         except Exception as error:  # whatever it is, somebody waits for an answer
             if len(jobs) == 1:
-                jobs[0].error = _translate(error, self.path)
+                jobs[0].error = translated(error, self.path)
                 return
             for job in jobs:
                 self._read(connection, [job])
 
-    def _commit_together(self, connection: sqlite3.Connection, jobs: list[_Job], *, savepoints: bool = False) -> bool:
+    def _commit_together(self, connection: sqlite3.Connection, jobs: list[Job], *, savepoints: bool = False) -> bool:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -213,36 +168,27 @@ class SqliteDriver:
                 for job in jobs:
                     self._in_savepoint(connection, job)
             else:
-                for alike in _by_kind(jobs):
-                    _run(connection, alike)
+                for alike in by_kind(jobs):
+                    run(connection, alike)
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for job in jobs:
-                job.error = _translate(error, self.path)
+                job.error = translated(error, self.path)
             return len(jobs) == 1
         return True
 
-    def _in_savepoint(self, connection: sqlite3.Connection, job: _Job) -> None:
+    def _in_savepoint(self, connection: sqlite3.Connection, job: Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
-            _run(connection, [job])
+            run(connection, [job])
         except Exception as error:
             if not connection.in_transaction:
                 raise  # SQLite has undone the neighbours too (disk full, I/O error)
             connection.execute("ROLLBACK TO job")
-            job.error = _translate(error, self.path)
+            job.error = translated(error, self.path)
         connection.execute("RELEASE job")
-
-
-def _by_kind(jobs: list[_Job]) -> Iterable[list[_Job]]:
-    if len(jobs) == 1:
-        return [jobs]
-    kinds: dict[Work[Any, Any], list[_Job]] = {}
-    for job in jobs:
-        kinds.setdefault(job.work, []).append(job)
-    return kinds.values()
 
 
 def _batches(connection: sqlite3.Connection, batches: Sequence[Sequence[Statement]]) -> list[list[list[Row]]]:
@@ -263,25 +209,6 @@ def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
     return connection.execute(statement.sql, statement.params).fetchall()
 
 
-def _answer(jobs: Iterable[_Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, done in by_loop.items():
-        with suppress(RuntimeError):  # that loop has been closed: nobody waits for the answer any more
-            loop.call_soon_threadsafe(_resolve, done)
-
-
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.future.done():
-            continue  # the waiting task was cancelled
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.answer)
-
-
 def _enable_wal(connection: sqlite3.Connection, timeout_seconds: float) -> None:
     # Switching to WAL does not wait for a lock as other statements do, so processes that start together must retry.
     deadline = time.monotonic() + timeout_seconds
@@ -293,46 +220,3 @@ def _enable_wal(connection: sqlite3.Connection, timeout_seconds: float) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.005)
-
-
-def _translate(error: BaseException, path: str) -> BaseException:
-    """An error of the driver as an outcome or an error of our own, with its cause."""
-    translated: BaseException
-    text = str(error)
-    if isinstance(error, HelixError | GuardTripped):
-        return error
-    if isinstance(error, OverflowError | UnicodeError):
-        translated = InvalidArgument(f"A value cannot be stored: {text}")
-        translated.__cause__ = error
-        return translated
-    if isinstance(error, sqlite3.IntegrityError):
-        if found := _CHECK.search(text):
-            translated = GuardTripped(found[1])
-        elif found := _UNIQUE.search(text):
-            translated = GuardTripped(f"unique {found[1]}")
-        else:
-            translated = StoreError(f"{path}: {text}")
-    elif "locked" in text:
-        translated = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.", nothing_written=True)
-    elif "readonly" in text:
-        translated = StoreUnavailable(
-            f"{path} cannot be written: {text}. Check the file's permissions.", nothing_written=True
-        )
-    elif "disk is full" in text or "full" in text:
-        translated = StoreUnavailable(
-            f"{path}: {text}. Free some space and try again; nothing was written.", nothing_written=True
-        )
-    elif "not a database" in text or "malformed" in text:
-        translated = StoreCorrupt(f"{path} is damaged or no SQLite database: {text}. Restore it from a backup.")
-    elif "unable to open" in text:
-        translated = StoreUnavailable(
-            f"{path} cannot be opened: {text}. Check that its folder exists.", nothing_written=True
-        )
-    elif "too big" in text:
-        translated = StoreError(f"{path}: a value is larger than the database allows ({text}).")
-    elif isinstance(error, sqlite3.OperationalError):
-        translated = StoreUnavailable(f"{path}: {text}")
-    else:
-        translated = StoreError(f"{path}: {text}")
-    translated.__cause__ = error
-    return translated

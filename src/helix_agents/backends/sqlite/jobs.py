@@ -1,0 +1,109 @@
+"""What waits for the worker thread of a SQLite file, and how answers get back to those who wait.
+
+Jobs come from any event loop and are done on the one thread; whatever waits when the thread becomes free is a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from ..sql.driver import GuardTripped
+
+MAX_GROUP = 256
+"""The most jobs that share one transaction, so that nobody waits for ever behind others."""
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | GuardTripped]]
+"""What jobs of one kind do in their transaction, all at once: an answer for each. One that trips its guard has written
+nothing; if the work raises, all of it is undone."""
+
+
+class Job:
+    """An item for some work, and the future of whoever waits for the answer. Made in his event loop."""
+
+    __slots__ = ("answer", "error", "future", "item", "loop", "read_only", "work")
+
+    def __init__(self, work: Work[Any, Any], item: Any, read_only: bool) -> None:
+        self.work = work
+        self.item = item
+        self.read_only = read_only
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+
+class JobQueue:
+    """Jobs in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self.closed = False
+        """Whether the last job has been taken."""
+
+    def put(self, job: Job) -> None:
+        """Let a job wait."""
+        self._queue.put(job)
+
+    def close(self) -> None:
+        """No more jobs will come."""
+        self._queue.put(None)
+
+    def take(self) -> list[Job]:
+        """Wait for a job, and take all that wait with it."""
+        jobs: list[Job] = []
+        job = self._queue.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == MAX_GROUP:
+                break
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                break
+        self.closed = job is None
+        return jobs
+
+
+def run(connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+    """Do jobs of one kind."""
+    for job, answer in zip(jobs, jobs[0].work(connection, [job.item for job in jobs]), strict=True):
+        tripped = isinstance(answer, GuardTripped)
+        job.answer, job.error = (None, answer) if tripped else (answer, None)  # there may be one of an earlier try
+
+
+def by_kind(jobs: list[Job]) -> Iterable[list[Job]]:
+    """Jobs with those of the same work together."""
+    if len(jobs) == 1:
+        return [jobs]
+    kinds: dict[Work[Any, Any], list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault(job.work, []).append(job)
+    return kinds.values()
+
+
+def answer(jobs: Iterable[Job]) -> None:
+    """Tell those who wait what came of it, from whatever thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, done in by_loop.items():
+        with suppress(RuntimeError):  # that loop has been closed: nobody waits for the answer any more
+            loop.call_soon_threadsafe(_resolve, done)
+
+
+def _resolve(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue  # the waiting task was cancelled
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.answer)
