@@ -29,10 +29,10 @@ from benchmarks.steps import OurSession, Step, steps
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 
 NAMES = [f"session-{number:04d}" for number in range(32)]
-SLICE = 4
+SLICE = 8
 """Steps that each session makes in a turn."""
 
-SLICES = 48
+SLICES = 24
 
 
 class Ours:

@@ -4,6 +4,8 @@ The event loop never waits for the disk: a batch is handed to the worker thread,
 the worker is syncing one transaction, further batches queue up; they share the next transaction, so that one sync pays
 for many commits. A conflict in one never spoils its neighbours: the group then starts over with a savepoint for each.
 Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own answer.
+If others wait already, a group is answered when the next one goes to the disk: until then the worker needs the
+interpreter itself, and from then on the event loop can have it.
 
 An acknowledged batch survives power loss: WAL with `synchronous=FULL`.
 """
@@ -55,6 +57,10 @@ class SqliteDriver:
         self._busy_timeout_seconds = busy_timeout_seconds
         self._d1_limits = d1_limits
         self._jobs = JobQueue()
+        self._untold: list[Job] = []
+        """Jobs whose writes are on the disk, and whose answers go out with the next sync."""
+        self._disk_is_quick = False
+        """Whether the last sync took less time than the work before it, so that smaller groups pay."""
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -99,18 +105,28 @@ class SqliteDriver:
 
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        while not self._jobs.closed:
-            jobs = self._jobs.take()
+        while not self._jobs.drained:
+            jobs = self._jobs.take(wait=not self._untold, halve=self._disk_is_quick)
+            if not jobs:
+                self._tell()
+                continue
             try:
                 connection = connection or self._connect()
             except Exception as error:
                 for each in jobs:
                     each.error = translated(error, self.path)
             else:
-                self._serve(connection, jobs)
-            answer(jobs)
+                jobs = self._serve(connection, jobs)
+            self._tell()
+            self._untold = jobs
+        self._tell()
         if connection is not None:
             connection.close()
+
+    def _tell(self) -> None:
+        """Answer the group before this one."""
+        answer(self._untold)
+        self._untold = []
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -132,22 +148,23 @@ class SqliteDriver:
             raise
         return connection
 
-    def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+    def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
+        """Do the jobs; answer those that only read, and give back the others."""
         # A job that was cancelled while it waited is never done: whoever looks afterwards must not be overtaken by it.
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
         if reads:
             self._read(connection, reads)
+            answer(reads)  # who only reads does not wait until others' writes are on the disk
         writes = [job for job in jobs if not job.read_only]
-        if not writes:
-            return
-        answer(reads)  # who only reads does not wait until others' writes are on the disk
         # Savepoints cost as much as two small statements a batch, and most groups hold no conflict: those that do
         # start over with savepoints, and where even that is lost, every batch is tried alone.
-        if self._commit_together(connection, writes) or self._commit_together(connection, writes, savepoints=True):
-            return
-        for job in writes:
-            self._commit_together(connection, [job])
+        if writes and not (
+            self._commit_together(connection, writes) or self._commit_together(connection, writes, savepoints=True)
+        ):
+            for job in writes:
+                self._commit_together(connection, [job])
+        return writes
 
     def _read(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         """Let the jobs see one snapshot; if one fails, each has its own."""
@@ -163,14 +180,18 @@ class SqliteDriver:
     def _commit_together(self, connection: sqlite3.Connection, jobs: list[Job], *, savepoints: bool = False) -> bool:
         """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
+            begun = time.perf_counter()
             if savepoints:
                 for job in jobs:
                     self._in_savepoint(connection, job)
             else:
                 for alike in by_kind(jobs):
                     run(connection, alike)
+            self._tell()
+            done = time.perf_counter()
             connection.execute("COMMIT")
+            self._disk_is_quick = time.perf_counter() - done < done - begun
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -178,6 +199,19 @@ class SqliteDriver:
                 job.error = translated(error, self.path)
             return len(jobs) == 1
         return True
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        if self._untold:
+            # They have what they came for: should another process have the lock, they do not wait for it with us.
+            connection.execute("PRAGMA busy_timeout=0")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                self._tell()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout={round(self._busy_timeout_seconds * 1000)}")
+        connection.execute("BEGIN IMMEDIATE")
 
     def _in_savepoint(self, connection: sqlite3.Connection, job: Job) -> None:
         connection.execute("SAVEPOINT job")

@@ -1,6 +1,11 @@
 """What waits for the worker thread of a SQLite file, and how answers get back to those who wait.
 
 Jobs come from any event loop and are done on the one thread; whatever waits when the thread becomes free is a group.
+
+Many sessions that commit one step after the other come back all at once as soon as their group is answered. If the next
+group took them all again, loop and disk would take turns, and the one would be idle while the other works. So of many
+that come together to an idle thread a group takes half; from then on the halves relieve each other: the loop resumes
+one of them while the other is on its way to the disk.
 """
 
 from __future__ import annotations
@@ -16,6 +21,9 @@ from ..sql.driver import GuardTripped
 
 MAX_GROUP = 256
 """The most jobs that share one transaction, so that nobody waits for ever behind others."""
+
+WORTH_HALVING = 8
+"""How many have to come together: a transaction has costs of its own, so small ones do not pay."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -45,8 +53,8 @@ class JobQueue:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self.closed = False
-        """Whether the last job has been taken."""
+        self._second_half: list[Job] = []
+        self._ended = False
 
     def put(self, job: Job) -> None:
         """Let a job wait."""
@@ -56,19 +64,27 @@ class JobQueue:
         """No more jobs will come."""
         self._queue.put(None)
 
-    def take(self) -> list[Job]:
-        """Wait for a job, and take all that wait with it."""
-        jobs: list[Job] = []
-        job = self._queue.get()
-        while job is not None:
-            jobs.append(job)
-            if len(jobs) == MAX_GROUP:
-                break
+    @property
+    def drained(self) -> bool:
+        """Whether the last job has been taken."""
+        return self._ended and not self._second_half
+
+    def take(self, *, wait: bool, halve: bool) -> list[Job]:
+        """All jobs that wait, or half of them. If there are none: wait for one, or come back without."""
+        jobs, self._second_half = self._second_half, []
+        was_idle = wait and not jobs
+        while not self._ended and len(jobs) < MAX_GROUP:
             try:
-                job = self._queue.get_nowait()
+                job = self._queue.get(block=wait and not jobs)
             except Empty:
                 break
-        self.closed = job is None
+            if job is None:
+                self._ended = True
+            else:
+                jobs.append(job)
+        if was_idle and halve and len(jobs) >= WORTH_HALVING:
+            half = len(jobs) // 2
+            jobs, self._second_half = jobs[:half], jobs[half:]
         return jobs
 
 
