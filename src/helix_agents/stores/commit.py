@@ -128,7 +128,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     add_resumes: int = 0
     messages: tuple[str, ...] = ()
     keep_messages: int | None = None
-    """Drop all messages behind the first so many."""
+    """Drop all messages behind the first so many; checkpoints that counted more count so many from now on."""
     custom: CustomChanges = NO_CHANGES
     stage: tuple[str, StagedRow] | None = None
     """A step id and the row to put there."""

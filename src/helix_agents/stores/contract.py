@@ -234,7 +234,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def truncate_messages(self, session_id: str, message_count: int) -> int:
-        """Keep the first `message_count` messages; how many went."""
+        """Keep the first `message_count` messages, also for the checkpoints that counted more; how many went."""
 
     # -- listing
 

@@ -293,6 +293,10 @@ def _cut_messages(session: Session, commit: Commit) -> int:
         return 0
     removed = max(0, len(session.messages) - commit.keep_messages)
     del session.messages[commit.keep_messages :]
+    for place in reversed(range(len(session.checkpoints))):
+        if session.checkpoints[place].message_count <= commit.keep_messages:
+            break
+        session.checkpoints[place] = session.checkpoints[place]._replace(message_count=commit.keep_messages)
     return removed
 
 

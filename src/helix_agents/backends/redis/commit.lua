@@ -294,6 +294,13 @@ local function run(e)
     if length <= e[3] then return end
     removed = removed + length - e[3]
     if e[3] == 0 then call('UNLINK', KEYS[e[2]]) else call('LTRIM', KEYS[e[2]], 0, e[3] - 1) end
+  elseif kind == 'recount' then -- the last checkpoints may have counted messages that are gone
+    for place = -1, -call('LLEN', KEYS[CHECKPOINTS]), -1 do
+      local row = call('LINDEX', KEYS[CHECKPOINTS], place)
+      local before, count, behind = row:match('^([^\31]*\31[^\31]*\31)(%d+)(.*)$')
+      if tonumber(count) <= e[2] then return end
+      call('LSET', KEYS[CHECKPOINTS], place, before .. string.format('%d', e[2]) .. behind)
+    end
   elseif kind == '+' then
     if #e > BATCH then
       push(KEYS[e[3]], e, 4)

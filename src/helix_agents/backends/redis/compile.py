@@ -52,6 +52,8 @@ def compiled(
     _add_fields(program, commit, announced=announced)
     if commit.keep_messages is not None:
         program.effect("cut", program.key(keys.messages), commit.keep_messages)
+        if rewind is None:  # else the checkpoints that counted more go
+            program.effect("recount", commit.keep_messages)
     if commit.messages:
         program.effect("messages", *commit.messages)
     if rewind is not None:

@@ -152,6 +152,14 @@ class Work:
             self._messages_cut += length - keep
             self._queue(*(("LTRIM", key, 0, keep - 1) if keep else ("UNLINK", key)))
 
+    async def _recount(self, effect: Effect) -> None:
+        key, keep = self._named("checkpoints"), effect[1]
+        for place in range(1, await self._ask("LLEN", key) + 1):
+            undo_length, version, count, *rest = (await self._ask("LINDEX", key, -place)).split(SEPARATOR)
+            if int(count) <= keep:
+                return
+            self._queue("LSET", key, -place, SEPARATOR.join((undo_length, version, str(keep), *rest)))
+
     async def _messages(self, effect: Effect) -> None:
         self._create("RPUSH", self._named("messages"), *effect[1:])
         self._messages_added += len(effect) - 1
@@ -364,6 +372,7 @@ class Work:
         "extend": _extend,
         "messages": _messages,
         "cut": _cut,
+        "recount": _recount,
         "stage": _stage,
         "unstage": _unstage,
         "unstage_all": _unstage_all,

@@ -83,6 +83,8 @@ class CommitBatch:
             self._cut = self._add("count_cut_messages", commit.session_id, commit.keep_messages)
             self._add("cut_messages", commit.session_id, commit.keep_messages)
             self._add("recount_messages", commit.session_id, commit.keep_messages)
+            if commit.restore_number is None:  # else those that counted more go
+                self._add("recount_checkpoints", commit.session_id, commit.keep_messages)
         bump, count = int(commit.bump_version), len(commit.messages)
         if state is not None:
             more = int(commit.checkpoint is not None)

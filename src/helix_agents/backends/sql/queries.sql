@@ -104,6 +104,12 @@ DELETE FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2;
 -- Tell the session row that messages were cut.
 UPDATE __agents_states SET message_count = ?2 WHERE session_id = ?1 AND message_count > ?2;
 
+-- name: recount_checkpoints
+-- Tell the checkpoints that counted more than ?2 messages that there are no more. They are the last ones.
+UPDATE __agents_checkpoints SET message_count = ?2 WHERE session_id = ?1 AND number > COALESCE((
+  SELECT number FROM __agents_checkpoints WHERE session_id = ?1 AND message_count <= ?2
+  ORDER BY number DESC LIMIT 1), 0);
+
 -- name: read_messages
 -- Messages from ?2 on, at most ?3 of them.
 SELECT message FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2 ORDER BY sequence LIMIT ?3;

@@ -104,6 +104,26 @@ async def restore_latest(harness: Harness) -> None:
     await _is_back_at(store, history[-1][1], version)
 
 
+@check("S9", "messages that were cut stay cut: no restore and no fork takes later ones for them")
+async def cut_messages_stay_cut(harness: Harness) -> None:
+    store = await harness.open()
+    history = await _history(store)
+    messages = [made[1]["messages"] for made in history]
+    kept = len(messages[1]) + 1
+    await store.truncate_messages("a", kept)
+    await store.append_messages("a", [user(f"later {number}") for number in range(20)])
+    found = [await store.get_checkpoint("a", made[0]) for made in history]
+    counted = [each.message_count for each in found if each is not None]
+    expect_same(counted, [min(len(each), kept) for each in messages], "messages that the checkpoints count")
+    for place in (4, 2, 1):
+        await store.fork_session("a", f"fork-{place}", checkpoint_id=history[place][0])
+        fork = await store.get_messages(f"fork-{place}", limit=None)
+        expect_same(fork.items, messages[place][:kept], "the messages of a fork")
+    for place in (4, 2, 1):
+        await store.restore_checkpoint("a", history[place][0])
+        expect_same((await store.get_messages("a", limit=None)).items, messages[place][:kept], "messages brought back")
+
+
 @check("S9", "a restore leaves flag, runs and refs alone")
 async def restore_leaves_the_rest(harness: Harness) -> None:
     store = await harness.open()

@@ -279,9 +279,14 @@ class ModelStore(StateStore):
         return len(self._session(session_id).messages)
 
     async def truncate_messages(self, session_id: str, message_count: int) -> int:
-        messages = self._session(session_id).messages
-        removed = len(messages[message_count:])
-        del messages[message_count:]
+        session = self._session(session_id)
+        removed = len(session.messages[message_count:])
+        del session.messages[message_count:]
+        # What is gone is gone for checkpoints, too.
+        session.checkpoints = [
+            msgspec.structs.replace(made, message_count=min(made.message_count, message_count))
+            for made in session.checkpoints
+        ]
         return removed
 
     # -- listing
