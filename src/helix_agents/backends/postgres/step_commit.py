@@ -26,6 +26,7 @@ _ARGUMENTS = 13
 _BETWEEN = "\x1e"
 """Ids have no control characters, and JSON and `escape_text` escape them: no text contains it."""
 _BEFORE_ALL = "#"
+_PLAIN = (None,) * 7
 _MAX_ENDS = 10_000
 
 Ends = dict[tuple[str, str], int]
@@ -94,7 +95,7 @@ def arguments(commit: Commit, ends: Ends, max_characters: int) -> tuple[Any, ...
         resume_count,
         checkpoint.stream_sequence,
         expires_at,
-        content[2:] == rows.PLAIN_CONTENT,
+        content[2:] == _PLAIN,
         error,
         failure_reason,
         commit.messages,

@@ -57,10 +57,6 @@ def label_columns(state: SessionState) -> tuple[Value, ...]:
     )
 
 
-PLAIN_CONTENT: tuple[Value, ...] = (None,) * 7
-"""What a running session has behind its two counters: of everything else the default."""
-
-
 def content_columns(state: SessionState) -> tuple[Value, ...]:
     """What no index holds, from step_count to interrupt_context."""
     calls = state.pending_client_tool_calls

@@ -107,7 +107,6 @@ class _Writes:
         self.change_cell: list[Row] = []
         self.insert_cell: list[Row] = []
         self.update: list[Row] = []
-        self.update_plain: list[Row] = []
         self.relabel: list[Row] = []
         self.insert_checkpoint: list[Row] = []
 
@@ -136,12 +135,7 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
         writes.insert_message.append((session_id, message_count, text, now))
         message_count += 1
     version, number = version + 1, number + 1
-    content = rows.content_columns(state)
-    counts = (place, now, version, message_count, number)
-    if content[2:] == rows.PLAIN_CONTENT:
-        writes.update_plain.append(counts + content[:2])
-    else:
-        writes.update.append(counts + content)
+    writes.update.append((place, now, version, message_count, number, *rows.content_columns(state)))
     wanted = rows.label_columns(state)
     if wanted != found.session[6:]:
         writes.relabel.append((place, *wanted))

@@ -65,21 +65,6 @@ UPDATE __agents_states SET updated_at = column2, version = column3, message_coun
   suspension_context = column13, interrupt_context = column14
 FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
 
--- name: update_plain
--- The same for a session whose other fields all have their defaults, as those of a running one have.
-UPDATE __agents_states SET updated_at = ?2, version = ?3, message_count = ?4, checkpoint_count = ?5, step_count = ?6,
-  resume_count = ?7, output = NULL, error = NULL, failure_reason = NULL, pending_client_tool_calls = NULL,
-  completed_client_tool_calls = NULL, suspension_context = NULL, interrupt_context = NULL
-WHERE rowid = ?1;
-
--- name: update_plain_rows
--- The same.
-UPDATE __agents_states SET updated_at = column2, version = column3, message_count = column4,
-  checkpoint_count = column5, step_count = column6, resume_count = column7, output = NULL, error = NULL,
-  failure_reason = NULL, pending_client_tool_calls = NULL, completed_client_tool_calls = NULL,
-  suspension_context = NULL, interrupt_context = NULL
-FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
-
 -- name: relabel
 -- Store the fields that indexes hold.
 UPDATE __agents_states SET agent_type = ?2, stream_id = ?3, parent_session_id = ?4, root_session_id = ?5, status = ?6,
