@@ -154,6 +154,7 @@ class SqliteDriver:
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
         if reads:
+            self._tell()  # a read may take any time
             self._read(connection, reads)
             answer(reads)  # who only reads does not wait until others' writes are on the disk
         writes = [job for job in jobs if not job.read_only]
