@@ -12,7 +12,7 @@ import msgspec
 from ..agent import Agent, AgentRegistry
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, ensure_id
-from ..errors import AlreadyRunning, InvalidArgument, SessionNotFound, VersionConflict
+from ..errors import AlreadyRunning, IllegalTransition, InvalidArgument, SessionNotFound, VersionConflict
 from ..llm.contract import LLM
 from ..messages import Message, ensure_message
 from ..stores.contract import StateStore
@@ -261,15 +261,16 @@ class AgentExecutor:
         assert run is not None
         store = self.engine.store
         try:
+            # The lease comes first: who reads the session as this claim leaves it finds a run that lives, and waits
+            # until it is done (`load_settled`). Of those who have read it before, one wins.
+            await store.update_run_status(run.run_id, "running", lease_until=self.engine.clock() + self.engine.lease_ms)
             await store.save_state(
                 session.session_id,
                 msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
                 expected_version=session.version,
             )
-        except VersionConflict as error:
+        except (IllegalTransition, VersionConflict) as error:
             raise AlreadyRunning(session.session_id, run.run_id) from error
-        # Whoever comes now waits until it is done (`load_settled`).
-        await store.update_run_status(run.run_id, "running", lease_until=self.engine.clock() + self.engine.lease_ms)
         latest = await store.get_latest_checkpoint(session.session_id)
         await close_stream(self.engine.streams, session, latest.checkpoint_id if latest else None)
         await store.update_run_status(
