@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from helix_agents import CheckpointMeta, InvalidArgument, SqliteStateStore, StoreCorrupt, StoreUnavailable
 from helix_agents.backends.sql.driver import GuardTripped, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from tests.sqlite.held import Held
 
 CREATE = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, CONSTRAINT guard_small CHECK (n < 100))"
 
@@ -123,24 +123,6 @@ async def test_a_cancelled_batch_happened_as_a_whole_or_not_at_all(driver: Sqlit
         await asyncio.gather(task, return_exceptions=True)
     await driver.batch([put(1), put(2)])
     assert await count(driver) % 2 == 0
-
-
-class Held:
-    """Work that takes until it is let go: whatever is submitted meanwhile waits together."""
-
-    def __init__(self) -> None:
-        self._busy, self._go_on = threading.Event(), threading.Event()
-
-    def work(self, connection: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
-        self._busy.set()
-        self._go_on.wait()
-        return items
-
-    async def begun(self) -> None:
-        await asyncio.to_thread(self._busy.wait)
-
-    def let_go(self) -> None:
-        self._go_on.set()
 
 
 async def test_a_batch_cancelled_while_it_waits_never_happens(driver: SqliteDriver) -> None:

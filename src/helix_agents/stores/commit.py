@@ -146,10 +146,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def only_ends_a_step(self) -> bool:
         """Whether it has the parts of the commit that ends a step and no others: a backend may know a shorter way."""
+        return self.checkpoint is not None and self.only_stores_a_session
+
+    @property
+    def only_stores_a_session(self) -> bool:
+        """Whether it stores the fields of a session, what else a step may bring, and nothing more."""
         return (
-            self.checkpoint is not None
-            and self.state is not None
-            and self.state.step_count == self.checkpoint.step_count
+            self.state is not None
+            and (self.checkpoint is None or self.state.step_count == self.checkpoint.step_count)
             and self.bump_version
             and self.restore_number is None
             and self.keep_messages is None

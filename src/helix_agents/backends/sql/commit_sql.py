@@ -128,7 +128,7 @@ class CommitBatch:
                 self._add("append_items", session_id, escape_text(key), part, made)
 
     def _add_keys(self, session_id: str, changes: CustomChanges, whole: dict[str, KeyContent], made: int) -> None:
-        cells = [*_key_cells(whole)]
+        cells = [*key_cells(whole)]
         wanted = encode(cells)
         # Too long for one parameter: end every cell of those keys and begin them anew.
         wanted = wanted if len(wanted) <= self._limit else "[]"
@@ -204,15 +204,17 @@ def is_step_commit(commit: Commit) -> bool:
     return True
 
 
-def _key_cells(keys: dict[str, KeyContent]) -> Iterator[list[str | None]]:
-    for key, content in keys.items():
-        yield _cell(CellName(key), content.text)
+def key_cells(keys: dict[str, KeyContent]) -> Iterator[tuple[str, str, str]]:
+    """All cells of these keys: key and slot as their columns, and the text."""
+    for name, content in keys.items():
+        key = escape_text(name)
+        yield key, rows.slot_text(None), content.text
         if content.text == LIST:
             for index, text in enumerate(content.items):
-                yield _cell(CellName(key, index), text)
+                yield key, rows.slot_text(index), text
         elif content.text == OBJECT:
             for member, text in content.members:
-                yield _cell(CellName(key, member), text)
+                yield key, rows.slot_text(member), text
 
 
 def cell_names_text(names: Iterable[CellName]) -> str:

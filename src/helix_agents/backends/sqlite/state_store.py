@@ -1,4 +1,4 @@
-"""State on a SQLite file: the SQL verbs, and a shorter way for the commit that ends a step."""
+"""State on a SQLite file: the SQL verbs, and a shorter way for commits that store a session."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.commit import Applied, CellName, Commit
-from ..sql.commit_sql import is_step_commit
 from ..sql.driver import GuardTripped
 from ..sql.migrated import MigratedDriver
 from ..sql.state_store import SqlStateStore, as_guard_failure
 from .driver import SqliteDriver, Synchronous
-from .step_commit import step_commits
+from .session_commit import session_commits
 
 
 class SqliteStateStore(SqlStateStore):
@@ -37,16 +36,16 @@ class SqliteStateStore(SqlStateStore):
         self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
         self._migrated = MigratedDriver(self._sqlite, prefix=prefix)
         # D1 has no transactions to look around in, only batches.
-        self._step_commits = None if d1_limits else step_commits(prefix)
+        self._session_commits = None if d1_limits else session_commits(prefix)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        if want or self._step_commits is None or not is_step_commit(commit):
+        if want or self._session_commits is None or not commit.only_stores_a_session:
             return await super()._apply(commit, want)
         if not self._migrated.ready:
             await self._migrated.migrate()
         try:
-            return await self._sqlite.call(self._step_commits.run, commit), {}
+            return await self._sqlite.call(self._session_commits.run, commit), {}
         except GuardTripped as tripped:
             raise as_guard_failure(tripped) from tripped
 

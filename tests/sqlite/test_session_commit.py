@@ -1,19 +1,19 @@
-"""Step commits that share a transaction: each has its own outcome, and sees what the one before it wrote."""
+"""Commits that share a transaction: each has its own outcome, and sees what the one before it wrote."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helix_agents import CheckpointMeta, Committed, SessionState, SqliteStateStore, VersionConflict
+from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.state import StateTracker
+from tests.sqlite.held import Held
 
 START: dict[str, Any] = {"n": 0, "items": [], "by_name": {}}
 
@@ -100,15 +100,9 @@ async def test_commits_of_one_session_see_each_other(driver: SqliteDriver) -> No
     stores = [SqliteStateStore(driver.path, driver=driver) for _ in range(2)]
     await create(stores[0], ["session"])
     await stores[1].load_state("session")  # its schema is looked at now, not then
-    busy, go_on = threading.Event(), threading.Event()
-
-    def take_time(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
-        busy.set()
-        go_on.wait()
-        return items
-
-    first = driver.call(take_time, None)
-    await asyncio.to_thread(busy.wait)
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
     tasks = [
         asyncio.create_task(
             store.save_state_and_promote_staging(
@@ -122,8 +116,79 @@ async def test_commits_of_one_session_see_each_other(driver: SqliteDriver) -> No
         for store in stores
     ]
     await asyncio.sleep(0)  # both are in the queue now
-    go_on.set()
+    held.let_go()
     await first
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert sorted(type(each).__name__ for each in done) == ["Committed", "VersionConflict"]
     assert await stores[0].get_message_count("session") == 1
+
+
+async def test_saves_of_one_session_that_meet_all_count(driver: SqliteDriver, store: SqliteStateStore) -> None:
+    await create(store, ["session"])
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
+    states = [SessionState("session", "test", "session", custom_state={"n": number}) for number in range(5)]
+    saving = asyncio.gather(*(store.save_state("session", state) for state in states))
+    await asyncio.sleep(0)
+    held.let_go()
+    await first
+    assert await saving == [2, 3, 4, 5, 6]
+    state = await store.load_state("session")
+    assert state is not None
+    assert (state.version, state.custom_state) == (6, {"n": 4})
+
+
+WHOLE: list[dict[str, Any]] = [
+    {"n": 1, "items": [1, 2, 3], "by_name": {"a": 1, "b": [2]}},
+    {"n": 1, "items": [1, "2", 3, 4], "by_name": {"b": [2], "c": {}}},
+    {"n": [], "items": [4], "by_name": 7, "more": {"x": {"y": []}}},
+    {"n": {"0": 0}, "items": {"a": 1}},
+    {},
+    {"items": [], 'quote " and \\ back': [{"#1": ".a"}], "": {"": ""}, "#0000000001": [0]},
+]
+"""States that follow each other: members and items come, change and go, and keys change their kind."""
+
+
+async def test_a_whole_state_in_every_commit_reads_back_at_every_checkpoint(store: SqliteStateStore) -> None:
+    names = [f"session {number}" for number in range(9)]
+    await create(store, names)
+    made: dict[str, list[str]] = {name: [] for name in names}
+
+    async def save(name: str, number: int) -> None:
+        state = SessionState(name, "test", name, custom_state=WHOLE[number])
+        if number % 2:
+            await store.save_state(name, SessionState(name, "test", name, custom_state={"passing": [1, {"x": 1}]}))
+        done = await store.save_state_and_promote_staging(name, state, [], CheckpointMeta("step", number, 0))
+        made[name].append(done.checkpoint_id)
+
+    for number in range(len(WHOLE)):
+        await asyncio.gather(*(save(name, number) for name in names))
+    for name in names:
+        state = await store.load_state(name)
+        assert state is not None
+        assert state.custom_state == WHOLE[-1]
+        then = [await store.get_checkpoint(name, each) for each in made[name]]
+        assert [each.state.custom_state for each in then if each is not None] == WHOLE
+    for name, target in zip(names, range(len(WHOLE)), strict=False):
+        await store.restore_checkpoint(name, made[name][target])
+        state = await store.load_state(name)
+        assert state is not None
+        assert state.custom_state == WHOLE[target]
+
+
+async def test_what_no_checkpoint_has_seen_leaves_no_trace(driver: SqliteDriver, store: SqliteStateStore) -> None:
+    await create(store, ["session"])
+    for number in range(5):
+        await store.save_state("session", SessionState("session", "test", "session", custom_state={"n": [number] * 9}))
+    count = Statement("SELECT COUNT(*), COUNT(died) FROM __agents_custom_state")
+    assert await driver.batch([count], read_only=True) == [[(10, 0)]]
+
+
+async def test_a_state_that_did_not_change_writes_no_cell(driver: SqliteDriver, store: SqliteStateStore) -> None:
+    await create(store, ["session"])
+    state = SessionState("session", "test", "session", custom_state={"items": list(range(100))})
+    await store.save_state_and_promote_staging("session", state, [], CheckpointMeta("step", 1, 0))
+    await store.save_state_and_promote_staging("session", state, [], CheckpointMeta("step", 2, 0))
+    born = Statement("SELECT DISTINCT born FROM __agents_custom_state WHERE died IS NULL")
+    assert await driver.batch([born], read_only=True) == [[(0,)]]

@@ -1,4 +1,4 @@
--- The statements of the commit that ends a step, for a writer that holds the database and looks before it writes.
+-- The statements of commits that store a session, for a writer that holds the database and looks before it writes.
 -- Everything is found by one index entry, and values are bound where queries.sql has to compute them in place.
 -- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
 
@@ -29,6 +29,16 @@ WHERE session_id = ?2 AND key = ?3 AND slot = ?4 AND died IS NULL;
 -- The same.
 SELECT v.column1, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
   ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = v.column4 AND c.died IS NULL;
+
+-- name: cells_below_rows
+-- All cells under a key as they are now.
+SELECT v.column1, c.key, c.slot, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.key = v.column3 AND c.died IS NULL;
+
+-- name: all_cells_rows
+-- All cells of a session as they are now.
+SELECT v.column1, c.key, c.slot, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.died IS NULL;
 
 -- name: tail
 -- The last item of the list under a key; the key's own cell if there are no items ('' sorts before '#').
@@ -79,6 +89,14 @@ UPDATE __agents_custom_state SET value = ?2, born = ?3 WHERE rowid = ?1;
 -- The same.
 UPDATE __agents_custom_state SET value = column2, born = column3
 FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
+
+-- name: close_cell_rows
+-- End cells that a checkpoint has seen.
+UPDATE __agents_custom_state SET died = column2 FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
+
+-- name: drop_cell_rows
+-- Remove cells that no checkpoint has seen.
+DELETE FROM __agents_custom_state WHERE rowid IN (VALUES :rows);
 
 -- name: insert_cell_rows
 -- Begin cells, or keep what they held.

@@ -1,0 +1,145 @@
+"""Commits that store a session, on SQLite: the shortcut for what every step of every agent writes.
+
+The general way (`sql/commit_sql.py`) is a batch that carries its conditions in SQL, because most technologies cannot
+look before they write. Here the writer has the database to itself for the length of a transaction: it reads the rows
+that matter, judges them in Python and writes with bound values. The commits of many sessions that share a transaction
+are read together and written together, a table at a time. The effect is exactly that of the general way, which the
+same conformance kit checks under D1's limits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+
+from ...codec import escape_text
+from ...stores.commit import LIST, Applied, Commit
+from ..sql import rows
+from ..sql.driver import GuardTripped, Row
+from ..sql.queries import Queries
+from .cell_writes import CellWrites, FoundCells, cell_place
+from .row_statements import RowStatements
+
+
+class SessionCommits:
+    """The statements, for tables with one prefix. `run` is called on the driver's thread, inside a transaction."""
+
+    def __init__(self, prefix: str) -> None:
+        self._statements = RowStatements(Queries("session_commit", "sqlite", prefix, package=__package__))
+
+    def run(self, connection: sqlite3.Connection, commits: Sequence[Commit]) -> list[Applied | GuardTripped]:
+        """Make commits that `only_store_a_session` visible; of one whose guard trips nothing is written."""
+        if len({commit.session_id for commit in commits}) == len(commits):
+            return self._together(connection, commits)
+        # Commits of one session see each other.
+        return [answer for commit in commits for answer in self._together(connection, [commit])]
+
+    def _together(self, connection: sqlite3.Connection, commits: Sequence[Commit]) -> list[Applied | GuardTripped]:
+        found = [_Found(commit) for commit in commits]
+        self._look(connection, found)
+        writes = _Writes()
+        answers = [_judged(each, writes) for each in found]
+        for name, wanted in vars(writes).items():
+            if wanted:
+                self._statements.run(connection, name, wanted)
+        return answers
+
+    def _look(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
+        run = self._statements.run
+        sessions = [(at, each.commit.session_id, each.step_id) for at, each in enumerate(commits)]
+        for session in run(connection, "session", sessions):
+            commits[session[0]].session = session
+        self._look_at_cells(connection, commits)
+        lists = [(each, key) for each in commits for key in each.commit.custom.append]
+        ends = [(at, each.commit.session_id, escape_text(key)) for at, (each, key) in enumerate(lists)]
+        for at, slot, text in run(connection, "tail", ends):
+            each, key = lists[at]
+            each.cells.ends[key] = (int(slot[1:]) + 1, LIST) if slot else (0, text)
+
+    def _look_at_cells(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
+        run = self._statements.run
+        cells = [(each, name) for each in commits for name in each.cells.names()]
+        places = [(at, *cell_place(each.commit.session_id, name)) for at, (each, name) in enumerate(cells)]
+        for cell in run(connection, "cell", places):
+            each, name = cells[cell[0]]
+            each.cells.single[name] = cell
+        whole = [(at, each.commit.session_id) for at, each in enumerate(commits) if each.commit.custom.replace_all]
+        keys: list[Row] = [
+            (at, each.commit.session_id, escape_text(key))
+            for at, each in enumerate(commits)
+            for key in each.cells.whole_keys()
+        ]
+        for row in (*run(connection, "all_cells", whole), *run(connection, "cells_below", keys)):
+            at, key, slot = row[:3]
+            commits[at].cells.below.setdefault(key, {})[slot] = row[2:]
+
+
+@cache
+def session_commits(prefix: str) -> SessionCommits:
+    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    return SessionCommits(prefix)
+
+
+class _Found:
+    """A commit, and what the database holds of all that it touches."""
+
+    __slots__ = ("cells", "commit", "session", "step_id")
+
+    def __init__(self, commit: Commit) -> None:
+        self.commit = commit
+        self.step_id = None if commit.promote is None else commit.promote.step_id
+        self.session: Row | None = None
+        self.cells = FoundCells(commit.custom)
+
+
+class _Writes(CellWrites):
+    """Rows to write, by the statement that writes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unstage: list[Row] = []
+        self.insert_message: list[Row] = []
+        self.update: list[Row] = []
+        self.relabel: list[Row] = []
+        self.insert_checkpoint: list[Row] = []
+
+
+def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
+    """The outcome of a commit; what it wants written is added to `writes`."""
+    commit, promote, state, checkpoint = found.commit, found.commit.promote, found.commit.state, found.commit.checkpoint
+    assert state is not None
+    if found.session is None:
+        return GuardTripped("missing")
+    _, place, version, message_count, number, staged = found.session[:6]
+    if commit.expected_version is not None and commit.expected_version != version:
+        return GuardTripped("version")
+    if promote is not None and _rows_of(staged) != sorted(map("\x1f".join, promote.rows)):
+        return GuardTripped("staged")
+    for name, text in commit.custom.expected.items():
+        if found.cells.text(name) != text:
+            return GuardTripped("cells")
+
+    session_id, now = commit.session_id, commit.now
+    writes.change(session_id, found.cells, number)
+    if staged:
+        writes.unstage.append((session_id, found.step_id))
+    for text in commit.messages:
+        writes.insert_message.append((session_id, message_count, text, now))
+        message_count += 1
+    version += 1
+    if checkpoint is not None:
+        number += 1
+        *about, fields = checkpoint
+        seen = (message_count, state.status, version)
+        writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now))
+    writes.update.append((place, now, version, message_count, number, *rows.content_columns(state)))
+    wanted = rows.label_columns(state)
+    if wanted != found.session[6:]:
+        writes.relabel.append((place, *wanted))
+    return Applied(version, message_count, state.step_count, state.resume_count)
+
+
+def _rows_of(staged: str | None) -> list[str]:
+    """Staged rows as `session_commit.sql` lists them, tool call and token of each."""
+    return sorted(staged.split("\x1e")) if staged else []
