@@ -139,7 +139,7 @@ class CommitBatch:
             self._add("close_keys", session_id, keys, wanted, made)
         self._add("sweep_cells", session_id, made)
         for part in self._parts(cells):
-            self._add("put_cells", session_id, part, made)
+            self._add("begin_cells", session_id, part, made)
 
     def _add_staging(self, commit: Commit) -> None:
         if commit.promote is not None and commit.promote.rows:

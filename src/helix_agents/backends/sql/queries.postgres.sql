@@ -93,6 +93,15 @@ WHERE s.session_id = ?1
 ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO UPDATE SET value = excluded.value, born = excluded.born
 WHERE c.value <> excluded.value;
 
+-- name: begin_cells
+-- Begin those of these cells (?2: [[key, slot, text], ...]) that are not there; the others hold their texts already and
+-- are not even locked.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, g.cell->>0, g.cell->>1, g.cell->>2, s.checkpoint_count - CAST(?3 AS BIGINT)
+FROM json_array_elements(?2::json) AS g (cell), __agents_states AS s
+WHERE s.session_id = ?1
+ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO NOTHING;
+
 -- name: append_items
 -- Begin further items (?3: [text, ...]) of the list under key ?2.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, born)

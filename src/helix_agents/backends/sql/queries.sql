@@ -169,6 +169,14 @@ FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
 ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO UPDATE SET value = excluded.value, born = excluded.born
 WHERE c.value <> excluded.value;
 
+-- name: begin_cells
+-- Begin those of these cells (?2: [[key, slot, text], ...]) that are not there; the others hold their texts already.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+  s.checkpoint_count - ?3
+FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
+ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO NOTHING;
+
 -- name: append_items
 -- Begin further items (?3: [text, ...]) of the list under key ?2.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
