@@ -29,39 +29,36 @@ def numbers(jobs: list[Job]) -> list[int]:
 
 
 async def test_all_that_wait_are_one_group() -> None:
-    assert numbers(waiting(20).take(wait=True, halve=False)) == list(range(20))
+    assert numbers(waiting(20).take(halve=False)) == list(range(20))
 
 
 async def test_a_group_has_an_end() -> None:
     queue = waiting(MAX_GROUP + 1)
-    assert len(queue.take(wait=True, halve=False)) == MAX_GROUP
-    assert numbers(queue.take(wait=True, halve=False)) == [MAX_GROUP]
+    assert len(queue.take(halve=False)) == MAX_GROUP
+    assert numbers(queue.take(halve=False)) == [MAX_GROUP]
 
 
-async def test_of_many_that_come_to_an_idle_thread_half_go_first_and_the_others_next() -> None:
+async def test_half_of_many_may_go_first_and_the_others_next() -> None:
     queue = waiting(20)
-    assert numbers(queue.take(wait=True, halve=True)) == list(range(10))
+    assert numbers(queue.take(halve=True)) == list(range(10))
+    assert queue.has_more
     queue.put(Job(same, 20, read_only=False))
-    assert numbers(queue.take(wait=False, halve=True)) == list(range(10, 21)), "the second half is not cut again"
-    assert queue.take(wait=False, halve=True) == []
+    assert numbers(queue.take(halve=False)) == list(range(10, 21))
+    assert not queue.has_more
 
 
 async def test_few_are_not_divided() -> None:
-    assert len(waiting(WORTH_HALVING - 1).take(wait=True, halve=True)) == WORTH_HALVING - 1
-
-
-async def test_a_busy_thread_takes_all_that_came_meanwhile() -> None:
-    assert len(waiting(20).take(wait=False, halve=True)) == 20
+    assert len(waiting(WORTH_HALVING - 1).take(halve=True)) == WORTH_HALVING - 1
 
 
 async def test_a_closed_queue_is_drained_when_the_second_half_is_taken() -> None:
     queue = waiting(20)
     queue.close()
-    assert len(queue.take(wait=True, halve=True)) == 10
+    assert len(queue.take(halve=True)) == 10
     assert not queue.drained
-    assert len(queue.take(wait=True, halve=True)) == 10
+    assert len(queue.take(halve=False)) == 10
     assert queue.drained
-    assert queue.take(wait=True, halve=True) == []
+    assert queue.take(halve=True) == []
 
 
 @pytest.mark.parametrize("tasks", [1, WORTH_HALVING, 50])

@@ -45,9 +45,10 @@ class FoundCells:
             names = {**custom.expected, **custom.set_cells, **dict.fromkeys(custom.drop_cells)}
         return [name for name in names if name[1] is not None or name[0] not in custom.append]
 
-    def whole_keys(self) -> Iterable[str]:
-        """The keys of which everything has to be seen, unless all of custom state has to."""
-        return () if self.custom.replace_all else (*self.whole, *self.custom.drop_keys)
+    @property
+    def looks_below(self) -> bool:
+        """Whether there are keys of which everything has to be seen."""
+        return bool(self.whole or self.custom.drop_keys or self.custom.replace_all)
 
     def text(self, name: CellName) -> str | None:
         """What a cell says now."""

@@ -106,10 +106,8 @@ class SqliteDriver:
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
         while not self._jobs.drained:
-            jobs = self._jobs.take(wait=not self._untold, halve=self._disk_is_quick)
-            if not jobs:
-                self._tell()
-                continue
+            was_idle = not self._untold
+            jobs = self._jobs.take(halve=was_idle and self._disk_is_quick)
             try:
                 connection = connection or self._connect()
             except Exception as error:
@@ -119,7 +117,8 @@ class SqliteDriver:
                 jobs = self._serve(connection, jobs)
             self._tell()
             self._untold = jobs
-        self._tell()
+            if not self._jobs.has_more:
+                self._tell()
         if connection is not None:
             connection.close()
 

@@ -14,7 +14,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ..sql.driver import GuardTripped
@@ -69,20 +69,21 @@ class JobQueue:
         """Whether the last job has been taken."""
         return self._ended and not self._second_half
 
-    def take(self, *, wait: bool, halve: bool) -> list[Job]:
-        """All jobs that wait, or half of them. If there are none: wait for one, or come back without."""
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody waits already."""
+        return bool(self._second_half) or not self._queue.empty()
+
+    def take(self, *, halve: bool) -> list[Job]:
+        """All jobs that wait, or half of them. If there are none, wait for one; if none will come, come without."""
         jobs, self._second_half = self._second_half, []
-        was_idle = wait and not jobs
-        while not self._ended and len(jobs) < MAX_GROUP:
-            try:
-                job = self._queue.get(block=wait and not jobs)
-            except Empty:
-                break
+        while not self._ended and len(jobs) < MAX_GROUP and not (jobs and self._queue.empty()):
+            job = self._queue.get()
             if job is None:
                 self._ended = True
             else:
                 jobs.append(job)
-        if was_idle and halve and len(jobs) >= WORTH_HALVING:
+        if halve and len(jobs) >= WORTH_HALVING:
             half = len(jobs) // 2
             jobs, self._second_half = jobs[:half], jobs[half:]
         return jobs
@@ -105,8 +106,10 @@ def by_kind(jobs: list[Job]) -> Iterable[list[Job]]:
     return kinds.values()
 
 
-def answer(jobs: Iterable[Job]) -> None:
+def answer(jobs: Sequence[Job]) -> None:
     """Tell those who wait what came of it, from whatever thread."""
+    if not jobs:
+        return
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)

@@ -26,6 +26,8 @@ class RowStatements:
 
     def run(self, connection: sqlite3.Connection, name: str, rows: Sequence[Row]) -> list[Row]:
         """Run a statement for all rows and answer what it found, in no order."""
+        if not rows:
+            return []
         if len(rows) == 1:
             return connection.execute(self._text(name, 1, len(rows[0])), rows[0]).fetchall()
         found: list[Row] = []

@@ -30,7 +30,7 @@ class SessionCommits:
 
     def run(self, connection: sqlite3.Connection, commits: Sequence[Commit]) -> list[Applied | GuardTripped]:
         """Make commits that `only_store_a_session` visible; of one whose guard trips nothing is written."""
-        if len({commit.session_id for commit in commits}) == len(commits):
+        if len(commits) == 1 or len({commit.session_id for commit in commits}) == len(commits):
             return self._together(connection, commits)
         # Commits of one session see each other.
         return [answer for commit in commits for answer in self._together(connection, [commit])]
@@ -58,21 +58,28 @@ class SessionCommits:
             each.cells.ends[key] = (int(slot[1:]) + 1, LIST) if slot else (0, text)
 
     def _look_at_cells(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
-        run = self._statements.run
         cells = [(each, name) for each in commits for name in each.cells.names()]
         places = [(at, *cell_place(each.commit.session_id, name)) for at, (each, name) in enumerate(cells)]
-        for cell in run(connection, "cell", places):
+        for cell in self._statements.run(connection, "cell", places):
             each, name = cells[cell[0]]
             each.cells.single[name] = cell
-        whole = [(at, each.commit.session_id) for at, each in enumerate(commits) if each.commit.custom.replace_all]
+        below = [(at, each.commit.session_id, each.cells) for at, each in enumerate(commits) if each.cells.looks_below]
+        if below:
+            self._look_below(connection, below)
+
+    def _look_below(self, connection: sqlite3.Connection, found: list[tuple[int, str, FoundCells]]) -> None:
+        all_of: list[Row] = [(at, session_id) for at, session_id, cells in found if cells.custom.replace_all]
         keys: list[Row] = [
-            (at, each.commit.session_id, escape_text(key))
-            for at, each in enumerate(commits)
-            for key in each.cells.whole_keys()
+            (at, session_id, escape_text(key))
+            for at, session_id, cells in found
+            if not cells.custom.replace_all
+            for key in (*cells.whole, *cells.custom.drop_keys)
         ]
-        for row in (*run(connection, "all_cells", whole), *run(connection, "cells_below", keys)):
+        below = {at: cells.below for at, _, cells in found}
+        run = self._statements.run
+        for row in (*run(connection, "all_cells", all_of), *run(connection, "cells_below", keys)):
             at, key, slot = row[:3]
-            commits[at].cells.below.setdefault(key, {})[slot] = row[2:]
+            below[at].setdefault(key, {})[slot] = row[2:]
 
 
 @cache
