@@ -22,6 +22,10 @@ from .cell_writes import CellWrites, FoundCells, cell_place
 from .row_statements import RowStatements
 
 
+_PLAIN = [None] * 7
+"""What a running session has for content."""
+
+
 class SessionCommits:
     """The statements, for tables with one prefix. `run` is called on the driver's thread, inside a transaction."""
 
@@ -107,7 +111,8 @@ class _Writes(CellWrites):
         super().__init__()
         self.unstage: list[Row] = []
         self.insert_message: list[Row] = []
-        self.update: list[Row] = []
+        self.count: list[Row] = []
+        self.describe: list[Row] = []
         self.relabel: list[Row] = []
         self.insert_checkpoint: list[Row] = []
 
@@ -118,7 +123,7 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
     assert state is not None
     if found.session is None:
         return GuardTripped("missing")
-    _, place, version, message_count, number, staged = found.session[:6]
+    _, place, version, message_count, number, staged, is_plain = found.session[:7]
     if commit.expected_version is not None and commit.expected_version != version:
         return GuardTripped("version")
     if promote is not None and _rows_of(staged) != sorted(map("\x1f".join, promote.rows)):
@@ -140,10 +145,13 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
         *about, fields = checkpoint
         seen = (message_count, state.status, version)
         writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now))
-    writes.update.append((place, now, version, message_count, number, *rows.content_columns(state)))
-    wanted = rows.label_columns(state)
-    if wanted != found.session[6:]:
-        writes.relabel.append((place, *wanted))
+    step_count, resume_count, *content = rows.content_columns(state)
+    writes.count.append((place, now, version, message_count, number, step_count, resume_count))
+    if not is_plain or content != _PLAIN:
+        writes.describe.append((place, *content))
+    labels = rows.label_columns(state)
+    if labels != found.session[7:]:
+        writes.relabel.append((place, *labels))
     return Applied(version, message_count, state.step_count, state.resume_count)
 
 

@@ -3,10 +3,13 @@
 -- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
 
 -- name: session
--- Where session ?2 is, what it counts, what is staged for its step ?3, the fields that indexes hold. ?1 comes back.
+-- Where session ?2 is, what it counts, what is staged for its step ?3, whether it has no content but counters, the
+-- fields that indexes hold. ?1 comes back.
 SELECT ?1, s.rowid, s.version, s.message_count, s.checkpoint_count,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = ?2 AND t.step_id = ?3),
+  COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
+    s.suspension_context, s.interrupt_context) IS NULL,
   s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
   s.metadata
 FROM __agents_states AS s WHERE s.session_id = ?2;
@@ -16,6 +19,8 @@ FROM __agents_states AS s WHERE s.session_id = ?2;
 SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = v.column2 AND t.step_id = v.column3),
+  COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
+    s.suspension_context, s.interrupt_context) IS NULL,
   s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
   s.metadata
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column2;
@@ -60,19 +65,29 @@ DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
 -- The same.
 DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
 
--- name: update
--- Store the counters and the fields that no index holds.
+-- name: count
+-- Store the counters.
 UPDATE __agents_states SET updated_at = ?2, version = ?3, message_count = ?4, checkpoint_count = ?5, step_count = ?6,
-  resume_count = ?7, output = ?8, error = ?9, failure_reason = ?10, pending_client_tool_calls = ?11,
-  completed_client_tool_calls = ?12, suspension_context = ?13, interrupt_context = ?14
+  resume_count = ?7
 WHERE rowid = ?1;
 
--- name: update_rows
+-- name: count_rows
 -- The same.
 UPDATE __agents_states SET updated_at = column2, version = column3, message_count = column4,
-  checkpoint_count = column5, step_count = column6, resume_count = column7, output = column8, error = column9,
-  failure_reason = column10, pending_client_tool_calls = column11, completed_client_tool_calls = column12,
-  suspension_context = column13, interrupt_context = column14
+  checkpoint_count = column5, step_count = column6, resume_count = column7
+FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
+
+-- name: describe
+-- Store the other fields that no index holds.
+UPDATE __agents_states SET output = ?2, error = ?3, failure_reason = ?4, pending_client_tool_calls = ?5,
+  completed_client_tool_calls = ?6, suspension_context = ?7, interrupt_context = ?8
+WHERE rowid = ?1;
+
+-- name: describe_rows
+-- The same.
+UPDATE __agents_states SET output = column2, error = column3, failure_reason = column4,
+  pending_client_tool_calls = column5, completed_client_tool_calls = column6, suspension_context = column7,
+  interrupt_context = column8
 FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
 
 -- name: relabel
