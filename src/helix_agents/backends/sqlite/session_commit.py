@@ -21,7 +21,6 @@ from ..sql.queries import Queries
 from .cell_writes import CellWrites, FoundCells, cell_place
 from .row_statements import RowStatements
 
-
 _PLAIN = [None] * 7
 """What a running session has for content."""
 
