@@ -137,20 +137,25 @@ async def one_of_many_resumes(harness: ExecutorHarness) -> None:
         await other.close()
 
 
-class _SlowToBegin:
-    """A state store on which whoever has claimed a session gets no further until told to."""
+class _Slow:
+    """A state store on which whoever calls one method gets no further, before it or behind it, until told to."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, *, before: str = "", behind: str = "") -> None:
         self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
         self._inner = inner
+        self._before = before
+        self._behind = behind
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        method = getattr(self._inner, name)
 
-    async def update_run_status(self, *args: Any, **kwargs: Any) -> Any:
-        self.claimed.set()
-        await self.go_on.wait()
-        return await self._inner.update_run_status(*args, **kwargs)
+        async def slow(*args: Any, **kwargs: Any) -> Any:
+            answer = await method(*args, **kwargs) if name == self._behind else None
+            self.claimed.set()
+            await self.go_on.wait()
+            return await method(*args, **kwargs) if name == self._before else answer
+
+        return slow if name in (self._before, self._behind) else method
 
 
 @check("X2", "who comes between the claim of a crashed session and its new run does not get it", kind="tasks")
@@ -172,7 +177,7 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
         await life.bury()
     await dying.close()
     clock.pass_seconds(LEASE_SECONDS + 1)
-    slow: Any = _SlowToBegin(stores.state)
+    slow: Any = _Slow(stores.state, before="update_run_status")
     options: dict[str, Any] = {"clock": clock, "lease_seconds": 3600}
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, **options)
     second = make_executor(await harness.open(), llm, **options)
@@ -186,19 +191,43 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
     await second.close()
 
 
+async def _dead_before_closing(stores: Any, clock: Clockwork, llm: ScriptedLLM) -> None:
+    """Session s is finished, and its process died before it could close the stream."""
+    life = Life(commits=2)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(simple_agent(), "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+
+
+@check("X2", "who comes while another closes a finished session is refused", kind="tasks")
+async def nobody_closes_twice(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    clock = Clockwork()
+    agent, llm = simple_agent(), ScriptedLLM(["Done."])
+    await _dead_before_closing(stores, clock, llm)
+    slow: Any = _Slow(stores.state, behind="save_state")
+    first = make_executor(Parts(slow, stores.streams, stores.usage), llm, clock=clock, lease_seconds=3600)
+    second = make_executor(await harness.open(), llm, clock=clock, lease_seconds=0.2)
+    closing = asyncio.create_task(first.resume(agent, "s"))
+    await asyncio.wait_for(slow.claimed.wait(), 20)
+    with raises(AlreadyRunning, "resuming a session that another is closing"):
+        await second.resume(agent, "s")
+    slow.go_on.set()
+    expect_same((await (await closing).result()).output, "Done.", "the output")
+    await first.close()
+    await second.close()
+
+
 @check("X2", "many that find a finished session whose process died before it was closed close it once", kind="tasks")
 async def many_tidy_up(harness: ExecutorHarness) -> None:
     stores = await harness.open()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
-    life = Life(commits=2)
-    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
-    try:
-        await (await dying.execute(agent, "Go", session_id="s")).result()
-    except Died:
-        await life.bury()
-    await dying.close()
-    clock.pass_seconds(LEASE_SECONDS + 1)
+    await _dead_before_closing(stores, clock, llm)
     others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(4)]
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     lost = [found for found in tries if isinstance(found, BaseException)]
