@@ -32,7 +32,7 @@ class LangGraphSession:
         self.config: dict[str, Any] = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         self.values: dict[str, Any] = {"messages": [], "items": [], "counter": 0}
 
-    def commit(self, step: Step) -> None:
+    async def commit(self, step: Step) -> None:
         self.values["messages"] += step.messages
         self.values["items"].append(step.item)
         self.values["counter"] += 1

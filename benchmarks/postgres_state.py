@@ -19,7 +19,7 @@ import asyncpg
 from benchmarks import machine, postgres_by_hand
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.postgres_others import OTHERS, Other
-from benchmarks.steps import OurSession, Step, steps
+from benchmarks.steps import OurSession, Step, in_turns, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import HOST
@@ -222,20 +222,10 @@ async def for_scale(url: str, kind: type[Other], count: int) -> None:
     url = url.rpartition("/")[0] + f"/{SCALE}"
     theirs = kind()
     await theirs.open(url, "scale")
-    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
-    logical = 0
     async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool:
         store = PostgresStateStore(pool)
         ours = await OurSession(store, "scale").create()
-        for step in steps(count):
-            logical += step.logical_bytes
-            await ours.stage(step, ours.writes_of(step))
-            start = perf_counter_ns()
-            await ours.commit(step)
-            between = perf_counter_ns()
-            await theirs.commit(step)
-            samples["ours"].append(between - start)
-            samples["theirs"].append(perf_counter_ns() - between)
+        samples, logical = await in_turns(ours, theirs.commit, count)
         size = sum([await pool.fetchval(f"SELECT pg_total_relation_size('{table}')") for table in theirs.tables])
         await store.close()
     await theirs.close()

@@ -21,7 +21,7 @@ from benchmarks import machine
 from benchmarks.by_hand import DictByHand, SqliteByHand, grow_log
 from benchmarks.langgraph_saver import LangGraphSession, why_not
 from benchmarks.pairing import Paired, Report, pair_async
-from benchmarks.steps import OurSession, Step, steps
+from benchmarks.steps import OurSession, Step, in_turns, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 
@@ -172,22 +172,12 @@ async def for_scale(folder: Path, count: int) -> None:
     store = SqliteStateStore(folder / "scale-ours.db")
     ours = await OurSession(store, SESSION).create()
     theirs = LangGraphSession(folder / "scale-langgraph.db", SESSION)
-    samples: dict[str, list[float]] = {"ours": [], "langgraph": []}
-    logical = 0
-    for step in steps(count):
-        logical += step.logical_bytes
-        await ours.stage(step, ours.writes_of(step))
-        start = perf_counter_ns()
-        await ours.commit(step)
-        between = perf_counter_ns()
-        theirs.commit(step)
-        samples["ours"].append(between - start)
-        samples["langgraph"].append(perf_counter_ns() - between)
+    samples, logical = await in_turns(ours, theirs.commit, count)
     await store.close()
     theirs.close()
     late = Paired({name: values[-count // 5 :] for name, values in samples.items()})
     size = (folder / "scale-langgraph.db").stat().st_size
-    times, micros = late.ratio("langgraph", "ours"), late.median_ns("langgraph") / 1000
+    times, micros = late.ratio("theirs", "ours"), late.median_ns("theirs") / 1000
     print(
         f"for scale: LangGraph's SQLite saver as it comes, the last fifth of {count} steps: {micros:.0f} us a commit,"
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any
 
 from helix_agents import clock
@@ -92,6 +93,24 @@ class OurSession:
     async def whole_step(self, step: Step) -> None:
         await self.stage(step, self.writes_of(step))
         await self.commit(step)
+
+
+async def in_turns(
+    ours: OurSession, theirs: Callable[[Step], Awaitable[None]], count: int
+) -> tuple[dict[str, list[float]], int]:
+    """Our commits and those of somebody else on the same steps: nanoseconds of each, and the logical bytes of all."""
+    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+    logical = 0
+    for step in steps(count):
+        logical += step.logical_bytes
+        await ours.stage(step, ours.writes_of(step))
+        start = perf_counter_ns()
+        await ours.commit(step)
+        between = perf_counter_ns()
+        await theirs(step)
+        samples["ours"].append(between - start)
+        samples["theirs"].append(perf_counter_ns() - between)
+    return samples, logical
 
 
 def now_ms() -> int:

@@ -45,6 +45,8 @@ def test_the_time_of_a_checkpoint_is_read_from_its_id(session_id: str, unique: s
     assert checkpoint_time(session_id, checkpoint_id(session_id, 3, 17, unique)) == 17
 
 
-@pytest.mark.parametrize("foreign", ["", "cpv1-s", "cpv1-s-s3-t-abcdef", "cpv1-other-s3-t17-abcdef", "cpv1-s-s3-t17"])
+@pytest.mark.parametrize(
+    "foreign", ["", "cpv1-s", "cpv1-s-s3-t-abcdef", "cpv1-other-s3-t17-abcdef", "cpv1-o-s3-t17-abcdef", "cpv1-s-s3-t17"]
+)
 def test_an_id_that_no_checkpoint_of_the_session_can_have_tells_no_time(foreign: str) -> None:
     assert checkpoint_time("s", foreign) is None

@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+from ...agent import Agent
 from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import ToolContext, tool
@@ -101,6 +102,17 @@ async def dead_after_each_commit(harness: ExecutorHarness) -> None:
         expect_same_remains(actual, expected, f"dead after commit {number}")
 
 
+async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwork) -> None:
+    """Run session s in a process that dies right after the commit of its first step."""
+    life = Life(commits=2)  # the claim of the turn, and the step
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(agent, "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+
+
 @check("X2", "of many that resume a crashed run exactly one gets it", kind="tasks")
 async def one_of_many_resumes(harness: ExecutorHarness) -> None:
     stores = await harness.open()
@@ -116,13 +128,7 @@ async def one_of_many_resumes(harness: ExecutorHarness) -> None:
 
     agent = simple_agent(work)
     llm = ScriptedLLM([[Call("work")], "Done."])
-    life = Life(commits=2)  # the claim of the turn, and the step
-    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
-    try:
-        await (await dying.execute(agent, "Go", session_id="s")).result()
-    except Died:
-        await life.bury()
-    await dying.close()
+    await _die(stores, agent, llm, clock)
     verdict = await make_executor(stores, llm, clock=clock).can_resume("s")
     expect(not verdict.can_resume, "a run whose lease holds was called resumable")
     clock.pass_seconds(LEASE_SECONDS + 1)
@@ -169,13 +175,7 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
         return "ok"
 
     agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
-    life = Life(commits=2)
-    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
-    try:
-        await (await dying.execute(agent, "Go", session_id="s")).result()
-    except Died:
-        await life.bury()
-    await dying.close()
+    await _die(stores, agent, llm, clock)
     clock.pass_seconds(LEASE_SECONDS + 1)
     slow: Any = _Slow(stores.state, before="update_run_status")
     options: dict[str, Any] = {"clock": clock, "lease_seconds": 3600}
@@ -191,24 +191,13 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
     await second.close()
 
 
-async def _dead_before_closing(stores: Any, clock: Clockwork, llm: ScriptedLLM) -> None:
-    """Session s is finished, and its process died before it could close the stream."""
-    life = Life(commits=2)
-    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
-    try:
-        await (await dying.execute(simple_agent(), "Go", session_id="s")).result()
-    except Died:
-        await life.bury()
-    await dying.close()
-    clock.pass_seconds(LEASE_SECONDS + 1)
-
-
 @check("X2", "who comes while another closes a finished session is refused", kind="tasks")
 async def nobody_closes_twice(harness: ExecutorHarness) -> None:
     stores = await harness.open()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
-    await _dead_before_closing(stores, clock, llm)
+    await _die(stores, agent, llm, clock)
+    clock.pass_seconds(LEASE_SECONDS + 1)
     slow: Any = _Slow(stores.state, behind="save_state")
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, clock=clock, lease_seconds=3600)
     second = make_executor(await harness.open(), llm, clock=clock, lease_seconds=0.2)
@@ -227,7 +216,8 @@ async def many_tidy_up(harness: ExecutorHarness) -> None:
     stores = await harness.open()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
-    await _dead_before_closing(stores, clock, llm)
+    await _die(stores, agent, llm, clock)
+    clock.pass_seconds(LEASE_SECONDS + 1)
     others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(4)]
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     lost = [found for found in tries if isinstance(found, BaseException)]
