@@ -11,7 +11,7 @@ import pytest
 
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from helix_agents.codec import Json
+from helix_agents.codec import Json, decode
 from helix_agents.conformance.sample import add, full_state, meta, plain_state, push, put, user, writes
 from helix_agents.state import Op
 from helix_agents.stores.contract import StateStore
@@ -232,5 +232,36 @@ async def test_what_no_checkpoint_has_seen_is_not_kept(pool: asyncpg.Pool) -> No
         await store.merge_custom_state("a", writes(add("n"), put("o", "x", value=1)))
         await step(store, add("n"), put("o", "x", value=2))
     assert await pool.fetchval("SELECT count(*) FROM __agents_custom_state WHERE born = died") == 0
+    # Between a checkpoint and a step comes a merge, which keeps what the checkpoint has seen in rows.
     assert await pool.fetchval("SELECT count(*) FROM __agents_custom_state WHERE died IS NOT NULL AND key = 'n'") == 2
+    assert await pool.fetchval("SELECT count(overwritten) FROM __agents_checkpoints") == 0
+    await store.close()
+
+
+async def test_a_step_keeps_what_it_overwrote_in_the_row_of_its_checkpoint(pool: asyncpg.Pool) -> None:
+    store = PostgresStateStore(pool)
+    await start(store, {"n": 0, "o": {'a "b" \\': "\x00"}})
+    expected: list[Json] = []
+    for number in range(1, 6):
+        if number % 2:
+            await store.merge_custom_state("a", writes(add("n")))
+        await step(store, add("n"), put("o", 'a "b" \\', value=f"{number} \x00 \\u0000"))
+        state = await store.load_state("a")
+        assert state is not None
+        expected.append(state.custom_state)
+    kept = await pool.fetch("SELECT overwritten FROM __agents_checkpoints ORDER BY number")
+    # "n" was changed by the merge before every other step, and what nobody has seen is kept nowhere.
+    assert [each["overwritten"] and len(decode(each["overwritten"])) for each in kept] == [None, 2, 1, 2, 1]
+    made = (await store.list_checkpoints("a")).items[::-1]
+    for number, (checkpoint, then) in enumerate(zip(made, expected, strict=True)):
+        found = await store.get_checkpoint("a", checkpoint.checkpoint_id)
+        assert found is not None
+        assert found.state.custom_state == then
+        fork = await store.fork_session("a", f"fork {number}", checkpoint_id=checkpoint.checkpoint_id)
+        assert fork.custom_state == then
+    for checkpoint, then in zip(made[::-2], expected[::-2], strict=True):
+        await store.restore_checkpoint("a", checkpoint.checkpoint_id)
+        state = await store.load_state("a")
+        assert state is not None
+        assert state.custom_state == then
     await store.close()

@@ -22,3 +22,23 @@ async def test_a_checkpoint_is_found_by_its_time_and_session(tmp_path: Path, nam
     steps = [str(step[3]) for step in plan]
     assert any("__agents_checkpoints_by_time (created_at=? AND session_id=?)" in step for step in steps)
     assert not any(step.startswith("SCAN __agents") for step in steps)
+
+
+WAYS_BACK = {
+    "read_custom_state_at": ("session", "cpv1-session-s1-t5-abcdef", 5),
+    "rewind_old_cells": ("session", 5),
+    "fork_cells_at": ("fork", "session", 5),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_BACK)
+async def test_what_was_overwritten_is_found_by_session_and_number(tmp_path: Path, name: str) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await migrate(driver)
+    query = Queries("queries", "sqlite", "")(name, *WAYS_BACK[name])
+    (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
+    await driver.close()
+    steps = [str(step[3]) for step in plan]
+    assert any("__agents_checkpoints_1 (session_id=? AND number>?)" in step for step in steps)
+    assert any("__agents_custom_state_past (session_id=? AND died>?)" in step for step in steps)
+    assert not any(step.startswith(("SCAN c", "SCAN p", "SCAN __agents")) for step in steps)

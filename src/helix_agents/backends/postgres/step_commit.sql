@@ -36,6 +36,8 @@ DECLARE
   _seen text;
   _text text;
   _value text;
+  _born bigint;
+  _overwritten json[];
   _ends bigint[];
 BEGIN
   IF _is_plain THEN
@@ -85,16 +87,17 @@ BEGIN
     _seen := _t[_i + 2];
     _text := _t[_i + 3];
     IF _seen IS NOT NULL AND _text IS NOT NULL THEN
-      -- What the cell held is kept for the checkpoints that have seen it.
-      INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died)
-      SELECT _session, _key, _slot, _seen, born, _number FROM __agents_custom_state
-      WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL AND value = _seen
-        AND born < _number;
-      UPDATE __agents_custom_state SET value = _text, born = _number
+      SELECT born INTO _born FROM __agents_custom_state
       WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL AND value = _seen;
       IF NOT FOUND THEN
         PERFORM __agents_refuse('cells');
       END IF;
+      IF _born < _number THEN
+        -- What the cell held is kept for the checkpoints that have seen it.
+        _overwritten := _overwritten || json_build_array(_key, _slot, _seen, _born);
+      END IF;
+      UPDATE __agents_custom_state SET value = _text, born = _number
+      WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL;
     ELSE
       SELECT value INTO _value FROM __agents_custom_state
       WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL;
@@ -144,8 +147,9 @@ BEGIN
     SELECT _session, _count - _said - 1 + generate_subscripts(_messages, 1), unnest(_messages), _now;
   END IF;
   INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-    message_count, status, version, state, created_at)
-  VALUES (_session, _number + 1, _t[4], _t[2], _step_count, _stream_sequence, _count, _t[10], _version, _t[5], _now);
+    message_count, status, version, state, created_at, overwritten)
+  VALUES (_session, _number + 1, _t[4], _t[2], _step_count, _stream_sequence, _count, _t[10], _version, _t[5], _now,
+    array_to_json(_overwritten)::text);
   IF _key IS NULL THEN
     RETURN ARRAY[_version, _count];
   ELSIF _ends IS NULL THEN

@@ -13,7 +13,7 @@ from .queries import Queries
 
 Entry = TypeVar("Entry")
 
-REWIND = ("rewind_new_cells", "rewind_passing_cells", "rewind_old_cells", "rewind_checkpoints", "rewind_session")
+REWIND = ("rewind_new_cells", "rewind_old_cells", "rewind_past_cells", "rewind_checkpoints", "rewind_session")
 """The way back to a checkpoint, in this order: what is new has to go before what was there can come back."""
 
 

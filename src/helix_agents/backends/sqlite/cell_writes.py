@@ -1,7 +1,7 @@
 """Changes of custom state as rows: what a commit has to see of the cells, and what it then writes.
 
-Only cells whose text differs are written. What a checkpoint has seen stays for it: a cell that changes leaves a row of
-its past behind, one that goes is closed; what no checkpoint has seen goes without a trace.
+Only cells whose text differs are written. What a checkpoint has seen is kept for it, in the row of the checkpoint that
+the commit makes, or in rows of the past if it makes none; what no checkpoint has seen goes without a trace.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from ...stores.commit import CellName, CustomChanges
 from ..sql import rows
 from ..sql.commit_sql import is_one_cell, key_cells
 from ..sql.driver import Row
+
+Overwritten = tuple[str, str, str, int]
+"""What a cell held that a checkpoint has seen: key, slot, text and birth."""
 
 
 def cell_place(session_id: str, name: CellName) -> tuple[str, str, str]:
@@ -63,52 +66,67 @@ class CellWrites:
 
     def __init__(self) -> None:
         self.drop_cell: list[Row] = []
-        self.close_cell: list[Row] = []
         self.change_cell: list[Row] = []
         self.insert_cell: list[Row] = []
 
-    def change(self, session_id: str, found: FoundCells, number: int) -> None:
-        """Add what the changes come to. `number`: of the last checkpoint, which has seen all cells born before it."""
+    def change(self, session_id: str, found: FoundCells, number: int) -> list[Overwritten]:
+        """Add what the changes come to; answer what has to be kept.
+
+        `number` is that of the last checkpoint, which has seen all cells born before it.
+        """
         custom, whole = found.custom, found.whole
+        kept: list[Overwritten] = []
         for name, text in custom.set_cells.items():
-            self._put(cell_place(session_id, name), found.single.get(name), text, number)
+            self._put(cell_place(session_id, name), found.single.get(name), text, number, kept)
         for key, content in custom.set_keys.items():
             if key not in whole:
                 name = CellName(key)
-                self._put(cell_place(session_id, name), found.single.get(name), content.text, number)
+                self._put(cell_place(session_id, name), found.single.get(name), content.text, number, kept)
         if whole or found.below:
-            self._replace(session_id, found.below, key_cells(whole), number)
+            self._replace(session_id, found.below, key_cells(whole), number, kept)
         for name in custom.drop_cells:
             if (cell := found.single.get(name)) is not None:
-                self._end(cell[1], cell[3], number)
+                self._drop(cell_place(session_id, name), cell, number, kept)
         for key, items in custom.append.items():
             end = found.ends.get(key)
             for index, text in enumerate(items, start=0 if end is None else end[0]):
                 self.insert_cell.append((session_id, escape_text(key), rows.slot_text(index), text, number, None))
+        return kept
+
+    def keep(self, session_id: str, kept: list[Overwritten], number: int) -> None:
+        """Keep what was overwritten in rows of the past."""
+        self.insert_cell += [(session_id, *each, number) for each in kept]
 
     def _replace(
-        self, session_id: str, have: dict[str, dict[str, Row]], wanted: Iterable[tuple[str, str, str]], number: int
+        self,
+        session_id: str,
+        have: dict[str, dict[str, Row]],
+        wanted: Iterable[tuple[str, str, str]],
+        number: int,
+        kept: list[Overwritten],
     ) -> None:
         """Make the keys that were looked at hold exactly the wanted cells."""
         for key, slot, text in wanted:
             cell = have[key].pop(slot, None) if key in have else None
-            self._put((session_id, key, slot), cell, text, number)
-        for cells in have.values():
-            for _, place, _, born in cells.values():
-                self._end(place, born, number)
+            self._put((session_id, key, slot), cell, text, number, kept)
+        for key, cells in have.items():
+            for slot, cell in cells.items():
+                self._drop((session_id, key, slot), cell, number, kept)
 
-    def _put(self, place: tuple[str, str, str], cell: Row | None, text: str, number: int) -> None:
+    def _put(
+        self, place: tuple[str, str, str], cell: Row | None, text: str, number: int, kept: list[Overwritten]
+    ) -> None:
         if cell is None:
             self.insert_cell.append((*place, text, number, None))
             return
         _, row, old, born = cell
         if old != text:
             if born < number:
-                self.insert_cell.append((*place, old, born, number))
+                kept.append((*place[1:], old, born))
             self.change_cell.append((row, text, number))
 
-    def _end(self, row: object, born: int, number: int) -> None:
+    def _drop(self, place: tuple[str, str, str], cell: Row, number: int, kept: list[Overwritten]) -> None:
+        _, row, old, born = cell
         if born < number:
-            self.close_cell.append((row, number))
-        else:
-            self.drop_cell.append((row,))
+            kept.append((*place[1:], old, born))
+        self.drop_cell.append((row,))

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from functools import cache
 
-from ...codec import escape_text
+from ...codec import encode, escape_text
 from ...stores.commit import LIST, Applied, Commit
 from ..sql import rows
 from ..sql.driver import GuardTripped, Row
@@ -132,18 +132,21 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
             return GuardTripped("cells")
 
     session_id, now = commit.session_id, commit.now
-    writes.change(session_id, found.cells, number)
+    kept = writes.change(session_id, found.cells, number)
     if staged:
         writes.unstage.append((session_id, found.step_id))
     for text in commit.messages:
         writes.insert_message.append((session_id, message_count, text, now))
         message_count += 1
     version += 1
-    if checkpoint is not None:
+    if checkpoint is None:
+        writes.keep(session_id, kept, number)
+    else:
         number += 1
         *about, fields = checkpoint
         seen = (message_count, state.status, version)
-        writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now))
+        overwritten = encode(kept) if kept else None
+        writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now, overwritten))
     step_count, resume_count, *content = rows.content_columns(state)
     writes.count.append((place, now, version, message_count, number, step_count, resume_count))
     if not is_plain or content != _PLAIN:

@@ -105,16 +105,12 @@ UPDATE __agents_custom_state SET value = ?2, born = ?3 WHERE rowid = ?1;
 UPDATE __agents_custom_state SET value = column2, born = column3
 FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
 
--- name: close_cell_rows
--- End cells that a checkpoint has seen.
-UPDATE __agents_custom_state SET died = column2 FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
-
 -- name: drop_cell_rows
--- Remove cells that no checkpoint has seen.
+-- Remove cells.
 DELETE FROM __agents_custom_state WHERE rowid IN (VALUES :rows);
 
 -- name: insert_cell_rows
--- Begin cells, or keep what they held.
+-- Begin cells, or keep what they held in rows of their own.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died) VALUES :rows;
 
 -- name: insert_message_rows
@@ -124,4 +120,4 @@ INSERT INTO __agents_messages (session_id, sequence, message, created_at) VALUES
 -- name: insert_checkpoint_rows
 -- Record the commits.
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-  message_count, status, version, state, created_at) VALUES :rows;
+  message_count, status, version, state, created_at, overwritten) VALUES :rows;
