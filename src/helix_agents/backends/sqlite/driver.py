@@ -61,6 +61,7 @@ class SqliteDriver:
         """Jobs whose writes are on the disk, and whose answers go out with the next sync."""
         self._disk_is_quick = False
         """Whether the last sync took less time than the work before it, so that smaller groups pay."""
+        self._patient = True
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -169,6 +170,7 @@ class SqliteDriver:
     def _read(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         """Let the jobs see one snapshot; if one fails, each has its own."""
         try:
+            self._be_patient(connection)
             run(connection, jobs)
         except Exception as error:  # whatever it is, somebody waits for an answer
             if len(jobs) == 1:
@@ -203,15 +205,21 @@ class SqliteDriver:
     def _begin(self, connection: sqlite3.Connection) -> None:
         if self._untold:
             # They have what they came for: should another process have the lock, they do not wait for it with us.
-            connection.execute("PRAGMA busy_timeout=0")
+            self._be_patient(connection, patient=False)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError:
                 self._tell()
-            finally:
-                connection.execute(f"PRAGMA busy_timeout={round(self._busy_timeout_seconds * 1000)}")
+        self._be_patient(connection)
         connection.execute("BEGIN IMMEDIATE")
+
+    def _be_patient(self, connection: sqlite3.Connection, *, patient: bool = True) -> None:
+        """Wait for locks of other processes from now on, or do not."""
+        if patient != self._patient:
+            seconds = self._busy_timeout_seconds if patient else 0
+            connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
+            self._patient = patient
 
     def _in_savepoint(self, connection: sqlite3.Connection, job: Job) -> None:
         connection.execute("SAVEPOINT job")
