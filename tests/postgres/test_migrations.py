@@ -192,7 +192,7 @@ async def test_both_dialects_have_the_same_tables_and_columns(connection: asyncp
     await migrate(driver)
     await driver.close()
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        tables = [name for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [name for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
         theirs = {(table, row[1]) for table in tables for row in other.execute(f"PRAGMA table_info({table})")}
     # Each has its own kind of full-text index.
     theirs = {each for each in theirs if not each[0].startswith("__agents_memories_index")}

@@ -118,39 +118,6 @@ SELECT f.key, f.slot, f.value FROM json_array_elements(?2::json) AS g (cell), LA
   SELECT c.key, c.slot, c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
   AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f;
 
--- name: read_custom_state_at
--- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
-WITH at (number) AS (SELECT CASE WHEN CAST(?2 AS TEXT) IS NULL
-  THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
-  ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END)
-SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
-WHERE c.session_id = ?1 AND c.died IS NULL AND c.born < at.number
-UNION ALL SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
-WHERE c.session_id = ?1 AND c.died IS NOT NULL AND c.died >= at.number AND c.born < at.number
-UNION ALL SELECT j.cell->>0, j.cell->>1, j.cell->>2
-FROM at, __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell)
-WHERE p.session_id = ?1 AND p.number > at.number AND (j.cell->>3)::bigint < at.number
-ORDER BY 1, 2;
-
--- name: rewind_old_cells
--- Begin again the cells that a checkpoint has seen and that have changed or ended since.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, key, slot, value, born FROM __agents_custom_state
-WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2 AND born < ?2
-UNION ALL SELECT ?1, j.cell->>0, j.cell->>1, j.cell->>2, (j.cell->>3)::bigint
-FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell)
-WHERE p.session_id = ?1 AND p.number > ?2 AND (j.cell->>3)::bigint < ?2;
-
--- name: fork_cells_at
--- Copy the custom state of session ?2 as of the checkpoint of number ?3.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL AND born < ?3
-UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_custom_state
-WHERE session_id = ?2 AND died IS NOT NULL AND died >= ?3 AND born < ?3
-UNION ALL SELECT ?1, j.cell->>0, j.cell->>1, j.cell->>2, 0
-FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell)
-WHERE p.session_id = ?2 AND p.number > ?3 AND (j.cell->>3)::bigint < ?3;
-
 -- name: update_run
 -- Change what is given of a run, if its status is one of ?2.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),

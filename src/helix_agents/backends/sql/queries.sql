@@ -204,9 +204,8 @@ SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
 WHERE c.session_id = ?1 AND c.died IS NULL AND c.born < at.number
 UNION ALL SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
 WHERE c.session_id = ?1 AND c.died IS NOT NULL AND c.died >= at.number AND c.born < at.number
-UNION ALL SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]')
-FROM at, __agents_checkpoints AS p, json_each(p.overwritten) AS j
-WHERE p.session_id = ?1 AND p.number > at.number AND json_extract(j.value, '$[3]') < at.number
+UNION ALL SELECT o.key, o.slot, o.value FROM at, __agents_overwritten AS o
+WHERE o.session_id = ?1 AND o.number > at.number AND o.born < at.number
 ORDER BY 1, 2;
 
 -- name: rewind_new_cells
@@ -218,10 +217,8 @@ DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND bor
 INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
 SELECT ?1, key, slot, value, born FROM __agents_custom_state
 WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2 AND born < ?2
-UNION ALL SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
-  json_extract(j.value, '$[3]')
-FROM __agents_checkpoints AS p, json_each(p.overwritten) AS j
-WHERE p.session_id = ?1 AND p.number > ?2 AND json_extract(j.value, '$[3]') < ?2;
+UNION ALL SELECT ?1, key, slot, value, born FROM __agents_overwritten
+WHERE session_id = ?1 AND number > ?2 AND born < ?2;
 
 -- name: rewind_past_cells
 -- Forget the cells that have ended since a checkpoint.
@@ -375,9 +372,8 @@ INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
 SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL AND born < ?3
 UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_custom_state
 WHERE session_id = ?2 AND died IS NOT NULL AND died >= ?3 AND born < ?3
-UNION ALL SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'), 0
-FROM __agents_checkpoints AS p, json_each(p.overwritten) AS j
-WHERE p.session_id = ?2 AND p.number > ?3 AND json_extract(j.value, '$[3]') < ?3;
+UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_overwritten
+WHERE session_id = ?2 AND number > ?3 AND born < ?3;
 
 -- name: fork_recount
 -- Tell the new session how many messages it was given.
