@@ -113,17 +113,19 @@ class PostgresHarness(Harness):
             await connection.close()
 
     async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
-        await self._execute("INSERT INTO {}.__agents_migrations VALUES (9999, 'from the future', 0)")
+        await self._execute_on_ledger("INSERT INTO {} VALUES (9999, 'from the future', 0)")
 
         async def undo() -> None:
-            await self._execute("DELETE FROM {}.__agents_migrations WHERE version = 9999")
+            await self._execute_on_ledger("DELETE FROM {} WHERE version = 9999")
 
         return undo
 
-    async def _execute(self, statement: str) -> None:
+    async def _execute_on_ledger(self, statement: str) -> None:
+        """Run a statement on the ledger of migrations."""
+        schema, prefix = self.store_options.get("schema", "public"), self.store_options.get("prefix", "")
         connection = await asyncpg.connect(self._url)
         try:
-            await connection.execute(statement.format(self.store_options.get("schema", "public")))
+            await connection.execute(statement.format(f'"{schema}".{prefix}__agents_migrations'))
         finally:
             await connection.close()
 
