@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from statistics import median
 from time import perf_counter_ns
 
@@ -19,7 +18,8 @@ import asyncpg
 from benchmarks import machine, postgres_by_hand
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.postgres_others import OTHERS, Other
-from benchmarks.steps import OurSession, Step, in_turns, steps
+from benchmarks.steps import OurSession, in_turns, steps
+from benchmarks.turns import HandCommit, Run, commits_in_turns, together
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import HOST
@@ -48,38 +48,7 @@ async def round_trips(report: Report, server: PostgresServer) -> None:
             await store.close()
 
 
-class Turns:
-    """Ours and by hand make the same step, one after the other."""
-
-    def __init__(self, ours: OurSession, raw: dict[str, asyncpg.Connection], count: int) -> None:
-        self.ours = ours
-        self.raw = raw
-        self.steps = steps(count)
-        self.stage_ns: list[float] = []
-        self.step: Step
-
-    async def prepare(self) -> None:
-        self.step = next(self.steps)
-        writes = self.ours.writes_of(self.step)
-        start = perf_counter_ns()
-        await self.ours.stage(self.step, writes)
-        self.stage_ns.append(perf_counter_ns() - start)
-
-    def contestants(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        async def ours() -> None:
-            await self.ours.commit(self.step)
-
-        def hand(name: str) -> Callable[[], Awaitable[object]]:
-            async def commit() -> None:
-                session_id = f"{self.ours.session_id} {name}"
-                await postgres_by_hand.commit(self.raw[name], session_id, self.step, self.step.number)
-
-            return commit
-
-        return {"ours": ours, **{name: hand(name) for name in self.raw}}
-
-
-async def session(url: str, pool: asyncpg.Pool, count: int, number: int) -> tuple[Paired, list[float]]:
+async def session(url: str, pool: asyncpg.Pool, count: int, number: int) -> Run:
     # A connection for each: a server process that had two turns of three would find its caches warmer than the others.
     raw = {each: await asyncpg.connect(url) for each in ("by hand", "by hand again")}
     store = PostgresStateStore(pool)
@@ -87,34 +56,35 @@ async def session(url: str, pool: asyncpg.Pool, count: int, number: int) -> tupl
     ours = await OurSession(store, name).create()
     for each, connection in raw.items():
         await postgres_by_hand.create(connection, f"{name} {each}")
-    turns = Turns(ours, raw, count)
-    paired = await pair_async(turns.contestants(), rounds=count - WARMUP, warmup=WARMUP, before=turns.prepare)
+
+    def by_hand(each: str) -> HandCommit:
+        return lambda step: postgres_by_hand.commit(raw[each], f"{name} {each}", step, step.number)
+
+    run = await commits_in_turns(ours, {each: by_hand(each) for each in raw}, count, warmup=WARMUP)
     await store.close()
     for connection in raw.values():
         await connection.close()
-    return paired, turns.stage_ns
+    return run
 
 
 async def commits(report: Report, url: str, label: str, *, bounds: bool) -> None:
     async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool:
         for count, times in SIZES.items():
             runs = [await session(url, pool, count, number) for number in range(times)]
-            names = runs[0][0].samples
-            together = Paired({name: [value for paired, _ in runs for value in paired.samples[name]] for name in names})
-            staged = [value for _, each in runs for value in each]
+            paired, staged = together(runs)
             what = f"{label}, {count} steps"
-            ratio = together.ratio("ours", "by hand")
+            ratio = paired.ratio("ours", "by hand")
             report.line(f"{what}: commit, times by hand", ratio, at_most=1.6 if bounds else None)
             if count == 1_000:
                 report.line(
                     f"{what}: late against early",
-                    runs[0][0].growth("ours", "by hand"),
+                    runs[0].commits.growth("ours", "by hand"),
                     at_most=1.25 if bounds else None,
                 )
-                report.self_check(what, together, "by hand", "by hand again")
+                report.self_check(what, paired, "by hand", "by hand again")
             print(
-                f"       commit p50 {together.median_ns('ours') / 1000:.0f} us, by hand "
-                f"{together.median_ns('by hand') / 1000:.0f} us; stage p50 {median(staged) / 1000:.0f} us"
+                f"       commit p50 {paired.median_ns('ours') / 1000:.0f} us, by hand "
+                f"{paired.median_ns('by hand') / 1000:.0f} us; stage p50 {median(staged) / 1000:.0f} us"
             )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -16,10 +15,10 @@ from typing import Any
 from redis.asyncio import Redis
 
 from benchmarks import machine
-from benchmarks.pairing import Paired, Report, pair_async
+from benchmarks.pairing import Report
 from benchmarks.redis_by_hand import RedisByHand
-from benchmarks.session_workload import together
-from benchmarks.steps import OurSession, Step, steps
+from benchmarks.steps import OurSession, steps
+from benchmarks.turns import Run, commits_in_turns, together
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.state import StepWrites
 from tests.servers.proxy import Proxy
@@ -31,32 +30,15 @@ PROCESSES = 16
 MERGES = 1_000
 
 
-async def commits(url: str, count: int, number: int) -> tuple[Paired, list[float]]:
+async def commits(url: str, count: int, number: int) -> Run:
     client = Redis.from_url(url)
     store = RedisStateStore(client, prefix=f"ours-{count}-{number}")
     ours = await OurSession(store, "session-0001").create()
     names = ("by hand", "by hand again")
     by_hand = {name: await RedisByHand(client, f"{name}-{count}-{number}").create() for name in names}
-    made = steps(count)
-    current: Step
-    staged: list[float] = []
-
-    async def before() -> None:
-        nonlocal current
-        current = next(made)
-        writes = ours.writes_of(current)
-        start = perf_counter()
-        await ours.stage(current, writes)
-        staged.append((perf_counter() - start) * 1e9)
-
-    def hand(each: RedisByHand) -> Callable[[], Awaitable[object]]:
-        return lambda: each.commit(current)
-
-    contestants: dict[str, Callable[[], Awaitable[object]]] = {"ours": lambda: ours.commit(current)}
-    contestants |= {name: hand(each) for name, each in by_hand.items()}
-    paired = await pair_async(contestants, rounds=count - WARMUP, warmup=WARMUP, before=before)
+    run = await commits_in_turns(ours, {name: each.commit for name, each in by_hand.items()}, count)
     await client.aclose()
-    return paired, staged
+    return run
 
 
 async def timing(report: Report, url: str) -> None:
@@ -65,7 +47,7 @@ async def timing(report: Report, url: str) -> None:
         paired, staged = together(runs)
         what = f"{count} steps"
         report.line(f"{what}: commit, times by hand", paired.ratio("ours", "by hand"), at_most=1.6)
-        late = median([each.growth("ours", "by hand") for each, _ in runs])
+        late = median([each.commits.growth("ours", "by hand") for each in runs])
         report.line(f"{what}: late steps against early", late, at_most=1.25)
         report.self_check(what, paired, "by hand", "by hand again")
         ours, hand = (paired.median_ns(name) / 1000 for name in ("ours", "by hand"))

@@ -15,93 +15,57 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter_ns
 
 from benchmarks import machine
 from benchmarks.by_hand import DictByHand, SqliteByHand, grow_log
 from benchmarks.langgraph_saver import LangGraphSession, why_not
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.steps import OurSession, Step, in_turns, steps
+from benchmarks.turns import HandCommit, Run, commits_in_turns, together
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 
 SIZES = {50: 8, 200: 3, 1_000: 1}
 """Steps of a session, and how many sessions of that length are measured."""
 
-WARMUP = 3
 SESSION = "session-0001"
 WHOLE_STATE = "whole state by hand"
 
 
-class Turns:
-    """Contestants that all make the same step, one after the other, each in its own store."""
+def by_hand(store: SqliteByHand | DictByHand) -> HandCommit:
+    async def commit(step: Step) -> None:
+        store.commit(SESSION, step, step.number)
 
-    def __init__(self, ours: OurSession, by_hand: dict[str, SqliteByHand | DictByHand], count: int) -> None:
-        self.ours = ours
-        self.by_hand = by_hand
-        self.steps = steps(count)
-        self.stage_ns: list[float] = []
-        self.step: Step
-
-    async def prepare(self) -> None:
-        self.step = next(self.steps)
-        writes = self.ours.writes_of(self.step)
-        start = perf_counter_ns()
-        await self.ours.stage(self.step, writes)
-        self.stage_ns.append(perf_counter_ns() - start)
-
-    def contestants(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        async def ours() -> None:
-            await self.ours.commit(self.step)
-
-        def hand(store: SqliteByHand | DictByHand) -> Callable[[], Awaitable[object]]:
-            async def commit() -> None:
-                store.commit(SESSION, self.step, self.step.number)
-
-            return commit
-
-        return {"ours": ours} | {name: hand(store) for name, store in self.by_hand.items()}
-
-    async def run(self, count: int) -> Paired:
-        return await pair_async(self.contestants(), rounds=count - WARMUP, warmup=WARMUP, before=self.prepare)
+    return commit
 
 
-async def sqlite_commits(folder: Path, count: int, number: int) -> tuple[Paired, list[float]]:
+async def sqlite_commits(folder: Path, count: int, number: int) -> Run:
     store = SqliteStateStore(folder / f"ours-{count}-{number}.db")
     ours = await OurSession(store, SESSION).create()
-    by_hand = {name: SqliteByHand(folder / f"{name}-{count}-{number}.db") for name in ("by hand", "by hand again")}
-    for each in by_hand.values():
+    raw = {name: SqliteByHand(folder / f"{name}-{count}-{number}.db") for name in ("by hand", "by hand again")}
+    for each in raw.values():
         each.create(SESSION)
-    for name in ("ours", *by_hand):
+    for name in ("ours", *raw):
         grow_log(folder / f"{name}-{count}-{number}.db")
-    turns = Turns(ours, {**by_hand}, count)
-    paired = await turns.run(count)
+    run = await commits_in_turns(ours, {name: by_hand(each) for name, each in raw.items()}, count)
     await store.close()
-    for each in by_hand.values():
+    for each in raw.values():
         each.close()
-    return paired, turns.stage_ns
+    return run
 
 
-async def memory_commits(count: int) -> tuple[Paired, list[float]]:
+async def memory_commits(count: int) -> Run:
     ours = await OurSession(InMemoryStateStore(), SESSION).create()
-    by_hand = {"by hand": DictByHand(), "by hand again": DictByHand(), WHOLE_STATE: DictByHand(whole=True)}
-    for each in by_hand.values():
+    raw = {"by hand": DictByHand(), "by hand again": DictByHand(), WHOLE_STATE: DictByHand(whole=True)}
+    for each in raw.values():
         each.create(SESSION)
-    turns = Turns(ours, {**by_hand}, count)
-    return await turns.run(count), turns.stage_ns
+    return await commits_in_turns(ours, {name: by_hand(each) for name, each in raw.items()}, count)
 
 
-def together(runs: list[tuple[Paired, list[float]]]) -> tuple[Paired, list[float]]:
-    """Several sessions of one length as one set of samples."""
-    names = runs[0][0].samples
-    samples = {name: [value for paired, _ in runs for value in paired.samples[name]] for name in names}
-    return Paired(samples), [value for _, staged in runs for value in staged]
-
-
-def report_commits(report: Report, what: str, runs: list[tuple[Paired, list[float]]]) -> None:
+def report_commits(report: Report, what: str, runs: list[Run]) -> None:
     paired, staged = together(runs)
     report.line(f"{what}: commit, times by hand", paired.ratio("ours", "by hand"), at_most=2.0)
-    late = median([each.growth("ours", "by hand") for each, _ in runs])
+    late = median([each.commits.growth("ours", "by hand") for each in runs])
     report.line(f"{what}: late steps against early", late, at_most=1.6)
     report.self_check(what, paired, "by hand", "by hand again")
     print(
