@@ -139,6 +139,30 @@ async def test_saves_of_one_session_that_meet_all_count(driver: SqliteDriver, st
     assert (state.version, state.custom_state) == (6, {"n": 4})
 
 
+async def test_sessions_that_end_together_share_a_transaction(driver: SqliteDriver, store: SqliteStateStore) -> None:
+    names = [f"session {number}" for number in range(7)]
+    await create(store, names)
+    asked: list[str] = []
+    await driver.call(lambda connection, items: [connection.set_trace_callback(asked.append)], None)
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
+    ended = [
+        SessionState(name, "test", name, status="completed", output=number, tags=(name,), metadata={"n": str(number)})
+        for number, name in enumerate(names)
+    ]
+    saving = asyncio.gather(*(store.save_state(state.session_id, state) for state in ended))
+    await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.gather(first, saving)
+    # A group in which a statement fails starts over with a savepoint for each: nobody would notice but the clock.
+    assert [each for each in asked if each.startswith(("UPDATE", "SAVEPOINT"))]
+    assert not [each for each in asked if each.startswith("SAVEPOINT")]
+    for number, name in enumerate(names):
+        found = await store.list_sessions(tags=[name], metadata={"n": str(number)})
+        assert [(each.session_id, each.status, each.output) for each in found.items] == [(name, "completed", number)]
+
+
 WHOLE: list[dict[str, Any]] = [
     {"n": 1, "items": [1, 2, 3], "by_name": {"a": 1, "b": [2]}},
     {"n": 1, "items": [1, "2", 3, 4], "by_name": {"b": [2], "c": {}}},

@@ -123,7 +123,7 @@ class CellWrites:
         if old != text:
             if born < number:
                 kept.append((*place[1:], old, born))
-            self.change_cell.append((row, text, number))
+            self.change_cell.append((text, number, row))
 
     def _drop(self, place: tuple[str, str, str], cell: Row, number: int, kept: list[Overwritten]) -> None:
         _, row, old, born = cell

@@ -50,7 +50,7 @@ class SessionCommits:
 
     def _look(self, connection: sqlite3.Connection, commits: list[_Found]) -> None:
         run = self._statements.run
-        sessions = [(at, each.commit.session_id, each.step_id) for at, each in enumerate(commits)]
+        sessions = [(at, each.step_id, each.commit.session_id) for at, each in enumerate(commits)]
         for session in run(connection, "session", sessions):
             commits[session[0]].session = session
         self._look_at_cells(connection, commits)
@@ -148,12 +148,12 @@ def _judged(found: _Found, writes: _Writes) -> Applied | GuardTripped:
         overwritten = encode(kept) if kept else None
         writes.insert_checkpoint.append((session_id, number, *about, *seen, fields, now, overwritten))
     step_count, resume_count, *content = rows.content_columns(state)
-    writes.count.append((place, now, version, message_count, number, step_count, resume_count))
+    writes.count.append((now, version, message_count, number, step_count, resume_count, place))
     if not is_plain or content != _PLAIN:
-        writes.describe.append((place, *content))
+        writes.describe.append((*content, place))
     labels = rows.label_columns(state)
     if labels != found.session[7:]:
-        writes.relabel.append((place, *labels))
+        writes.relabel.append((*labels, place))
     return Applied(version, message_count, state.step_count, state.resume_count)
 
 

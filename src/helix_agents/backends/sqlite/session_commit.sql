@@ -1,34 +1,35 @@
 -- The statements of commits that store a session, for a writer that holds the database and looks before it writes.
 -- Everything is found by one index entry, and values are bound where queries.sql has to compute them in place.
 -- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
+-- Parameters have no numbers: Python 3.12 up to 3.12.3 warns of each that has one, which takes longer than to bind it.
 
 -- name: session
--- Where session ?2 is, what it counts, what is staged for its step ?3, whether it has no content but counters, the
--- fields that indexes hold. ?1 comes back.
-SELECT ?1, s.rowid, s.version, s.message_count, s.checkpoint_count,
+-- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, the
+-- fields that indexes hold. The first of place, step and session comes back.
+SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
-   WHERE t.session_id = ?2 AND t.step_id = ?3),
+   WHERE t.session_id = s.session_id AND t.step_id = ?),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
   s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
   s.metadata
-FROM __agents_states AS s WHERE s.session_id = ?2;
+FROM __agents_states AS s WHERE s.session_id = ?;
 
 -- name: session_rows
 -- The same.
 SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
-   WHERE t.session_id = v.column2 AND t.step_id = v.column3),
+   WHERE t.session_id = s.session_id AND t.step_id = v.column2),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
   s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
   s.metadata
-FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column2;
+FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column3;
 
 -- name: cell
--- A cell as it is now. ?1 comes back.
-SELECT ?1, rowid, value, born FROM __agents_custom_state
-WHERE session_id = ?2 AND key = ?3 AND slot = ?4 AND died IS NULL;
+-- A cell as it is now. The first parameter comes back.
+SELECT ?, rowid, value, born FROM __agents_custom_state
+WHERE session_id = ? AND key = ? AND slot = ? AND died IS NULL;
 
 -- name: cell_rows
 -- The same.
@@ -47,8 +48,8 @@ SELECT v.column1, c.key, c.slot, c.rowid, c.value, c.born FROM (VALUES :rows) AS
 
 -- name: tail
 -- The last item of the list under a key; the key's own cell if there are no items ('' sorts before '#').
-SELECT ?1, slot, value FROM __agents_custom_state
-WHERE session_id = ?2 AND key = ?3 AND died IS NULL AND slot < '$' ORDER BY slot DESC LIMIT 1;
+SELECT ?, slot, value FROM __agents_custom_state
+WHERE session_id = ? AND key = ? AND died IS NULL AND slot < '$' ORDER BY slot DESC LIMIT 1;
 
 -- name: tail_rows
 -- The same.
@@ -59,7 +60,7 @@ SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_c
 
 -- name: unstage
 -- Drop what was staged for the step.
-DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
+DELETE FROM __agents_staging WHERE session_id = ? AND step_id = ?;
 
 -- name: unstage_rows
 -- The same.
@@ -67,43 +68,50 @@ DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
 
 -- name: count
 -- Store the counters.
-UPDATE __agents_states SET updated_at = ?2, version = ?3, message_count = ?4, checkpoint_count = ?5, step_count = ?6,
-  resume_count = ?7
-WHERE rowid = ?1;
+UPDATE __agents_states SET updated_at = ?, version = ?, message_count = ?, checkpoint_count = ?, step_count = ?,
+  resume_count = ?
+WHERE rowid = ?;
 
 -- name: count_rows
 -- The same.
-UPDATE __agents_states SET updated_at = column2, version = column3, message_count = column4,
-  checkpoint_count = column5, step_count = column6, resume_count = column7
-FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
+UPDATE __agents_states SET updated_at = column1, version = column2, message_count = column3,
+  checkpoint_count = column4, step_count = column5, resume_count = column6
+FROM (VALUES :rows) WHERE __agents_states.rowid = column7;
 
 -- name: describe
 -- Store the other fields that no index holds.
-UPDATE __agents_states SET output = ?2, error = ?3, failure_reason = ?4, pending_client_tool_calls = ?5,
-  completed_client_tool_calls = ?6, suspension_context = ?7, interrupt_context = ?8
-WHERE rowid = ?1;
+UPDATE __agents_states SET output = ?, error = ?, failure_reason = ?, pending_client_tool_calls = ?,
+  completed_client_tool_calls = ?, suspension_context = ?, interrupt_context = ?
+WHERE rowid = ?;
 
 -- name: describe_rows
 -- The same.
-UPDATE __agents_states SET output = column2, error = column3, failure_reason = column4,
-  pending_client_tool_calls = column5, completed_client_tool_calls = column6, suspension_context = column7,
-  interrupt_context = column8
-FROM (VALUES :rows) WHERE __agents_states.rowid = column1;
+UPDATE __agents_states SET output = column1, error = column2, failure_reason = column3,
+  pending_client_tool_calls = column4, completed_client_tool_calls = column5, suspension_context = column6,
+  interrupt_context = column7
+FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: relabel
 -- Store the fields that indexes hold.
-UPDATE __agents_states SET agent_type = ?2, stream_id = ?3, parent_session_id = ?4, root_session_id = ?5, status = ?6,
-  expires_at = ?7, user_id = ?8, tags = ?9, metadata = ?10
-WHERE rowid = ?1;
+UPDATE __agents_states SET agent_type = ?, stream_id = ?, parent_session_id = ?, root_session_id = ?, status = ?,
+  expires_at = ?, user_id = ?, tags = ?, metadata = ?
+WHERE rowid = ?;
+
+-- name: relabel_rows
+-- The same.
+UPDATE __agents_states SET agent_type = column1, stream_id = column2, parent_session_id = column3,
+  root_session_id = column4, status = column5, expires_at = column6, user_id = column7, tags = column8,
+  metadata = column9
+FROM (VALUES :rows) WHERE __agents_states.rowid = column10;
 
 -- name: change_cell
 -- Give a cell another text.
-UPDATE __agents_custom_state SET value = ?2, born = ?3 WHERE rowid = ?1;
+UPDATE __agents_custom_state SET value = ?, born = ? WHERE rowid = ?;
 
 -- name: change_cell_rows
 -- The same.
-UPDATE __agents_custom_state SET value = column2, born = column3
-FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column1;
+UPDATE __agents_custom_state SET value = column1, born = column2
+FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column3;
 
 -- name: drop_cell_rows
 -- Remove cells.
