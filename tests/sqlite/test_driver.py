@@ -235,6 +235,20 @@ async def test_another_process_s_lock_is_waited_for(driver: SqliteDriver) -> Non
     assert await count(driver) == 1
 
 
+async def test_a_read_behind_writes_that_did_not_wait_for_locks_waits_for_them(driver: SqliteDriver) -> None:
+    patience = Statement("PRAGMA busy_timeout")
+    held = Held()
+    first = driver.call(held.work, None)
+    await held.begun()
+    # The group behind another one does not wait for locks while that one's answer is due.
+    second = asyncio.create_task(driver.batch([patience]))
+    await asyncio.sleep(0)
+    held.let_go()
+    await first
+    assert await second == [[(0,)]]
+    assert await driver.batch([patience], read_only=True) == [[(30_000,)]]
+
+
 async def test_a_lock_that_is_never_released_is_reported(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "t.db", busy_timeout_seconds=0.05)
     await driver.batch([Statement(CREATE)])
