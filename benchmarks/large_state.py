@@ -22,7 +22,7 @@ from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.codec import encode
 from helix_agents.state import StepWrites
-from helix_agents.stores.contract import StateStore
+from helix_agents.stores.state.contract import StateStore
 
 STEPS = 300
 WARMUP = 5

@@ -23,7 +23,7 @@ from benchmarks.pairing import Paired, Report, pair_async
 from helix_agents.backends.sql.listing import page_statements
 from helix_agents.backends.sql.queries import Queries
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
-from helix_agents.stores.commit import SessionFilter
+from helix_agents.stores.state.commit import SessionFilter
 
 SMALL, LARGE = 1_000, 100_000
 PAGE = 20

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.pairing import Report
 from helix_agents.codec import encode
-from helix_agents.streams.base import BaseStreamManager
+from helix_agents.streams.base import StreamManagerBase
 
 IDLE_SECONDS = 4.0
 PACED_SECONDS = 5.0
@@ -30,7 +30,7 @@ STAMPED = encode({"agent_id": "run", "agent_type": "agent", "step": 0, **chunk()
 """A chunk as it is stored."""
 
 
-async def follow(manager: BaseStreamManager, stream_id: str, readers: int) -> None:
+async def follow(manager: StreamManagerBase, stream_id: str, readers: int) -> None:
     """In the other process: read with many readers; say what idling costs and how long the chunks were under way."""
     delays: list[float] = []
 
@@ -55,7 +55,7 @@ async def follow(manager: BaseStreamManager, stream_id: str, readers: int) -> No
 
 async def deliver(
     report: Report,
-    manager: BaseStreamManager,
+    manager: StreamManagerBase,
     stream_id: str,
     other: tuple[str, ...],
     *,

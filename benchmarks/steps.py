@@ -15,7 +15,7 @@ from typing import Any
 
 from helix_agents import clock
 from helix_agents.state import StateTracker, StepWrites
-from helix_agents.stores.contract import StateStore
+from helix_agents.stores.state.contract import StateStore
 from helix_agents.types import CheckpointMeta, SessionState
 
 SEED = 20

@@ -60,9 +60,9 @@ from .state import (
     merge_step_writes,
     step_writes_to_rfc6902,
 )
-from .stores.contract import StateStore
-from .stores.memory import Memory, MemoryStore
-from .stores.usage import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageRollup, UsageStore
+from .stores.memory.contract import Memory, MemoryStore
+from .stores.state.contract import StateStore
+from .stores.usage.contract import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageRollup, UsageStore
 from .streams.contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
 from .tools import ToolContext, tool
 from .types import (

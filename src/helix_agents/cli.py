@@ -19,7 +19,7 @@ from .codec import encode
 from .conformance.run import main as run_conformance
 from .demo import add_demo_arguments, run_demo
 from .errors import HelixError, SessionNotFound
-from .stores.tree import session_tree
+from .stores.state.tree import session_tree
 from .streams.terminal import tail
 from .types import SessionState
 from .verify import verify_sessions

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from .codec import encode
 from .errors import HelixError
-from .stores.contract import StateStore
+from .stores.state.contract import StateStore
 
 PAGE = 200
 

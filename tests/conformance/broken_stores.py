@@ -12,8 +12,8 @@ from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.errors import StoreUnavailable
 from helix_agents.messages import Message
 from helix_agents.state import StepWrites, apply_step_writes
-from helix_agents.stores.commit import Applied, Commit
-from helix_agents.stores.contract import StateStore
+from helix_agents.stores.state.commit import Applied, Commit
+from helix_agents.stores.state.contract import StateStore
 from helix_agents.types import Checkpoint, CheckpointMeta, Committed, SessionState
 from tests.conformance.harnesses import MemoryHarness
 

@@ -15,8 +15,8 @@ from helix_agents.backends.inmemory.sessions import Sessions
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.conformance.harness import Harness
-from helix_agents.conformance.model.store import ModelStore
-from helix_agents.stores.contract import StateStore
+from helix_agents.conformance.state.model.store import ModelStore
+from helix_agents.stores.state.contract import StateStore
 
 
 class MemoryHarness(Harness):

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from helix_agents.conformance.child import resolve
 from helix_agents.conformance.contracts import DOORS, checks_for
 from helix_agents.conformance.executor import EXECUTOR
 from helix_agents.conformance.registry import Registry
 from helix_agents.conformance.run import main, run_checks
+from helix_agents.conformance.tools.child import resolve
 from tests.conformance.broken_stores import BrokenHarness, SavingClearsTheFlag
 from tests.conformance.harnesses import MemoryHarness
 

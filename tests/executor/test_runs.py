@@ -21,7 +21,7 @@ from helix_agents.llm import Call, Reply, ScriptedLLM
 from helix_agents.llm.contract import ModelEvent, ModelRequest
 from helix_agents.llm.scripted import Line, Script
 from helix_agents.messages import Message
-from helix_agents.stores import usage
+from helix_agents.stores.usage import contract as usage
 from helix_agents.tools import MAX_AMOUNT, Tool, ToolContext, tool
 
 QUICK = RetryPolicy(first_wait_seconds=0.001)

@@ -19,9 +19,9 @@ from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.backends.postgres.stream_manager import PostgresStreamManager
 from helix_agents.backends.postgres.usage_store import PostgresUsageStore
 from helix_agents.conformance.harness import Harness
-from helix_agents.stores.contract import StateStore
-from helix_agents.stores.memory import Embedder, MemoryStore
-from helix_agents.stores.usage import UsageStore
+from helix_agents.stores.memory.contract import Embedder, MemoryStore
+from helix_agents.stores.state.contract import StateStore
+from helix_agents.stores.usage.contract import UsageStore
 from helix_agents.streams.contract import StreamManager
 
 NEIGHBOUR = "other_"

@@ -12,9 +12,9 @@ import pytest
 
 from helix_agents import open_stores
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from helix_agents.conformance.sample import add, meta, plain_state, push, user, writes
+from helix_agents.conformance.tools.sample import add, meta, plain_state, push, user, writes
 from helix_agents.errors import StoreUnavailable
-from helix_agents.stores.contract import StateStore
+from helix_agents.stores.state.contract import StateStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import HOST
 from tests.servers.proxy import Proxy

@@ -14,12 +14,12 @@ import asyncpg
 import pytest
 
 from helix_agents import SchemaTooNew, open_stores
-from helix_agents.backends.postgres import migration
-from helix_agents.backends.postgres.migration import migrate_postgres
+from helix_agents.backends.postgres import prepare as migration
+from helix_agents.backends.postgres.prepare import migrate_postgres
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.backends.sql.migrate import known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
-from helix_agents.conformance.sample import meta, plain_state, user
+from helix_agents.conformance.tools.sample import meta, plain_state, user
 from helix_agents.errors import StoreError
 
 OPEN = """

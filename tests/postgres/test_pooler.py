@@ -14,7 +14,7 @@ import pytest
 from helix_agents import open_stores
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.backends.postgres.stream_manager import PostgresStreamManager
-from helix_agents.conformance.sample import add, meta, plain_state, push, user, writes
+from helix_agents.conformance.tools.sample import add, meta, plain_state, push, user, writes
 from helix_agents.errors import StoreUnavailable
 from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.pooler import TransactionPooler

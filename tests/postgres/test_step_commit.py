@@ -12,9 +12,9 @@ import pytest
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.codec import Json, decode
-from helix_agents.conformance.sample import add, full_state, meta, plain_state, push, put, user, writes
+from helix_agents.conformance.tools.sample import add, full_state, meta, plain_state, push, put, user, writes
 from helix_agents.state import Op
-from helix_agents.stores.contract import StateStore
+from helix_agents.stores.state.contract import StateStore
 
 Scenario = Callable[[StateStore, StateStore], Awaitable[None]]
 

@@ -16,9 +16,9 @@ from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.redis.usage_store import RedisUsageStore
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.options import Options
-from helix_agents.stores.contract import StateStore
-from helix_agents.stores.memory import Embedder, MemoryStore
-from helix_agents.stores.usage import UsageStore
+from helix_agents.stores.memory.contract import Embedder, MemoryStore
+from helix_agents.stores.state.contract import StateStore
+from helix_agents.stores.usage.contract import UsageStore
 from helix_agents.streams.contract import StreamManager
 
 _numbers = count(1)

@@ -11,8 +11,8 @@ import pytest
 
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
-from helix_agents.conformance.operations import prepare
-from helix_agents.conformance.sample import meta, plain_state, push, put, user, writes
+from helix_agents.conformance.tools.operations import prepare
+from helix_agents.conformance.tools.sample import meta, plain_state, push, put, user, writes
 from helix_agents.errors import InvalidArgument
 
 Connect = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from helix_agents.backends.redis import wakeup
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
-from helix_agents.conformance.sample import add, meta, plain_state, push, put, user, writes
+from helix_agents.conformance.tools.sample import add, meta, plain_state, push, put, user, writes
 from helix_agents.errors import StoreUnavailable
 from tests.redis.harnesses import client_for, new_prefix
 from tests.servers.proxy import Proxy

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from helix_agents.backends.redis.state_store import RedisStateStore
-from helix_agents.conformance.sample import ref
+from helix_agents.conformance.tools.sample import ref
 from helix_agents.errors import SessionExists, StoreUnavailable
 
 Connect = Callable[..., Any]

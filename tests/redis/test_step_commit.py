@@ -12,8 +12,8 @@ import pytest
 
 from helix_agents.backends.redis.runner import COMMIT, STEP_COMMIT
 from helix_agents.backends.redis.state_store import RedisStateStore
-from helix_agents.conformance.dump import portrait
-from helix_agents.conformance.sample import add, drop, meta, plain_state, push, put, user, writes
+from helix_agents.conformance.tools.dump import portrait
+from helix_agents.conformance.tools.sample import add, drop, meta, plain_state, push, put, user, writes
 from helix_agents.errors import VersionConflict
 from helix_agents.state import StepWrites
 from tests.redis.harnesses import LongWayStore

@@ -13,7 +13,7 @@ from helix_agents import SchemaTooNew, SqliteStateStore, open_stores
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sql.migrate import applied_versions, known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
-from helix_agents.conformance.sample import add, writes
+from helix_agents.conformance.tools.sample import add, writes
 
 OPEN = """
 import asyncio, sys

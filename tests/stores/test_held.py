@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from helix_agents.backends.inmemory.sessions import CustomCells
 from helix_agents.codec import encode
 from helix_agents.state import StepWrites
-from helix_agents.stores import held
-from helix_agents.stores.cells import planned_changes, prepared, replacement
-from helix_agents.stores.commit import CellName, StagedRow
-from helix_agents.stores.held import HeldCells, HeldStaging, staged_call
+from helix_agents.stores.state import cache as held
+from helix_agents.stores.state.cache import CellCache, StagingCache, staged_call
+from helix_agents.stores.state.cells import planned_changes, prepared, replacement
+from helix_agents.stores.state.commit import CellName, StagedRow
 
 KEYS = ("a", "b")
 SLOTS = (None, 0, 1, "x", "y")
@@ -33,7 +33,7 @@ steps = st.lists(st.one_of(st.lists(op, min_size=1, max_size=3), st.dictionaries
 
 @given(steps)
 def test_what_is_remembered_is_what_is_stored(steps: list[Any]) -> None:
-    stored, remembered = CustomCells(), HeldCells()
+    stored, remembered = CustomCells(), CellCache()
     for step in steps:
         if isinstance(step, dict):
             changes = replacement(step)
@@ -49,14 +49,14 @@ def test_what_is_remembered_is_what_is_stored(steps: list[Any]) -> None:
 
 
 def test_a_text_that_is_too_long_is_not_remembered_nor_is_what_it_replaced() -> None:
-    cells = HeldCells()
+    cells = CellCache()
     cells.put("session", {CellName("a"): "1"})
     cells.put("session", {CellName("a"): '"' + "x" * held.MAX_CELL_TEXT + '"'})
     assert cells.get("session", [CellName("a")]) == {}
 
 
 def test_the_session_not_used_for_longest_is_forgotten_first() -> None:
-    cells = HeldCells()
+    cells = CellCache()
     text = '"' + "x" * (held.MAX_CELL_TEXT - 2) + '"'
     room = held.MAX_TEXT_TOTAL // len(text)
     for number in range(room):
@@ -76,7 +76,7 @@ def row(call: str, position: int, token: str = "token") -> StagedRow:
 
 
 def test_staged_calls_come_in_the_order_of_the_model_and_go_with_their_step() -> None:
-    staging = HeldStaging()
+    staging = StagingCache()
     for each in (row("late", 1), row("early", 0, "old"), row("early", 0)):
         staging.put("session", "step", staged_call(each))
     ready = staging.get("session", "step")
@@ -87,7 +87,7 @@ def test_staged_calls_come_in_the_order_of_the_model_and_go_with_their_step() ->
 
 
 def test_a_call_that_is_staged_again_counts_once() -> None:
-    staging = HeldStaging()
+    staging = StagingCache()
     for token in ("old", "new"):
         staging.put("session", "step", staged_call(row("only", 0, token)))
     assert staging.get("session", "step").guard.rows == (("only", "new"),)

@@ -1,4 +1,4 @@
-"""Sums are a short way for some writes: wherever it is taken, it ends where the merge would."""
+"""CommutingWrites are a short way for some writes: wherever it is taken, it ends where the merge would."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from helix_agents.backends.inmemory.sessions import CustomCells
 from helix_agents.state import StepWrites
-from helix_agents.stores.cells import merged_changes, planned_changes, prepared, rebuild, replacement, together
-from helix_agents.stores.commit import CustomChanges
+from helix_agents.stores.state.cells import merged_changes, planned_changes, prepared, rebuild, replacement, together
+from helix_agents.stores.state.commit import CustomChanges
 
 KEYS = ("a", "b", "c")
 

@@ -1,10 +1,10 @@
-"""Turns: one at a time for a name, in the order of asking, whoever gives up."""
+"""KeyedLock: one at a time for a name, in the order of asking, whoever gives up."""
 
 from __future__ import annotations
 
 import asyncio
 
-from helix_agents.stores.turns import Turns
+from helix_agents.stores.state.keyed_lock import KeyedLock
 
 
 async def settle() -> None:
@@ -17,7 +17,7 @@ class Crowd:
     """Tasks that take the turn of one name, note it, and give it back when told to."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = KeyedLock()
         self.noted: list[str] = []
         self.may_leave: dict[str, asyncio.Event] = {}
 

@@ -14,7 +14,7 @@ import pytest
 from helix_agents import HelixError, InvalidArgument, SessionState
 from helix_agents.codec import ensure_json
 from helix_agents.state import StepWrites
-from helix_agents.stores.validate import ensure_state, ensure_writes
+from helix_agents.stores.state.validate import ensure_state, ensure_writes
 from helix_agents.types import InterruptFlag, PendingClientToolCall, TracingContext
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager, MemoryStreams
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager, InMemoryStreams
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
 from helix_agents.conformance.options import Options
 from helix_agents.streams.contract import StreamManager
@@ -14,7 +14,7 @@ from helix_agents.streams.contract import StreamManager
 class InMemoryHarness:
     def __init__(self) -> None:
         self.options = Options()
-        self._data = MemoryStreams()
+        self._data = InMemoryStreams()
         self._managers: list[StreamManager] = []
 
     async def open_streams(self, **options: Any) -> StreamManager:

@@ -103,8 +103,8 @@ async def test_the_socket_of_a_dead_process_is_removed_by_the_next_writer(tmp_pa
 async def test_a_listener_that_never_listens_does_not_hold_up_the_writer(tmp_path: Path) -> None:
     folder = tmp_path / "s.db-wakeup"
     folder.mkdir()
-    deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    deaf.bind(str(folder / "deaf"))
+    unsubscribe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    unsubscribe.bind(str(folder / "unsubscribe"))
     manager, other = _manager(tmp_path / "s.db"), _manager(tmp_path / "s.db")
     await manager.create_writer("s", "run", "agent")
     task = await _follow(other)
@@ -113,7 +113,7 @@ async def test_a_listener_that_never_listens_does_not_hold_up_the_writer(tmp_pat
     await _write(manager, 2)
     await manager.end_stream("s")
     assert await asyncio.wait_for(task, 30) == [0, 1]
-    deaf.close()
+    unsubscribe.close()
     await manager.close()
     await other.close()
 

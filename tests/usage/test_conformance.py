@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
-from helix_agents.backends.sql.migrated import MigratedDriver
+from helix_agents.backends.sql.self_migrating import MigratedDriver
 from helix_agents.backends.sql.usage_store import SqlUsageStore
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.options import Options
 from helix_agents.conformance.registry import Check
-from helix_agents.conformance.usage import USAGE_STORE, UsageHarness
-from helix_agents.stores.usage import UsageStore
+from helix_agents.conformance.usage.checks import USAGE_STORE, UsageHarness
+from helix_agents.stores.usage.contract import UsageStore
 
 CHECKS = USAGE_STORE.select()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from helix_agents.backends.sql.migrated import MigratedDriver
 from helix_agents.backends.sql.queries import Queries
+from helix_agents.backends.sql.self_migrating import MigratedDriver
 from helix_agents.backends.sql.usage_store import SqlUsageStore
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.backends.sqlite.usage_store import SqliteUsageStore
-from helix_agents.stores.usage import CustomEntry, SubagentEntry
+from helix_agents.stores.usage.contract import CustomEntry, SubagentEntry
 
 
 async def test_a_store_built_on_a_path_survives_being_closed(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from typing import NamedTuple, cast
 
 from ..errors import InvalidArgument
-from ..stores.contract import StateStore
-from ..stores.memory import MemoryStore
-from ..stores.usage import UsageStore
+from ..stores.memory.contract import MemoryStore
+from ..stores.state.contract import StateStore
+from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from .url import StoresUrl, parse_url
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import checks
+from . import state as checks
 from .harness import STATE_STORE
-from .memories import MEMORY_STORE
+from .memory.checks import MEMORY_STORE
 from .registry import Check, Registry
 from .streams import STREAM_MANAGER
-from .usage import USAGE_STORE
+from .usage.checks import USAGE_STORE
 
 FILLED_BY = checks
 """Importing the checks of the StateStore contract is what fills their registry."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import ClassVar
 
-from ..stores.contract import StateStore
+from ..stores.state.contract import StateStore
 from .options import Options
 from .registry import Registry
 

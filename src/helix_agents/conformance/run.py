@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO
 
-from .child import resolve
 from .contracts import checks_for
 from .options import Options
 from .registry import Check, NotApplicable
+from .tools.child import resolve
 
 Factory = Callable[[], Any]
 """Makes a harness on empty data; mostly the class of the harness itself."""

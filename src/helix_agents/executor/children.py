@@ -19,15 +19,15 @@ from ..codec import MAX_ID_LENGTH
 from ..errors import InvalidArgument, SessionNotFound
 from ..lifecycle import SUSPENDED
 from ..messages import Message, ToolCall
-from ..stores.usage import SubagentEntry, UsageEntry
+from ..stores.usage.contract import SubagentEntry, UsageEntry
 from ..types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
 from .claim import Claim, claim_turn, claim_unfinished, load_messages
 from .context import RunContext
 from .emitter import FORWARDED
-from .engine import Engine
 from .handle import AgentResult, result_of
 from .loop import open_run
 from .openstep import OpenStep, tool_start_chunk
+from .services import Services
 from .step import Outcome
 from .stepwork import MESSAGE_INSTEAD, PARENT_SUSPENDED, ChildOutcome
 from .stop import StopSignal
@@ -54,8 +54,8 @@ class SubAgents:
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         return await _ChildCall(self, parent, step.number, call, tool, stop).run()
 
-    async def abort(self, engine: Engine, session_ids: list[str], error: str) -> None:
-        await fail_children(engine, session_ids, error, "aborted")
+    async def abort(self, services: Services, session_ids: list[str], error: str) -> None:
+        await fail_children(services, session_ids, error, "aborted")
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
         await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
@@ -75,7 +75,7 @@ class _ChildCall:
     ) -> None:
         self._children = children
         self._parent = parent
-        self._engine: Engine = parent.engine
+        self._services: Services = parent.services
         self._step_number = step_number
         self._call = call
         self._tool = tool
@@ -88,9 +88,9 @@ class _ChildCall:
         self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
 
     async def run(self) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
-        began = self._engine.clock()
-        session = await self._engine.store.load_state(self._session_id)
-        run = await self._engine.store.get_current_run(self._session_id) if session else None
+        began = self._services.clock()
+        session = await self._services.store.load_state(self._session_id)
+        run = await self._services.store.get_current_run(self._session_id) if session else None
         show = self._call["id"] not in self._parent.shown_children
         self._parent.shown_children.add(self._call["id"])
         self._show_history = show and self._parent.rewound
@@ -99,7 +99,7 @@ class _ChildCall:
             self._announce_start()
         if session is not None and self._is_mine(run) and await self._is_at_rest(session):
             await self._forward_history(session)
-            result = await result_of(self._engine, session)
+            result = await result_of(self._services, session)
         else:
             result = await self._execute(session, run)
         return await self._conclude(result, began)
@@ -111,7 +111,7 @@ class _ChildCall:
                 claim = await self._claim(session, run)
                 await self._forward_history(claim.session)  # after the claim, which drops what was never committed
                 child = await open_run(
-                    self._engine,
+                    self._services,
                     self._agent,
                     claim,
                     self._children,
@@ -123,7 +123,7 @@ class _ChildCall:
             if not timer.expired():
                 raise
             error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
-            await fail_children(self._engine, [self._session_id], error, "parent_timeout")
+            await fail_children(self._services, [self._session_id], error, "parent_timeout")
             return AgentResult("failed", error=error)
 
     async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
@@ -139,7 +139,7 @@ class _ChildCall:
                 "expires_at": above.expires_at,
             }
             return await claim_turn(
-                self._engine,
+                self._services,
                 self._agent,
                 self._session_id,
                 [self._input],
@@ -148,10 +148,10 @@ class _ChildCall:
             )
         message = None
         if not self._is_mine(run):
-            history = await load_messages(self._engine, self._session_id)
+            history = await load_messages(self._services, self._session_id)
             if not history or history[-1] != self._input:
                 message = self._input
-        return await claim_unfinished(self._engine, session, run, message=message, run_metadata=metadata)
+        return await claim_unfinished(self._services, session, run, message=message, run_metadata=metadata)
 
     def _is_mine(self, run: RunRecord | None) -> bool:
         """Whether the child's latest run was begun for this very call."""
@@ -161,7 +161,7 @@ class _ChildCall:
         """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
         if self._stop.reason == PARENT_SUSPENDED:
             await change_session(
-                self._engine.store,
+                self._services.store,
                 self._session_id,
                 lambda session: msgspec.structs.replace(session, failure_reason=PARENT_SUSPENDED),
             )
@@ -170,12 +170,12 @@ class _ChildCall:
         if session.status in ("completed", "failed"):
             return True
         return session.status in SUSPENDED and bool(
-            await all_waiting(self._engine.store, session, self._engine.clock())
+            await all_waiting(self._services.store, session, self._services.clock())
         )
 
     async def show_again(self) -> None:
         """Show a child that had finished before the parent's stream was rewound."""
-        session = await self._engine.store.load_state(self._session_id)
+        session = await self._services.store.load_state(self._session_id)
         if session is None:
             return
         self._show_history = True
@@ -208,7 +208,7 @@ class _ChildCall:
         """Show again what the child had said, if the parent's stream was rewound."""
         if not self._show_history:
             return
-        for stored in await self._engine.streams.get_all_chunks(session.stream_id):
+        for stored in await self._services.streams.get_all_chunks(session.stream_id):
             if stored.chunk["type"] in FORWARDED:
                 run_id = str(stored.chunk.get("agent_id"))
                 self._parent.emitter.forward(stored.chunk, self._session_id, run_id, self._agent.name)
@@ -223,23 +223,23 @@ class _ChildCall:
             status=status,
             mode=self._tool.mode,
             name=self._tool.name,
-            started_at=self._engine.clock(),
+            started_at=self._services.clock(),
         )
         if status == "active":
-            await self._engine.store.add_sub_session_refs(self._parent.session_id, [ref])
+            await self._services.store.add_sub_session_refs(self._parent.session_id, [ref])
             return
-        await self._engine.store.update_sub_session_ref(
+        await self._services.store.update_sub_session_ref(
             self._parent.session_id,
             self._session_id,
             status=status,
-            completed_at=self._engine.clock() if ended else None,
+            completed_at=self._services.clock() if ended else None,
         )
 
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         """What the child's result means for the parent's call."""
         waits = [wait.tool_call_id for wait in result.suspended]
         if result.status in SUSPENDED and self._parent.then:
-            await fail_children(self._engine, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on")
+            await fail_children(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on")
             result = AgentResult("failed", error=MESSAGE_INSTEAD)
         await self._note(result.status)
         if result.status in SUSPENDED:
@@ -251,16 +251,16 @@ class _ChildCall:
         self._announce_end(result.status)
         success = result.status == "completed"
         entry = SubagentEntry(
-            id=f"subagent-{self._engine.new_id()}",
+            id=f"subagent-{self._services.ids()}",
             session_id=self._parent.session_id,
             run_id=self._parent.run_id,
             step_count=self._step_number,
             source=self._parent.agent.name,
-            timestamp=self._engine.clock(),
+            timestamp=self._services.clock(),
             parent_session_id=self._parent.owned.session.parent_session_id,
             sub_session_id=self._session_id,
             agent_type=self._agent.name,
-            duration_ms=max(0, self._engine.clock() - began),
+            duration_ms=max(0, self._services.clock() - began),
             success=success,
         )
         if success:
@@ -268,32 +268,32 @@ class _ChildCall:
         return Outcome(success=False, error=result.error or f"The sub-agent is {result.status}."), [entry]
 
 
-async def fail_children(engine: Engine, session_ids: list[str], error: str, reason: str) -> None:
+async def fail_children(services: Services, session_ids: list[str], error: str, reason: str) -> None:
     """End sessions that nobody will go on with, and those below them, with the reason of the cascade."""
     for session_id in session_ids:
-        session = await engine.store.load_state(session_id)
+        session = await services.store.load_state(session_id)
         if session is None or session.status in ("completed", "failed"):
             continue
-        swapped = await engine.store.compare_and_set_status(
+        swapped = await services.store.compare_and_set_status(
             session_id, [session.status], "failed", error=error, failure_reason=reason
         )
         if not swapped.ok:
             continue
-        run = await engine.store.get_current_run(session_id)
+        run = await services.store.get_current_run(session_id)
         if run is not None and run.status == "running":
-            await engine.store.update_run_status(run.run_id, "failed", error=error, completed_at=engine.clock())
-        if await engine.streams.get_stream_info(session.stream_id) is not None:
-            await engine.streams.fail_stream(session.stream_id, error)
-        await _note_failed(engine, session)
-        below = [ref.sub_session_id for ref in await engine.store.list_sub_session_refs(session_id)]
-        await fail_children(engine, below, error, reason)
+            await services.store.update_run_status(run.run_id, "failed", error=error, completed_at=services.clock())
+        if await services.streams.get_stream_info(session.stream_id) is not None:
+            await services.streams.fail_stream(session.stream_id, error)
+        await _note_failed(services, session)
+        below = [ref.sub_session_id for ref in await services.store.list_sub_session_refs(session_id)]
+        await fail_children(services, below, error, reason)
 
 
-async def _note_failed(engine: Engine, session: SessionState) -> None:
+async def _note_failed(services: Services, session: SessionState) -> None:
     """Let the ref of the session above say it, too, if that is still there."""
     if session.parent_session_id is None:
         return
     with suppress(SessionNotFound, InvalidArgument):
-        await engine.store.update_sub_session_ref(
-            session.parent_session_id, session.session_id, status="failed", completed_at=engine.clock()
+        await services.store.update_sub_session_ref(
+            session.parent_session_id, session.session_id, status="failed", completed_at=services.clock()
         )

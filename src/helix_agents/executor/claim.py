@@ -25,8 +25,8 @@ from ..codec import Json
 from ..errors import AlreadyRunning, InvalidArgument, NotResumable, SessionExists, SessionNotFound, VersionConflict
 from ..messages import Message
 from ..types import CheckpointMeta, RunRecord, SessionState, StagedChanges
-from .engine import Engine
 from .recovery import fresh_stream, ready_stream
+from .services import Services
 from .step import ASIDE_MARK, TURN_MARK, abandoned, step_id_of
 from .suspension import all_waiting
 
@@ -70,9 +70,9 @@ def is_untouched(session: SessionState, run: RunRecord | None) -> bool:
     return session.status == "active" and session.version == 1 and run is None
 
 
-async def can_resume(engine: Engine, session: SessionState, run: RunRecord | None) -> CanResume:
+async def can_resume(services: Services, session: SessionState, run: RunRecord | None) -> CanResume:
     """Whether the session can be taken up again now."""
-    now = engine.clock()
+    now = services.clock()
     if session.status in ("completed", "failed"):
         if has_crashed(run, now):
             return CanResume(True, f"{session.status}, but its process died before it could close the stream")
@@ -82,12 +82,12 @@ async def can_resume(engine: Engine, session: SessionState, run: RunRecord | Non
             return CanResume(False, "it is running")
         if run is not None and run.status == "running" and not _claimed_since(session, run):
             return CanResume(True, "its process died")
-        if session.updated_at + engine.lease_ms > now:
+        if session.updated_at + services.lease_ms > now:
             return CanResume(False, "it is about to run")
         return CanResume(True, "its process died before the run began")
     if session.status in ("interrupted", "paused"):
         return CanResume(True, f"it is {session.status}")
-    waits = await all_waiting(engine.store, session, now)
+    waits = await all_waiting(services.store, session, now)
     if waits:
         names = ", ".join(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
         return CanResume(False, f"it waits for an answer to {names}")
@@ -104,7 +104,7 @@ def _claimed_since(session: SessionState, run: RunRecord) -> bool:
 
 
 async def claim_turn(
-    engine: Engine,
+    services: Services,
     agent: Agent,
     session_id: str,
     messages: list[Message],
@@ -113,8 +113,8 @@ async def claim_turn(
     run_metadata: Mapping[str, Json] | None = None,
 ) -> Claim:
     """Begin a turn in a new or a finished session. Raises `AlreadyRunning` if somebody else was faster."""
-    store = engine.store
-    claimed_at = engine.clock()
+    store = services.store
+    claimed_at = services.clock()
     options = dict(session_options or {})
     custom_state = options.pop("custom_state", None)
     try:
@@ -127,12 +127,12 @@ async def claim_turn(
         history: list[Message] = []
         run = None
     except SessionExists:
-        session, run = await load(engine, agent, session_id)
+        session, run = await load(services, agent, session_id)
         if session.status not in ("completed", "failed") and not is_untouched(session, run):
             raise AlreadyRunning(session_id, run.run_id if run else None) from None
-        history = await load_messages(engine, session_id)
+        history = await load_messages(services, session_id)
     given = [*abandoned(history, "The run ended before this call was executed."), *messages]
-    run_id = f"run-{engine.new_id()}"
+    run_id = f"run-{services.ids()}"
     wanted = msgspec.structs.replace(
         session,
         custom_state=None,
@@ -154,20 +154,20 @@ async def claim_turn(
         )
     except VersionConflict as error:
         raise AlreadyRunning(session_id) from error
-    start_sequence = await fresh_stream(engine.streams, session.stream_id)
+    start_sequence = await fresh_stream(services.streams, session.stream_id)
     record = await store.create_run(
         session_id,
         run_id,
         start_sequence=start_sequence,
         metadata={**(run_metadata or {}), "first_step": session.step_count},
-        lease_until=engine.clock() + engine.lease_ms,
+        lease_until=services.clock() + services.lease_ms,
     )
     owned = msgspec.structs.replace(wanted, custom_state=session.custom_state, version=done.new_version)
     return Claim(owned, [*history, *given], record, claimed_at)
 
 
 async def claim_unfinished(
-    engine: Engine,
+    services: Services,
     session: SessionState,
     run: RunRecord | None,
     *,
@@ -175,17 +175,17 @@ async def claim_unfinished(
     run_metadata: Mapping[str, Json] | None = None,
 ) -> Claim:
     """Take over a session whose turn is not finished. The caller has made sure that it may be taken."""
-    store = engine.store
-    claimed_at = engine.clock()
+    store = services.store
+    claimed_at = services.clock()
     session_id = session.session_id
-    run_id = f"run-{engine.new_id()}"
+    run_id = f"run-{services.ids()}"
     new_step_id = f"{run_id}-{session.step_count + 1}"
     # What was put aside was shown whole before; only what was never written down has to be taken back.
     left_open = session.status == "interrupted" and run is not None and run.status == "running"
     crashed = session.status == "active" or run is None or left_open
-    last_commit = await _last_commit(engine, session) if crashed else None
-    staged = await _adopt_staged(engine, session, run, new_step_id)
-    history = await load_messages(engine, session_id)
+    last_commit = await _last_commit(services, session) if crashed else None
+    staged = await _adopt_staged(services, session, run, new_step_id)
+    history = await load_messages(services, session_id)
     step_is_open = bool(staged) or bool(abandoned(history, ""))
     then = _said_meanwhile(run, session, message)
     wanted = msgspec.structs.replace(
@@ -211,7 +211,7 @@ async def claim_unfinished(
         await store.discard_staging(session_id, new_step_id)
         raise AlreadyRunning(session_id) from error
     return await _begin_again(
-        engine,
+        services,
         Claim(
             msgspec.structs.replace(wanted, custom_state=session.custom_state, version=version),
             history,
@@ -229,7 +229,7 @@ async def claim_unfinished(
 
 
 async def _begin_again(
-    engine: Engine,
+    services: Services,
     claim: Claim,
     old: RunRecord | None,
     *,
@@ -238,14 +238,14 @@ async def _begin_again(
     last_commit: str | None,
 ) -> Claim:
     """After the claim: close the old run's record, make the stream ready, begin the new record."""
-    store = engine.store
+    store = services.store
     session = claim.session
     if old is not None and old.status == "running":
         await store.update_run_status(
             old.run_id, "interrupted", error=f"Its process died; run {claim.run.run_id} went on."
         )
     claim.rewound, start_sequence = await ready_stream(
-        engine.streams,
+        services.streams,
         session.stream_id,
         rewind_to=session.step_count if crashed else None,
         checkpoint_id=last_commit,
@@ -257,29 +257,29 @@ async def _begin_again(
         claim.run.run_id,
         start_sequence=start_sequence,
         metadata={"first_step": session.step_count, **inherited, **metadata, **said, "resumes": old and old.run_id},
-        lease_until=engine.clock() + engine.lease_ms,
+        lease_until=services.clock() + services.lease_ms,
     )
     return claim
 
 
-async def _last_commit(engine: Engine, session: SessionState) -> str | None:
+async def _last_commit(services: Services, session: SessionState) -> str | None:
     """The checkpoint of the last step, if that is the last thing that was committed."""
-    latest = await engine.store.get_latest_checkpoint(session.session_id)
+    latest = await services.store.get_latest_checkpoint(session.session_id)
     if latest is None or latest.step_count != session.step_count or latest.step_id.endswith((TURN_MARK, ASIDE_MARK)):
         return None
     return latest.checkpoint_id
 
 
 async def _adopt_staged(
-    engine: Engine, session: SessionState, run: RunRecord | None, new_step_id: str
+    services: Services, session: SessionState, run: RunRecord | None, new_step_id: str
 ) -> list[StagedChanges]:
     """Copy what is staged for the open step to the new run's name; the old name may still be written to."""
     if run is None and session.suspended_step_id is None:
         return []
     old_step_id = step_id_of(session, run.run_id if run is not None else "")
-    staged = await engine.store.list_staged(session.session_id, old_step_id)
+    staged = await services.store.list_staged(session.session_id, old_step_id)
     for row in staged:
-        await engine.store.stage_changes(
+        await services.store.stage_changes(
             session.session_id,
             new_step_id,
             row.writes,
@@ -298,39 +298,39 @@ def _said_meanwhile(run: RunRecord | None, session: SessionState, message: Messa
     return [*said, message] if message is not None else said
 
 
-async def load(engine: Engine, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:
+async def load(services: Services, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:
     """The session and its latest run. Raises `SessionNotFound`, and `InvalidArgument` for another agent's session."""
-    session = await engine.store.load_state(session_id)
+    session = await services.store.load_state(session_id)
     if session is None:
         raise SessionNotFound(session_id)
     if session.agent_type != agent.name:
         raise InvalidArgument(
             f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}: pass that agent."
         )
-    return session, await engine.store.get_current_run(session_id)
+    return session, await services.store.get_current_run(session_id)
 
 
-async def load_settled(engine: Engine, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:
+async def load_settled(services: Services, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:
     """Like `load`, but waits while a run that has ended or suspended its session is still closing its stream."""
-    for _ in range(int(engine.lease_seconds / WIND_UP_POLL_SECONDS) + 1):
-        session, run = await load(engine, agent, session_id)
-        if session.status == "active" or not is_live(run, engine.clock()):
+    for _ in range(int(services.lease_seconds / WIND_UP_POLL_SECONDS) + 1):
+        session, run = await load(services, agent, session_id)
+        if session.status == "active" or not is_live(run, services.clock()):
             return session, run
         await asyncio.sleep(WIND_UP_POLL_SECONDS)
     raise AlreadyRunning(session_id, run.run_id if run else None)
 
 
-async def load_messages(engine: Engine, session_id: str) -> list[Message]:
+async def load_messages(services: Services, session_id: str) -> list[Message]:
     """The whole conversation."""
-    page = await engine.store.get_messages(session_id, limit=None)
+    page = await services.store.get_messages(session_id, limit=None)
     return list(page.items)
 
 
-async def ensure_resumable(engine: Engine, session: SessionState, run: RunRecord | None, *, message: bool) -> None:
+async def ensure_resumable(services: Services, session: SessionState, run: RunRecord | None, *, message: bool) -> None:
     """Raise `AlreadyRunning` or `NotResumable`, unless the session may be taken. A message frees a waiting one."""
-    if session.status == "active" and is_live(run, engine.clock()):
+    if session.status == "active" and is_live(run, services.clock()):
         raise AlreadyRunning(session.session_id, run.run_id if run else None)
-    verdict = await can_resume(engine, session, run)
+    verdict = await can_resume(services, session, run)
     if not verdict.can_resume and not (message and session.status.startswith("suspended")):
         if session.status == "active":
             raise AlreadyRunning(session.session_id)

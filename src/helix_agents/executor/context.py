@@ -8,10 +8,10 @@ from ..agent import Agent
 from ..messages import Message
 from .claim import Claim
 from .emitter import Emitter
-from .engine import Engine
 from .hooks import HookCaller
-from .lease import Watch
-from .ownership import Owned
+from .lease import LeaseKeeper
+from .ownership import OwnedSession
+from .services import Services
 from .stop import StopSignal
 
 
@@ -19,12 +19,12 @@ from .stop import StopSignal
 class RunContext:
     """What belongs to one run."""
 
-    engine: Engine
+    services: Services
     agent: Agent
     claim: Claim
-    owned: Owned
+    owned: OwnedSession
     emitter: Emitter
-    watch: Watch
+    watch: LeaseKeeper
     stop: StopSignal
     hooks: HookCaller
     then: list[Message]

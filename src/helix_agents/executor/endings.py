@@ -34,7 +34,7 @@ class Endings:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._engine = context.engine
+        self._services = context.services
         self._owned = context.owned
         self._stop = context.stop
 
@@ -145,14 +145,14 @@ class Endings:
 
     async def _flush(self, step: OpenStep) -> int:
         """Make durable what a step has shown and spent; the last sequence."""
-        if self._engine.usage is None or not step.usage:
+        if self._services.usage is None or not step.usage:
             return await self._context.emitter.flush()
-        usage = self._engine.usage.record_entries(step.usage)
+        usage = self._services.usage.record_entries(step.usage)
         sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
         return sequence
 
     def _interrupt_context(self) -> dict[str, Json]:
-        now = self._engine.clock()
+        now = self._services.clock()
         return {"reason": self._stop.reason, "run_id": self._context.run_id, "interrupted_at": now}
 
     # -- the run
@@ -176,7 +176,7 @@ class Endings:
 
     async def _finish(self, commit: StepCommit) -> AgentResult:
         """Close the stream and the run of a session that has ended."""
-        emitter, streams = self._context.emitter, self._engine.streams
+        emitter, streams = self._context.emitter, self._services.streams
         stream_id = self._owned.session.stream_id
         if commit.status == "completed":
             emitter.emit({"type": "output", "output": commit.output})
@@ -187,16 +187,16 @@ class Endings:
         await self._tell(emitter.flush)
         await self._tell(close)
         if self._context.claim.resumed:
-            await self._engine.store.discard_staging(self._context.session_id)
+            await self._services.store.discard_staging(self._context.session_id)
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
         return AgentResult(commit.status, commit.output, commit.error)
 
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
         await self._tell(self._context.emitter.flush)
-        await self._tell(partial(self._engine.streams.pause_stream, self._owned.session.stream_id))
+        await self._tell(partial(self._services.streams.pause_stream, self._owned.session.stream_id))
         await self._end_record(status)
-        return await result_of(self._engine, self._owned.session)
+        return await result_of(self._services, self._owned.session)
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
         """Tell the readers of an end that is written already: a stream that is gone or broken cannot change it."""
@@ -210,13 +210,13 @@ class Endings:
 
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:
-            await self._engine.store.clear_interrupt_flag(self._context.session_id)
+            await self._services.store.clear_interrupt_flag(self._context.session_id)
         await self._context.watch.close()
-        await self._engine.store.update_run_status(
+        await self._services.store.update_run_status(
             self._context.run_id,
             status,
             step_count=self._owned.session.step_count - self._context.first_step,
             error=error,
             output=output,
-            completed_at=self._engine.clock(),
+            completed_at=self._services.clock(),
         )

@@ -14,11 +14,11 @@ from ..chunks import Chunk
 from ..codec import Json
 from ..errors import RunLost, SessionNotFound, StreamFailed
 from ..lifecycle import SUSPENDED
-from ..stores.usage import UsageRollup
+from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk
 from ..types import PendingClientToolCall, SessionState, SessionStatus
 from .claim import CanResume, is_live
-from .engine import Engine
+from .services import Services
 from .suspension import all_waiting
 
 RESULT_POLL_SECONDS = 0.2
@@ -37,7 +37,7 @@ class Steering(Protocol):
     """What a handle needs of its executor."""
 
     @property
-    def engine(self) -> Engine: ...
+    def services(self) -> Services: ...
 
     async def resume(self, agent: Agent, session_id: str, *, message: str | None = None) -> RunHandle: ...
 
@@ -48,9 +48,9 @@ class Steering(Protocol):
     async def can_resume(self, session_id: str) -> CanResume: ...
 
 
-async def result_of(engine: Engine, session: SessionState) -> AgentResult:
+async def result_of(services: Services, session: SessionState) -> AgentResult:
     """The result that a session at rest amounts to."""
-    waits = await all_waiting(engine.store, session, engine.clock()) if session.status in SUSPENDED else []
+    waits = await all_waiting(services.store, session, services.clock()) if session.status in SUSPENDED else []
     return AgentResult(session.status, session.output, session.error, waits)
 
 
@@ -92,7 +92,7 @@ class RunHandle:
     async def stored_chunks(self, *, from_sequence: int | None = None) -> AsyncGenerator[StoredChunk, None]:
         """Like `stream`, with the sequences to resume from."""
         start = self._start_sequence if from_sequence is None else from_sequence
-        reader = await self._engine.streams.create_resumable_reader(self._stream_id, from_sequence=start)
+        reader = await self._services.streams.create_resumable_reader(self._stream_id, from_sequence=start)
         if reader is None:
             return
         async with reader:
@@ -108,10 +108,10 @@ class RunHandle:
             return await self._result_here(self._task)
         while True:
             session = await self._session()
-            run = await self._engine.store.get_current_run(self.session_id)
+            run = await self._services.store.get_current_run(self.session_id)
             if session.status != "active":
-                return await result_of(self._engine, session)
-            if not is_live(run, self._engine.clock()) and (await self.can_resume()).can_resume:
+                return await result_of(self._services, session)
+            if not is_live(run, self._services.clock()) and (await self.can_resume()).can_resume:
                 raise RunLost(self.session_id, self.run_id, "its process died")
             await asyncio.sleep(RESULT_POLL_SECONDS)
 
@@ -146,15 +146,15 @@ class RunHandle:
 
     async def get_usage_rollup(self) -> UsageRollup:
         """What the session and its sub-agents have spent; all zero without a usage store."""
-        usage = self._engine.usage
+        usage = self._services.usage
         return UsageRollup() if usage is None else await usage.get_rollup(self.session_id)
 
     @property
-    def _engine(self) -> Engine:
-        return self._steering.engine
+    def _services(self) -> Services:
+        return self._steering.services
 
     async def _session(self) -> SessionState:
-        session = await self._engine.store.load_state(self.session_id)
+        session = await self._services.store.load_state(self.session_id)
         if session is None:
             raise SessionNotFound(self.session_id)
         return session

@@ -1,4 +1,4 @@
-"""Watch: one task per run that renews its lease and looks whether somebody asked it to stop.
+"""LeaseKeeper: one task per run that renews its lease and looks whether somebody asked it to stop.
 
 A lease only says who is believed to be alive. That a run which lost its session cannot write is assured
 elsewhere: every commit carries the version (`ownership.py`). The watch makes a run that lost its
@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 
 from ..clock import Clock
 from ..errors import HelixError, IllegalTransition, RunLost, RunNotFound, StoreError
-from ..stores.contract import StateStore
+from ..stores.state.contract import StateStore
 from .stop import StopSignal
 
 RENEWALS_PER_LEASE = 3
 
 
-class Watch:
+class LeaseKeeper:
     """The life of one run as the store sees it."""
 
     def __init__(

@@ -15,8 +15,8 @@ from ..codec import Json, ensure_id
 from ..errors import AlreadyRunning, IllegalTransition, InvalidArgument, SessionNotFound, VersionConflict
 from ..llm.contract import LLM
 from ..messages import Message, ensure_message
-from ..stores.contract import StateStore
-from ..stores.usage import UsageStore
+from ..stores.state.contract import StateStore
+from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from ..types import RunRecord, SessionState, SessionStatus
 from .children import SubAgents, fail_children
@@ -34,12 +34,12 @@ from .claim import (
     load,
     load_settled,
 )
-from .engine import Engine
 from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .recovery import close_stream
+from .services import Services
 from .stop import ABORT_PREFIX
 from .suspension import ToolResultReceipt, submit
 
@@ -71,11 +71,11 @@ class AgentExecutor:
         poll_seconds: float = 0.06,
         suspend_grace_seconds: float | None = None,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
     ) -> None:
         if lease_seconds <= 0 or poll_seconds <= 0:
             raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
-        self.engine = Engine(
+        self.services = Services(
             store=state_store,
             streams=stream_manager,
             llm=llm,
@@ -86,7 +86,7 @@ class AgentExecutor:
             suspend_grace_seconds=suspend_grace_seconds,
             retry=retry or RetryPolicy(),
             clock=clock,
-            new_id=new_id,
+            ids=ids,
         )
         self.agents = AgentRegistry(agents)
         self._children = SubAgents()
@@ -122,15 +122,15 @@ class AgentExecutor:
             "expires_at": expires_at,
             "custom_state": custom_state,
         }
-        if await self.engine.store.session_exists(session_id):
-            session, run = await load_settled(self.engine, agent, session_id)
-            if session.status == "active" and is_live(run, self.engine.clock()):
+        if await self.services.store.session_exists(session_id):
+            session, run = await load_settled(self.services, agent, session_id)
+            if session.status == "active" and is_live(run, self.services.clock()):
                 raise AlreadyRunning(session_id, run.run_id if run else None)
             if session.status not in ("completed", "failed") and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
                 return await self._resume(agent, session, run, messages[0])
-        claim = await claim_turn(self.engine, agent, session_id, messages, session_options=options)
+        claim = await claim_turn(self.services, agent, session_id, messages, session_options=options)
         return await self._start(agent, claim)
 
     async def resume(self, agent: Agent | str, session_id: str, *, message: str | None = None) -> RunHandle:
@@ -141,7 +141,7 @@ class AgentExecutor:
         is nothing to do.
         """
         agent = self._known(agent)
-        session, run = await load_settled(self.engine, agent, session_id)
+        session, run = await load_settled(self.services, agent, session_id)
         said: Message | None = None if message is None else {"role": "user", "content": message}
         return await self._resume(agent, session, run, said)
 
@@ -149,7 +149,7 @@ class AgentExecutor:
         """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
         agent = self._known(agent)
         try:
-            session, run = await load(self.engine, agent, session_id)
+            session, run = await load(self.services, agent, session_id)
         except SessionNotFound:
             return None
         return self._handle(agent, session, run, None)
@@ -157,7 +157,7 @@ class AgentExecutor:
     async def can_resume(self, session_id: str) -> CanResume:
         """Whether `resume` would go on with the session, and why or why not."""
         session = await self._session(session_id)
-        return await can_resume(self.engine, session, await self.engine.store.get_current_run(session_id))
+        return await can_resume(self.services, session, await self.services.store.get_current_run(session_id))
 
     # -- steering
 
@@ -198,14 +198,14 @@ class AgentExecutor:
             response = {"approved": approved, "reason": reason}
         else:
             response = {"error": error} if error is not None else {"result": result}
-        return await submit(self.engine.store, self.engine.clock, session_id, tool_call_id, response)
+        return await submit(self.services.store, self.services.clock, session_id, tool_call_id, response)
 
     async def delete_session(self, session_id: str) -> bool:
         """Remove a session, those below it and all their streams; False if there was none. Stops what runs of it.
 
         What they spent stays on the books of the usage store, which may have to outlive them.
         """
-        store = self.engine.store
+        store = self.services.store
         if not await store.session_exists(session_id):
             return False
         await self.abort(session_id, "the session is being deleted")
@@ -213,7 +213,7 @@ class AgentExecutor:
         streams = await self._streams_below(session_id)
         deleted = await store.delete_session(session_id)
         for stream_id in streams:
-            await self.engine.streams.delete_stream(stream_id)
+            await self.services.streams.delete_stream(stream_id)
         return deleted
 
     # -- resources
@@ -238,14 +238,14 @@ class AgentExecutor:
     async def _resume(
         self, agent: Agent, session: SessionState, run: RunRecord | None, message: Message | None
     ) -> RunHandle:
-        await ensure_resumable(self.engine, session, run, message=message is not None)
+        await ensure_resumable(self.services, session, run, message=message is not None)
         if session.status in ("completed", "failed"):
             return await self._tidy(agent, session, run)
-        claim = await claim_unfinished(self.engine, session, run, message=message)
+        claim = await claim_unfinished(self.services, session, run, message=message)
         return await self._start(agent, claim)
 
     async def _start(self, agent: Agent, claim: Claim) -> RunHandle:
-        run = await open_run(self.engine, agent, claim, self._children)
+        run = await open_run(self.services, agent, claim, self._children)
         task = asyncio.create_task(run.drive(), name=f"helix-{run.context.run_id}")
         self._tasks[task] = run
         task.add_done_callback(self._ended)
@@ -259,11 +259,13 @@ class AgentExecutor:
     async def _tidy(self, agent: Agent, session: SessionState, run: RunRecord | None) -> RunHandle:
         """Do what a run that died right after its last commit had left to do."""
         assert run is not None
-        store = self.engine.store
+        store = self.services.store
         try:
             # The lease comes first: who reads the session as this claim leaves it finds a run that lives, and waits
             # until it is done (`load_settled`). Of those who have read it before, one wins.
-            await store.update_run_status(run.run_id, "running", lease_until=self.engine.clock() + self.engine.lease_ms)
+            await store.update_run_status(
+                run.run_id, "running", lease_until=self.services.clock() + self.services.lease_ms
+            )
             await store.save_state(
                 session.session_id,
                 msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
@@ -272,43 +274,43 @@ class AgentExecutor:
         except (IllegalTransition, VersionConflict) as error:
             raise AlreadyRunning(session.session_id, run.run_id) from error
         latest = await store.get_latest_checkpoint(session.session_id)
-        await close_stream(self.engine.streams, session, latest.checkpoint_id if latest else None)
+        await close_stream(self.services.streams, session, latest.checkpoint_id if latest else None)
         await store.update_run_status(
             run.run_id,
             "completed" if session.status == "completed" else "failed",
             error=session.error,
             output=session.output,
-            completed_at=self.engine.clock(),
+            completed_at=self.services.clock(),
         )
         return self._handle(agent, session, run, None)
 
     async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus) -> None:
         session = await self._session(session_id)
-        run = await self.engine.store.get_current_run(session_id)
+        run = await self.services.store.get_current_run(session_id)
         if session.status in ("completed", "failed") or session.status == status:
             return
-        if session.status == "active" and not has_crashed(run, self.engine.clock()):
+        if session.status == "active" and not has_crashed(run, self.services.clock()):
             running = run.run_id if run is not None and run.status == "running" else None
-            await self.engine.store.set_interrupt_flag(session_id, reason, run_id=running)
+            await self.services.store.set_interrupt_flag(session_id, reason, run_id=running)
             for local in self._tasks.values():
                 if local.context.run_id == running:
                     local.context.stop.request(reason)  # no need to wait for the next look at the flag
             return
         if status == "failed":
-            await fail_children(self.engine, [session_id], (reason or "").removeprefix(ABORT_PREFIX), "aborted")
+            await fail_children(self.services, [session_id], (reason or "").removeprefix(ABORT_PREFIX), "aborted")
             return
         for wait in session.suspended_awaiting_children.values():
             await self._ask_to_stop(wait.child_session_id, reason, status)
-        context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.engine.clock()}
-        await self.engine.store.compare_and_set_status(
+        context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.services.clock()}
+        await self.services.store.compare_and_set_status(
             session_id, [session.status], status, interrupt_context=context, expected_version=session.version
         )
 
     async def _wait_until_still(self, session_id: str) -> None:
         """Give a run that was aborted the time to end; one that does not will find its session gone."""
         for _ in range(int(DELETE_PATIENCE_SECONDS / WIND_UP_POLL_SECONDS)):
-            run = await self.engine.store.get_current_run(session_id)
-            if not is_live(run, self.engine.clock()):
+            run = await self.services.store.get_current_run(session_id)
+            if not is_live(run, self.services.clock()):
                 return
             await asyncio.sleep(WIND_UP_POLL_SECONDS)
 
@@ -317,7 +319,7 @@ class AgentExecutor:
         found = [session.stream_id]
         cursor: str | None = None
         while True:
-            page = await self.engine.store.list_sessions(
+            page = await self.services.store.list_sessions(
                 parent_session_id=session_id, limit=200, cursor=cursor, count=False
             )
             for child in page.items:
@@ -346,7 +348,7 @@ class AgentExecutor:
         return agent
 
     async def _session(self, session_id: str) -> SessionState:
-        session = await self.engine.store.load_state(session_id)
+        session = await self.services.store.load_state(session_id)
         if session is None:
             raise SessionNotFound(session_id)
         return session

@@ -17,19 +17,19 @@ from ..errors import ModelError, RunLost, StoreError, StreamError, VersionConfli
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
-from ..stores.usage import TokensEntry
+from ..stores.usage.contract import TokensEntry
 from .claim import Claim
 from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
-from .engine import Engine
 from .handle import AgentResult
 from .hooks import HookCaller, RunInfo
-from .lease import Watch
+from .lease import LeaseKeeper
 from .modelcall import Answered, ModelCall
 from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
-from .ownership import Owned
+from .ownership import OwnedSession
 from .recovery import shown_again
+from .services import Services
 from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
@@ -37,7 +37,7 @@ from .suspension import request_chunk
 
 
 async def open_run(
-    engine: Engine,
+    services: Services,
     agent: Agent,
     claim: Claim,
     children: Children,
@@ -48,21 +48,21 @@ async def open_run(
     """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
     session, run = claim.session, claim.run
     stop = stop or StopSignal()
-    owned = Owned(engine.store, session, claim.messages, run.run_id)
-    watch = Watch(
-        engine.store,
+    owned = OwnedSession(services.store, session, claim.messages, run.run_id)
+    watch = LeaseKeeper(
+        services.store,
         session_id=session.session_id,
         run_id=run.run_id,
         lease_until=run.lease_until or 0,
-        lease_seconds=engine.lease_seconds,
-        poll_seconds=engine.poll_seconds,
+        lease_seconds=services.lease_seconds,
+        poll_seconds=services.poll_seconds,
         claimed_at=claim.claimed_at,
-        clock=engine.clock,
+        clock=services.clock,
         stop=stop,
         reclaim=owned.claim_again,
     )
     emitter = Emitter(
-        await engine.streams.create_writer(session.stream_id, run.run_id, agent.name),
+        await services.streams.create_writer(session.stream_id, run.run_id, agent.name),
         session_id=session.session_id,
         run_id=run.run_id,
         agent_type=agent.name,
@@ -79,14 +79,14 @@ async def open_run(
         tracing_context=session.tracing_context,
     )
     context = RunContext(
-        engine=engine,
+        services=services,
         agent=agent,
         claim=claim,
         owned=owned,
         emitter=emitter,
         watch=watch,
         stop=stop,
-        hooks=HookCaller(engine.hooks, info),
+        hooks=HookCaller(services.hooks, info),
         then=claim.then,
         first_step=int(run.metadata.get("first_step", session.step_count)),
     )
@@ -185,9 +185,9 @@ class Run:
         context = self.context
         if context.watch.lost is not None:
             return
-        now = context.engine.clock()
+        now = context.services.clock()
         try:
-            await asyncio.shield(context.engine.store.update_run_status(context.run_id, "running", lease_until=now))
+            await asyncio.shield(context.services.store.update_run_status(context.run_id, "running", lease_until=now))
         except Exception:
             return  # then they wait until the lease lapses
 
@@ -198,11 +198,11 @@ class Run:
         context, session = self.context, self.context.owned.session
         number = session.step_count + 1
         call = ModelCall(
-            context.agent.llm or context.engine.llm,
+            context.agent.llm or context.services.llm,
             emitter=context.emitter,
             stop=context.stop,
             hooks=context.hooks,
-            retry=context.engine.retry,
+            retry=context.services.retry,
             take_back=self._take_back,
             taken_ids=context.owned.call_ids,
             id_mark=id_mark(session),
@@ -228,7 +228,7 @@ class Run:
     async def _stage_answer(self, step: OpenStep) -> None:
         """Make the answer durable: from here on the model need not be asked again."""
         await self.context.watch.ensure_owner()
-        await self.context.engine.store.stage_changes(
+        await self.context.services.store.stage_changes(
             self.context.session_id,
             step.step_id,
             StepWrites(),
@@ -237,16 +237,16 @@ class Run:
         )
 
     def _token_entries(self, number: int, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        if usage is None or self.context.engine.usage is None:
+        if usage is None or self.context.services.usage is None:
             return []
         context, session = self.context, self.context.owned.session
         entry = TokensEntry(
-            id=f"tokens-{context.engine.new_id()}",
+            id=f"tokens-{context.services.ids()}",
             session_id=session.session_id,
             run_id=context.run_id,
             step_count=number,
             source=context.agent.name,
-            timestamp=context.engine.clock(),
+            timestamp=context.services.clock(),
             parent_session_id=session.parent_session_id,
             model=usage.model,
             prompt=usage.prompt,
@@ -260,7 +260,7 @@ class Run:
         """Drop the chunks of an answer that broke off, before the model is asked again."""
         emitter, session = self.context.emitter, self.context.owned.session
         await emitter.flush()
-        await self.context.engine.streams.cleanup_to_step(session.stream_id, session.step_count)
+        await self.context.services.streams.cleanup_to_step(session.stream_id, session.step_count)
         if emitter.parent is not None:
             data = {"session_id": session.session_id, "step_count": session.step_count}
             emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})

@@ -99,7 +99,7 @@ class ModelCall:
     async def _listen(self, request: ModelRequest, answer: _Answer) -> bool:
         """Take the whole answer; False if the run was stopped before its end."""
         consuming = asyncio.create_task(self._consume(request, answer))
-        deaf = self._stop.listen(lambda: consuming.cancel())
+        unsubscribe = self._stop.listen(lambda: consuming.cancel())
         if self._stop.requested:
             consuming.cancel()
         try:
@@ -109,7 +109,7 @@ class ModelCall:
             await asyncio.gather(consuming, return_exceptions=True)
             raise
         finally:
-            deaf()
+            unsubscribe()
         if consuming.cancelled():
             if not self._stop.requested:
                 raise ModelError("The model's adapter gave up: something that it waited for was cancelled.")
@@ -138,7 +138,7 @@ class ModelCall:
 
     async def _stopped_within(self, seconds: float) -> bool:
         stopped = asyncio.Event()
-        deaf = self._stop.listen(stopped.set)
+        unsubscribe = self._stop.listen(stopped.set)
         try:
             async with asyncio.timeout(seconds):
                 if not self._stop.requested:
@@ -147,7 +147,7 @@ class ModelCall:
         except TimeoutError:
             return False
         finally:
-            deaf()
+            unsubscribe()
 
 
 class _Answer:

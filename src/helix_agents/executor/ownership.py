@@ -1,4 +1,4 @@
-"""Owned: a session in the hands of one run. Every write carries the version that the run saw last.
+"""OwnedSession: a session in the hands of one run. Every write carries the version that the run saw last.
 
 Somebody else may still write to the session, e.g. the answer to a client tool: then the version has moved but the run
 goes on, on what is stored now. Whoever takes the session over adds one to `resume_count` in the same write, and so does
@@ -15,7 +15,7 @@ import msgspec
 
 from ..errors import RunLost, SessionNotFound, VersionConflict
 from ..messages import Message
-from ..stores.contract import StateStore
+from ..stores.state.contract import StateStore
 from ..types import CheckpointMeta, Committed, SessionState
 
 MAX_REBASES = 20
@@ -23,7 +23,7 @@ MAX_REBASES = 20
 Change = Callable[[SessionState], SessionState]
 
 
-class Owned:
+class OwnedSession:
     """The session, its messages and its committed custom state as the owning run knows them."""
 
     def __init__(self, store: StateStore, session: SessionState, messages: list[Message], run_id: str) -> None:

@@ -11,11 +11,11 @@ import msgspec
 from ..agent import AgentTool
 from ..errors import InvalidArgument
 from ..messages import ToolCall
-from ..stores.usage import UsageEntry
+from ..stores.usage.contract import UsageEntry
 from ..types import PendingClientToolCall, SuspendedChildWait
 from .context import RunContext
-from .engine import Engine
 from .openstep import OpenStep
+from .services import Services
 from .step import Outcome
 from .stop import StopSignal
 from .suspension import answer_to, own_calls, pending_call, question_of, request_chunk
@@ -43,7 +43,7 @@ class Children(Protocol):
         """Run the child of one call until it is at rest, or asked to stop; what that costs."""
         ...
 
-    async def abort(self, engine: Engine, session_ids: list[str], error: str) -> None:
+    async def abort(self, services: Services, session_ids: list[str], error: str) -> None:
         """End child sessions that nobody will go on with."""
         ...
 
@@ -108,8 +108,8 @@ class StepWork:
                     call,
                     question,
                     run_id=context.run_id,
-                    now=context.engine.clock(),
-                    approval_id=f"approval-{context.engine.new_id()}",
+                    now=context.services.clock(),
+                    approval_id=f"approval-{context.services.ids()}",
                 )
         if new:
             await self._put(new)
@@ -120,7 +120,7 @@ class StepWork:
         context = self._context
         is_root = context.owned.session.root_session_id in (None, context.session_id)
         owners = dict.fromkeys(new, context.session_id) if is_root else {}
-        await own_calls(context.engine.store, context.owned.session, list(new))
+        await own_calls(context.services.store, context.owned.session, list(new))
         await context.owned.save(
             lambda session: msgspec.structs.replace(
                 session,
@@ -133,7 +133,7 @@ class StepWork:
 
     def _answer(self, call_id: str) -> Any:
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
-        return None if pending is None else answer_to(pending, self._context.engine.clock())
+        return None if pending is None else answer_to(pending, self._context.services.clock())
 
     def _must_wait(self, call: ToolCall, asked: Mapping[str, str]) -> bool:
         """Whether a call must not run: a question, unless it was answered by an approval."""
@@ -154,7 +154,7 @@ class StepWork:
 
     async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
         """Run calls side by side; False if an abort cut them off. A run with questions may put its sub-agents off."""
-        grace = self._context.engine.suspend_grace_seconds
+        grace = self._context.services.suspend_grace_seconds
         timer = None
         if calls and questions and grace is not None:
             timer = asyncio.get_running_loop().call_later(grace, self._stop_children.request, PARENT_SUSPENDED)
@@ -176,7 +176,7 @@ class StepWork:
             return
         stop = self._context.stop
         jobs = asyncio.ensure_future(all_of(*(self._run_one(call) for call in calls)))
-        deaf = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
+        unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
             jobs.cancel()
         try:
@@ -186,7 +186,7 @@ class StepWork:
             await asyncio.gather(jobs, return_exceptions=True)
             raise
         finally:
-            deaf()
+            unsubscribe()
         if not jobs.cancelled():
             jobs.result()
 
@@ -198,7 +198,7 @@ class StepWork:
             for call, tool in calls
             if isinstance(tool, AgentTool)
         ]
-        await self._children.abort(self._context.engine, below, self._context.stop.reason or "The run was aborted.")
+        await self._children.abort(self._context.services, below, self._context.stop.reason or "The run was aborted.")
 
     async def _run_one(self, call: ToolCall) -> None:
         try:

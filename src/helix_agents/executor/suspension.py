@@ -16,7 +16,7 @@ from ..clock import Clock
 from ..codec import Json, ensure_json
 from ..errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
 from ..messages import ToolCall
-from ..stores.contract import StateStore
+from ..stores.state.contract import StateStore
 from ..tools import Tool
 from ..types import PendingClientToolCall, SessionState
 from .step import Outcome

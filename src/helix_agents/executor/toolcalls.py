@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, NotSerializable, RunLost, StoreError
 from ..messages import ToolCall
 from ..signature import InvalidInput
 from ..state import StateTracker, StepWrites
-from ..stores.usage import CustomEntry, ToolEntry, UsageEntry
+from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ..tools import Tool, ToolContext, ToolEscape
 from .context import RunContext
 from .emitter import Emitter
@@ -34,7 +34,7 @@ class ToolRunner:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._engine = context.engine
+        self._services = context.services
         self._agent = context.agent
         self._owned = context.owned
         self._emitter = context.emitter
@@ -43,7 +43,7 @@ class ToolRunner:
         """Run one call and settle it."""
         self._emitter.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
-        began = self._engine.clock()
+        began = self._services.clock()
         tracker = StateTracker(self._owned.state)
         outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
         try:
@@ -71,7 +71,7 @@ class ToolRunner:
         entries = [msgspec.to_builtins(entry) for entry in usage]
         staged = msgspec.to_builtins(StagedOutcome(outcome, entries, executed))
         await self._context.watch.ensure_owner()
-        await self._engine.store.stage_changes(
+        await self._services.store.stage_changes(
             self._owned.session_id,
             step.step_id,
             writes,
@@ -88,12 +88,12 @@ class ToolRunner:
     def _usage_of(
         self, step: OpenStep, call: ToolCall, outcome: Outcome, began: int, outlet: _Outlet
     ) -> list[UsageEntry]:
-        if self._engine.usage is None:
+        if self._services.usage is None:
             return []
         entry = ToolEntry(
-            id=f"tool-{self._engine.new_id()}",
+            id=f"tool-{self._services.ids()}",
             tool_name=call["name"],
-            duration_ms=max(0, self._engine.clock() - began),
+            duration_ms=max(0, self._services.clock() - began),
             success=outcome.success,
             **self._entry_fields(step),
         )
@@ -106,7 +106,7 @@ class ToolRunner:
             "run_id": self._owned.run_id,
             "step_count": step.number,
             "source": self._agent.name,
-            "timestamp": self._engine.clock(),
+            "timestamp": self._services.clock(),
             "parent_session_id": session.parent_session_id,
         }
 

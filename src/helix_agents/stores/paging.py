@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from ..errors import InvalidArgument
 from ..types import Page
-from .validate import ensure_count
+from .state.validate import ensure_count
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""BaseStreamManager: the whole contract of streams, written once on eight backend verbs.
+"""StreamManagerBase: the whole contract of streams, written once on eight backend verbs.
 
 **What a backend supplies.** The verbs below (`VERBS`) and a `Wakeup`. Each verb is one atomic operation; each gets
 `now` (epoch milliseconds) from the base and reads no clock of its own. Nothing else of the contract is a backend's
@@ -56,7 +56,7 @@ DEFAULT_TTL_SECONDS = 86_400
 MAX_RESTARTS = 50
 
 
-class BaseStreamManager(StreamManager):
+class StreamManagerBase(StreamManager):
     """Replay, resume, tail, end, fail, pause, rewind and reset for any backend."""
 
     VERBS: ClassVar[tuple[str, ...]] = (
@@ -77,7 +77,7 @@ class BaseStreamManager(StreamManager):
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
         wakeup: Wakeup | None = None,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
     ) -> None:
@@ -86,7 +86,7 @@ class BaseStreamManager(StreamManager):
         self.max_chunks = max_chunks
         self.ttl_seconds = ttl or 0
         self._clock = clock
-        self._new_id = new_id
+        self._ids = ids
         self._wakeup = wakeup or Wakeup()
         self._retry_delays_seconds = retry_delays_seconds
         self._writers: WeakSet[BatchingWriter] = WeakSet()
@@ -168,7 +168,7 @@ class BaseStreamManager(StreamManager):
         ensure_id(stream_id, "stream_id")
         ensure_id(run_id, "run_id")
         seen_at = self._clock()
-        head = await self._open(stream_id, incarnation=self._new_id(), now=seen_at)
+        head = await self._open(stream_id, incarnation=self._ids(), now=seen_at)
         if head.status != "active":
             raise StreamNotActive(stream_id, head.status)
 
@@ -177,7 +177,7 @@ class BaseStreamManager(StreamManager):
             now = self._clock()
             if seen_at <= self._expired_before(now):
                 # This writer was quiet for so long that the stream may have expired, but its run goes on.
-                await self._open(stream_id, incarnation=self._new_id(), now=now)
+                await self._open(stream_id, incarnation=self._ids(), now=now)
             seen_at = now
             sequence = await self._append(stream_id, producer_id=producer_id, counter=counter, chunks=chunks, now=now)
             self._changed(stream_id)
@@ -188,7 +188,7 @@ class BaseStreamManager(StreamManager):
             stream_id=stream_id,
             run_id=run_id,
             agent_type=agent_type,
-            producer_id=self._new_id(),
+            producer_id=self._ids(),
             clock=self._clock,
             retry_delays_seconds=self._retry_delays_seconds,
         )

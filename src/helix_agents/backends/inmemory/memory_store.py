@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...stores.memory import Embedder, EntitySummary, Memory
-from ...stores.memory_base import BaseMemoryStore, Candidate
-from ...stores.words import has_all
+from ...stores.memory.base import Candidate, MemoryStoreBase
+from ...stores.memory.contract import Embedder, EntitySummary, Memory
+from ...stores.memory.search_text import has_all
 
 
 class _Kept(NamedTuple):
@@ -20,7 +20,7 @@ class _Kept(NamedTuple):
     words: list[str]
 
 
-class InMemoryMemoryStore(BaseMemoryStore):
+class InMemoryMemoryStore(MemoryStoreBase):
     """MemoryStore of one process; gone when it ends."""
 
     def __init__(

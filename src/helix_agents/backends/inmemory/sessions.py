@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 
 from ...codec import encode
-from ...stores.commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, StagedRow, StoredCheckpoint
+from ...stores.state.commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, StagedRow, StoredCheckpoint
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
 Holder = str | list[str] | dict[str, str]

@@ -11,9 +11,9 @@ import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, decode, encode, to_struct
-from ...stores.base import StateStoreBase
-from ...stores.cells import rebuild
-from ...stores.commit import (
+from ...stores.state.base import StateStoreBase
+from ...stores.state.cells import rebuild
+from ...stores.state.commit import (
     Applied,
     CellName,
     CheckpointRow,

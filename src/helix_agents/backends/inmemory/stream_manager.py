@@ -1,6 +1,6 @@
 """Streams in dictionaries: the readable reference for the verbs, and what tests and small programs use.
 
-No verb waits for anything, so each is atomic by itself. Several managers may share one `MemoryStreams`, as several
+No verb waits for anything, so each is atomic by itself. Several managers may share one `InMemoryStreams`, as several
 processes would share a server.
 """
 
@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamManager
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wake, Wakeup
 from ...types import StreamStatus
@@ -34,7 +34,7 @@ class Producer:
 
 
 @dataclass
-class MemoryStream:
+class InMemoryStream:
     """One stream: the fields of its head, and its kept chunks in order."""
 
     stream_id: str
@@ -124,11 +124,11 @@ class MemoryStream:
         self.created_at = self.updated_at = now
 
 
-class MemoryStreams(Wakeup):
+class InMemoryStreams(Wakeup):
     """The data, and the wake-up source of every manager on it."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, MemoryStream] = {}
+        self.streams: dict[str, InMemoryStream] = {}
         self.purged_at = 0
         self._listeners: list[Wake] = []
 
@@ -145,7 +145,7 @@ class MemoryStreams(Wakeup):
             self._listeners.remove(wake)
 
 
-class InMemoryStreamManager(BaseStreamManager):
+class InMemoryStreamManager(StreamManagerBase):
     """Streams that live as long as this process. Pass the `data` of another manager to share its streams."""
 
     def __init__(
@@ -154,17 +154,17 @@ class InMemoryStreamManager(BaseStreamManager):
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
-        data: MemoryStreams | None = None,
+        ids: IdSource = random_id,
+        data: InMemoryStreams | None = None,
     ) -> None:
-        self.data = data if data is not None else MemoryStreams()
-        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, new_id=new_id, wakeup=self.data)
+        self.data = data if data is not None else InMemoryStreams()
+        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=self.data)
 
     async def close(self) -> None:
         await super().close()
         self.data.stop(self.hub.wake)
 
-    def _find(self, stream_id: str, now: int) -> MemoryStream | None:
+    def _find(self, stream_id: str, now: int) -> InMemoryStream | None:
         stream = self.data.streams.get(stream_id)
         return stream if stream is not None and stream.updated_at > self._expired_before(now) else None
 
@@ -172,7 +172,7 @@ class InMemoryStreamManager(BaseStreamManager):
         self._purge(now)
         stream = self.data.streams.get(stream_id)
         if stream is None:
-            stream = MemoryStream(stream_id, incarnation, created_at=now, updated_at=now)
+            stream = InMemoryStream(stream_id, incarnation, created_at=now, updated_at=now)
             self.data.streams[stream_id] = stream
         elif self._find(stream_id, now) is None:
             stream.revive(now)

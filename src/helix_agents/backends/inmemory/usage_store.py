@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...clock import Clock, system_clock
-from ...stores.usage import SubagentEntry, UsageEntry, UsageKind
-from ...stores.usage_base import BaseUsageStore, UsageFilter, UsageSums, sums_of
+from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums, sums_of
+from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
 
 
-class InMemoryUsageStore(BaseUsageStore):
+class InMemoryUsageStore(UsageStoreBase):
     """UsageStore of one process; gone when it ends."""
 
     def __init__(self, *, clock: Clock = system_clock) -> None:

@@ -17,15 +17,15 @@ import asyncpg
 from ...codec import decode
 from ...errors import StoreUnavailable
 from ..sql.driver import Dialect, Row, Statement
-from .faults import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
+from .borrowed import BorrowedConnections
+from .dialect import checked_schema, numbered, one_snapshot, qualified
+from .driver_errors import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
 from .functions import BatchFunction, Operation
-from .lanes import Lanes
-from .migration import batch_functions, prepare_database
+from .prepare import batch_functions, prepare_database
 from .step_commit import StepCommit
-from .wording import checked_schema, numbered, one_snapshot, qualified
 
 if TYPE_CHECKING:
-    from .lanes import Connection, Pool
+    from .borrowed import Connection, Pool
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class PostgresDriver:
         self.schema = checked_schema(schema)
         self.prefix = prefix
         self.transaction_pooler = transaction_pooler
-        self._lanes = Lanes(pool)
+        self._lanes = BorrowedConnections(pool)
         self.step_commit = StepCommit(schema=self.schema, prefix=prefix)
         self._functions: list[BatchFunction] = batch_functions(self.schema, prefix)
         self._calls = {each.name: (each.write_call, each.read_call) for each in self._functions}

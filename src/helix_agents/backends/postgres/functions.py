@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import StoreError
 from ..sql.queries import Queries, with_prefix
-from .wording import numbered, parameter_count, qualified
+from .dialect import numbered, parameter_count, qualified
 
 _GENERATION = "1"
 """Part of the hash; goes up when the text below changes what a function does."""

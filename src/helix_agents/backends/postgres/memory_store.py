@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...stores.memory import Embedder
+from ...stores.memory.contract import Embedder
 from ..sql.memory_store import SqlMemoryStore
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:
-    from .lanes import Pool
+    from .borrowed import Pool
 
 
 class PostgresMemoryStore(SqlMemoryStore):

@@ -14,7 +14,7 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..url import StoresUrl
 from .driver import PostgresDriver
-from .faults import raise_translated
+from .driver_errors import raise_translated
 from .memory_store import PostgresMemoryStore
 from .state_store import PostgresStateStore
 from .stream_manager import PostgresStreamManager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...stores.commit import Applied, CellName, Commit
+from ...stores.state.commit import Applied, CellName, Commit
 from ...types import SubSessionRef
 from ..sql import rows
 from ..sql.commit_sql import is_step_commit
@@ -16,7 +16,7 @@ from . import step_commit
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:
-    from .lanes import Pool
+    from .borrowed import Pool
 
 
 _REF_FIELDS = (

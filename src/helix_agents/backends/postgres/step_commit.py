@@ -15,11 +15,11 @@ from importlib.resources import files
 from typing import Any
 
 from ...codec import escape_text
-from ...stores.commit import LIST, Applied, Commit
+from ...stores.state.commit import LIST, Applied, Commit
 from ..sql import rows
 from ..sql.queries import with_prefix
+from .dialect import qualified
 from .functions import Prepares
-from .wording import qualified
 
 _FUNCTION = re.compile(r"__agents_(?:step_commit|refuse)(?=\()")
 _ARGUMENTS = 13

@@ -11,7 +11,7 @@ from .driver import PostgresDriver
 from .wakeup import PostgresWakeup
 
 if TYPE_CHECKING:
-    from .lanes import Pool
+    from .borrowed import Pool
 
 
 class PostgresStreamManager(SqlStreamManager):
@@ -33,7 +33,7 @@ class PostgresStreamManager(SqlStreamManager):
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
         driver: PostgresDriver | None = None,
     ) -> None:
         self._own_driver = driver is None
@@ -45,7 +45,7 @@ class PostgresStreamManager(SqlStreamManager):
             max_chunks=max_chunks,
             ttl=ttl,
             clock=clock,
-            new_id=new_id,
+            ids=ids,
             wakeup=PostgresWakeup(made, listen_dsn=listen_dsn, can_listen=direct or listen_dsn is not None),
         )
 

@@ -9,7 +9,7 @@ from ..sql.usage_store import SqlUsageStore
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:
-    from .lanes import Pool
+    from .borrowed import Pool
 
 
 class PostgresUsageStore(SqlUsageStore):

@@ -25,12 +25,12 @@ from ...errors import StoreError
 from ...streams.wakeup import Wake, Wakeup
 from ..sql.driver import Statement
 from ..sql.queries import with_prefix
+from .dialect import qualified
 from .driver import PostgresDriver
-from .faults import raise_translated
-from .wording import qualified
+from .driver_errors import raise_translated
 
 if TYPE_CHECKING:
-    from .migration import AnyConnection
+    from .prepare import AnyConnection
 
 LOOK_EVERY_SECONDS = 1.0
 LOOK_OFTEN_SECONDS = 0.025

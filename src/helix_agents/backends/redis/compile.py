@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...codec import encode
-from ...stores.commit import LIST, OBJECT, CellName, CheckpointRow, Commit, CustomChanges, KeyContent, StagedStep
-from .fields import struct_text, to_hash
+from ...stores.state.commit import LIST, OBJECT, CellName, CheckpointRow, Commit, CustomChanges, KeyContent, StagedStep
 from .history import Entry, add_take_back
 from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
 from .program import ABSENT, Program
+from .session_hash import struct_text, to_hash
 
 MAX_INDEX = 2**53
 

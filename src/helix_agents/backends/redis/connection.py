@@ -62,7 +62,7 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
 _THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
 
 
-class OurErrors:
+class TranslatedErrors:
     """Turns what a driver raises into our tree. A class: a generator would cost more than some requests."""
 
     __slots__ = ("_what",)
@@ -293,7 +293,7 @@ class Servers:
     async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
         """Send commands that all belong to the slot of `key`; refused ones raise. Follows a cluster's redirections."""
         for attempt in range(MAX_REDIRECTS):
-            with OurErrors(f"key {key!r}"):
+            with TranslatedErrors(f"key {key!r}"):
                 try:
                     if not atomic:
                         return [checked(reply) for reply in await self.ask(key, commands)]
@@ -329,7 +329,7 @@ class Servers:
             return await self.run("", [command for _, command in keyed]) if keyed else []
         groups: dict[int, list[int]] = {}
         for place, (key, _) in enumerate(keyed):
-            with OurErrors(f"key {key!r}"):
+            with TranslatedErrors(f"key {key!r}"):
                 groups.setdefault(id(await self.node_of(key)), []).append(place)
         replies: list[Any] = [None] * len(keyed)
 
@@ -342,7 +342,7 @@ class Servers:
         return replies
 
     async def _try_together(self, keyed: Sequence[tuple[str, Command]]) -> list[Any]:
-        with OurErrors(f"key {keyed[0][0]!r}"):
+        with TranslatedErrors(f"key {keyed[0][0]!r}"):
             replies = await self.ask(keyed[0][0], [command for _, command in keyed])
         for place, reply in enumerate(replies):
             if isinstance(reply, redis_errors.ResponseError):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...codec import unescape_text
-from ...stores.commit import LIST, OBJECT, KeyContent
+from ...stores.state.commit import LIST, OBJECT, KeyContent
 from .keys import SessionKeys
 from .program import Program
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from ...types import SessionState
 from .connection import Command
-from .fields import as_texts, text_or_none
 from .keys import IndexKeys, SessionKeys, labels_of, member_of, status_facet
 from .program import ABSENT, Program
 from .runner import Refused, Runner
+from .session_hash import as_texts, text_or_none
 
 FRESH_MS = 60_000
 EXPIRES = "expires"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from ...stores.commit import SessionFilter
+from ...stores.state.commit import SessionFilter
 from ...types import SessionState
 from .connection import Command, Servers
-from .fields import as_fields, as_texts, from_hash
 from .index import EXPIRES, SessionIndex
 from .keys import SessionKeys, labels_of, member_of, metadata_facet, session_of, status_facet
+from .session_hash import as_fields, as_texts, from_hash
 
 PAGE = 200
 

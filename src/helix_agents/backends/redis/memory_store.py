@@ -14,13 +14,13 @@ import msgspec
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import decode, encode, to_struct
 from ...errors import StoreUnavailable
-from ...stores.memory import Embedder, EntitySummary, Memory
-from ...stores.memory_base import BaseMemoryStore, Candidate
+from ...stores.memory.base import Candidate, MemoryStoreBase
+from ...stores.memory.contract import Embedder, EntitySummary, Memory
 from .connection import Client, Command, Servers
-from .fields import as_texts, struct_text, text_or_none
 from .keys import MemoryKeys, checked_prefix
 from .program import ABSENT, Program
 from .runner import Refused, Runner
+from .session_hash import as_texts, struct_text, text_or_none
 
 SEPARATOR = "\x1f"
 AFTER_ALL = b"\xff"
@@ -28,7 +28,7 @@ PAGE = 500
 MAX_ATTEMPTS = 100
 
 
-class RedisMemoryStore(BaseMemoryStore):
+class RedisMemoryStore(MemoryStoreBase):
     """MemoryStore on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     def __init__(

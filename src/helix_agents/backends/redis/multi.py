@@ -15,9 +15,9 @@ from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
 from .connection import Command, Link, Servers, checked
-from .fields import as_fields
 from .multi_effects import NAMES, Seen, Work
 from .program import Program
+from .session_hash import as_fields
 
 MAX_ATTEMPTS = 300
 

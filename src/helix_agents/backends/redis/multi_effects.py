@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from .connection import Command, Link
-from .fields import as_fields
 from .program import Effect, Program
+from .session_hash import as_fields
 
 Seen = dict[str, str]
 

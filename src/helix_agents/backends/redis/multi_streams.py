@@ -11,8 +11,8 @@ from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
 from .connection import Command, Link, Servers
-from .fields import as_fields
 from .keys import StreamKeys
+from .session_hash import as_fields
 
 MAX_ATTEMPTS = 300
 PAGE = 500

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..url import StoresUrl
-from .connection import OurErrors, client_from_url
+from .connection import TranslatedErrors, client_from_url
 from .memory_store import RedisMemoryStore
-from .reads import DEFAULT_TTL_SECONDS as SESSION_TTL_SECONDS
+from .read_verbs import DEFAULT_TTL_SECONDS as SESSION_TTL_SECONDS
 from .state_store import RedisStateStore
 from .stream_manager import RedisStreamManager
 from .usage_store import RedisUsageStore
@@ -38,7 +38,7 @@ async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
         RedisMemoryStore(client, prefix),
     )
     try:
-        with OurErrors(f"opening {url.scheme}:{url.place.rpartition('@')[2]}"):
+        with TranslatedErrors(f"opening {url.scheme}:{url.place.rpartition('@')[2]}"):
             await client.ping()
         yield stores
     finally:

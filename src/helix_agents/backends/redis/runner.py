@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import MAX_REDIRECTS, OurErrors, Servers, Word, checked
+from .connection import MAX_REDIRECTS, Servers, TranslatedErrors, Word, checked
 from .multi import MultiRunner
 from .program import Program
 from .step_commit import StepCommit
@@ -74,13 +74,13 @@ class Runner:
 
     async def run_short(self, commit: StepCommit) -> tuple[int, int] | None:
         """Version and number of messages after a step commit; None if it must go the long way: nothing has happened."""
-        with OurErrors(f"key {commit.keys[0]!r}"):
+        with TranslatedErrors(f"key {commit.keys[0]!r}"):
             reply: list[Any] | None = await self._by_script(STEP_COMMIT, commit.keys, commit.words)
         return None if reply is None else (int(reply[0]), int(reply[1]))
 
     async def run(self, program: Program) -> list[Any] | Refused:
         """Run a program: what it answers after its success, or why it was refused."""
-        with OurErrors(f"key {program.keys[0]!r}"):
+        with TranslatedErrors(f"key {program.keys[0]!r}"):
             reply = await self._reply(program)
         if reply[0] == 1:
             return list(reply)

@@ -14,24 +14,18 @@ import msgspec
 
 from ...codec import encode
 from ...errors import StoreUnavailable
-from ...stores.commit import (
-    Applied,
-    CellName,
-    Commit,
-    CustomChanges,
-    GuardFailed,
-)
+from ...stores.state.commit import Applied, CellName, Commit, CustomChanges, GuardFailed
 from ...types import SessionStatus, StatusConflict, StatusSwapped
 from .compile import Rewind, compiled, status_word
 from .connection import Command
-from .fields import as_texts, text_or_none
 from .history import entry_of
 from .keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
 from .program import Program
-from .reading import checkpoint_from
-from .reads import MAX_ATTEMPTS
-from .records import RedisRecords
+from .read_verbs import MAX_ATTEMPTS
 from .runner import Refused
+from .runs_and_refs import RedisRecords
+from .session_hash import as_texts, text_or_none
+from .session_reader import checkpoint_from
 from .step_commit import short_way
 
 SWEEP_EVERY = 16

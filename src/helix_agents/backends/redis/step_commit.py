@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...stores.commit import LIST, OBJECT, CellName, Commit, CustomChanges
+from ...stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges
 from .compile import checkpoint_facts, promoted_rows, staged_field, status_word
 from .connection import Word
-from .fields import to_hash
 from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
+from .session_hash import to_hash
 
 MAX_WORDS = 2000
 """As many messages, items and cells; many more do not fit on Lua's stack."""

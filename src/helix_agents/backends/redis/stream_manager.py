@@ -14,15 +14,15 @@ from redis import exceptions as redis_errors
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamManager
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client, OurErrors, Servers
-from .fields import as_fields
+from .connection import Client, Servers, TranslatedErrors
 from .keys import StreamKeys, checked_prefix
 from .multi_streams import MultiStreams
 from .runner import Script, evaluate, is_forbidden
+from .session_hash import as_fields
 from .wakeup import ChannelWakeup
 
 PRODUCER_MEMORY_MS = 3_600_000
@@ -31,7 +31,7 @@ _encoder = msgspec.msgpack.Encoder()
 STREAM = Script("stream.lua")
 
 
-class RedisStreamManager(BaseStreamManager):
+class RedisStreamManager(StreamManagerBase):
     """Streams on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     def __init__(
@@ -42,7 +42,7 @@ class RedisStreamManager(BaseStreamManager):
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         *,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
     ) -> None:
         self._prefix = checked_prefix(prefix)
@@ -54,7 +54,7 @@ class RedisStreamManager(BaseStreamManager):
             max_chunks=max_chunks,
             ttl=ttl,
             clock=clock,
-            new_id=new_id,
+            ids=ids,
             wakeup=self._channels,
             retry_delays_seconds=retry_delays_seconds,
         )
@@ -76,7 +76,7 @@ class RedisStreamManager(BaseStreamManager):
             "channel": self._channels.channel(stream_id),
             "producer_memory": PRODUCER_MEMORY_MS,
         }
-        with OurErrors(f"stream {stream_id!r}"):
+        with TranslatedErrors(f"stream {stream_id!r}"):
             if self._scripts_allowed:
                 try:
                     return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])

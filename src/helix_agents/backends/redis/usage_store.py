@@ -13,20 +13,20 @@ import msgspec
 from ...clock import Clock, system_clock
 from ...codec import decode, to_struct
 from ...errors import StoreUnavailable
-from ...stores.usage import SubagentEntry, UsageEntry, UsageKind
-from ...stores.usage_base import BaseUsageStore, UsageFilter, UsageSums, sums_of
+from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums, sums_of
+from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
 from .connection import Client, Command, Servers
-from .fields import as_fields, as_texts, struct_text
 from .keys import UsageKeys, checked_prefix
 from .program import ABSENT, Program
 from .runner import Refused, Runner
+from .session_hash import as_fields, as_texts, struct_text
 
 SEPARATOR = "\x1f"
 PAGE = 500
 MAX_ATTEMPTS = 100
 
 
-class RedisUsageStore(BaseUsageStore):
+class RedisUsageStore(UsageStoreBase):
     """UsageStore on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     def __init__(self, redis: Client, prefix: str = "agent", *, clock: Clock = system_clock) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from redis import exceptions as redis_errors
 
 from ...streams.wakeup import Wake, Wakeup
-from .connection import OurErrors, Servers
+from .connection import Servers, TranslatedErrors
 
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 6.0
@@ -42,7 +42,7 @@ class ChannelWakeup(Wakeup):
 
     async def start(self, wake: Wake) -> None:
         self._wake = wake
-        with OurErrors("subscribing"):
+        with TranslatedErrors("subscribing"):
             await self._connect()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._listen()), loop.create_task(self._keep_awake())]

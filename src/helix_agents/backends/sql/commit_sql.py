@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ...codec import encode, escape_text, unescape_text
-from ...stores.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent
+from ...stores.state.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent
 from . import rows
 from .driver import Row, Statement, Value
 from .queries import Queries

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...codec import escape_text
-from ...stores.commit import SessionFilter
+from ...stores.state.commit import SessionFilter
 from .driver import Row, Statement, Value
 from .queries import Queries
 

@@ -1,7 +1,7 @@
 """Memories as rows, with a full-text index that the database keeps up to date by itself (triggers).
 
 Knows SQL and the shape of a row; text comes as ready-made words, and what was found is ranked elsewhere
-(`stores/memory_base.py`).
+(`stores/memory/base.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import decode, encode
-from ...stores.memory import Embedder, EntitySummary, Memory
-from ...stores.memory_base import BaseMemoryStore, Candidate
+from ...stores.memory.base import Candidate, MemoryStoreBase
+from ...stores.memory.contract import Embedder, EntitySummary, Memory
 from .driver import Row, SqlDriver
 from .queries import Queries
 
 
-class SqlMemoryStore(BaseMemoryStore):
+class SqlMemoryStore(MemoryStoreBase):
     """MemoryStore on a migrated database that the caller opened, and closes."""
 
     def __init__(

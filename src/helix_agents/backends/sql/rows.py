@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...codec import Json, decode, encode, escape_text, to_struct, unescape_text
-from ...stores.commit import Slot, StoredCheckpoint, StoredSession
+from ...stores.state.commit import Slot, StoredCheckpoint, StoredSession
 from ...types import (
     InterruptFlag,
     PendingClientToolCall,

@@ -8,9 +8,9 @@ from typing import Any, get_args
 from ...clock import Clock, IdSource, checkpoint_time, random_id, system_clock
 from ...codec import Json, encode
 from ...errors import StoreCorrupt, StoreError
-from ...stores.base import StateStoreBase
-from ...stores.cells import rebuild
-from ...stores.commit import (
+from ...stores.state.base import StateStoreBase
+from ...stores.state.cells import rebuild
+from ...stores.state.commit import (
     Applied,
     CellName,
     Commit,

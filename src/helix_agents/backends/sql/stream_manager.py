@@ -1,4 +1,4 @@
-"""Streams as rows: the verbs of `BaseStreamManager` as atomic batches of named statements.
+"""Streams as rows: the verbs of `StreamManagerBase` as atomic batches of named statements.
 
 Knows SQL and the shape of a row, nothing of readers or of a technology. How other processes hear of a new row is the
 wake-up source that is passed in: a socket beside the SQLite file, NOTIFY, a WebSocket. The row of the stream is written
@@ -15,7 +15,7 @@ from operator import attrgetter
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
 from ...errors import InvalidArgument, StoreError, StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, BaseStreamManager
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wakeup
 from ...types import StreamStatus
@@ -27,7 +27,7 @@ PRODUCER_MEMORY_MS = 3_600_000
 TRIM_AT_LEAST = 256
 
 
-class SqlStreamManager(BaseStreamManager):
+class SqlStreamManager(StreamManagerBase):
     """StreamManager on a migrated database that the caller opened, and closes."""
 
     def __init__(
@@ -38,10 +38,10 @@ class SqlStreamManager(BaseStreamManager):
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
         wakeup: Wakeup | None = None,
     ) -> None:
-        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, new_id=new_id, wakeup=wakeup)
+        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup)
         self._driver = driver
         self._queries = Queries("stream_queries", driver.dialect, prefix)
         self._purged_at = 0

@@ -1,6 +1,6 @@
 """Usage entries as rows: one table of entries, one of links between sessions; the database adds up.
 
-Knows SQL and the shape of a row, nothing of what is allowed (`stores/usage_base.py`) or of a technology (the driver).
+Knows SQL and the shape of a row, nothing of what is allowed (`stores/usage/base.py`) or of a technology (the driver).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...clock import Clock, system_clock
-from ...stores.usage import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageEntry, UsageKind
-from ...stores.usage_base import BaseUsageStore, UsageFilter, UsageSums
+from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums
+from ...stores.usage.contract import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageEntry, UsageKind
 from .driver import Row, SqlDriver, Statement, Value
 from .queries import Queries
 
 
-class SqlUsageStore(BaseUsageStore):
+class SqlUsageStore(UsageStoreBase):
     """UsageStore on a migrated database that the caller opened, and closes."""
 
     def __init__(self, driver: SqlDriver, *, prefix: str = "", clock: Clock = system_clock) -> None:

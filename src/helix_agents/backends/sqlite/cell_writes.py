@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...codec import escape_text
-from ...stores.commit import CellName, CustomChanges
+from ...stores.state.commit import CellName, CustomChanges
 from ..sql import rows
 from ..sql.commit_sql import is_one_cell, key_cells
 from ..sql.driver import Row

@@ -22,7 +22,7 @@ from typing import Literal
 
 from ...errors import StoreUnavailable
 from ..sql.driver import Dialect, Row, Statement
-from .faults import translated
+from .driver_errors import translated
 from .jobs import Answer, Item, Job, JobQueue, Work, answer, by_kind, run
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...stores.memory import Embedder
+from ...stores.memory.contract import Embedder
 from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrated import MigratedDriver
+from ..sql.self_migrating import MigratedDriver
 from .driver import SqliteDriver, Synchronous
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from ...codec import encode, escape_text
-from ...stores.commit import LIST, Applied, Commit
+from ...stores.state.commit import LIST, Applied, Commit
 from ..sql import rows
 from ..sql.driver import GuardTripped, Row
 from ..sql.queries import Queries

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...stores.commit import Applied, CellName, Commit
+from ...stores.state.commit import Applied, CellName, Commit
 from ..sql.driver import GuardTripped
-from ..sql.migrated import MigratedDriver
+from ..sql.self_migrating import MigratedDriver
 from ..sql.state_store import SqlStateStore, as_guard_failure
 from .driver import SqliteDriver, Synchronous
 from .session_commit import session_commits

@@ -8,7 +8,7 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wakeup
 from ..sql.driver import SqlDriver
-from ..sql.migrated import MigratedDriver
+from ..sql.self_migrating import MigratedDriver
 from ..sql.stream_manager import SqlStreamManager
 from .driver import SqliteDriver, Synchronous
 from .wakeup import SqliteWakeup
@@ -29,7 +29,7 @@ class SqliteStreamManager(SqlStreamManager):
         prefix: str = "",
         synchronous: Synchronous = "FULL",
         clock: Clock = system_clock,
-        new_id: IdSource = random_id,
+        ids: IdSource = random_id,
         driver: SqlDriver | None = None,
     ) -> None:
         self._own_driver = driver is None
@@ -39,7 +39,7 @@ class SqliteStreamManager(SqlStreamManager):
             max_chunks=max_chunks,
             ttl=ttl,
             clock=clock,
-            new_id=new_id,
+            ids=ids,
             wakeup=Wakeup() if str(path) == ":memory:" else SqliteWakeup(path),
         )
 

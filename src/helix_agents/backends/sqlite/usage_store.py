@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...clock import Clock, system_clock
-from ..sql.migrated import MigratedDriver
+from ..sql.self_migrating import MigratedDriver
 from ..sql.usage_store import SqlUsageStore
 from .driver import SqliteDriver, Synchronous
 

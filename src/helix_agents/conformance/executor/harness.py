@@ -12,8 +12,8 @@ from ...clock import system_clock
 from ...executor import AgentExecutor
 from ...llm.contract import LLM
 from ...messages import Message
-from ...stores.contract import StateStore
-from ...stores.usage import UsageStore
+from ...stores.state.contract import StateStore
+from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ..options import Options
 from ..registry import Registry

@@ -15,7 +15,7 @@ import traceback
 from typing import Any
 
 from ...clock import system_clock
-from ..child import resolve
+from ..tools.child import resolve
 from .cast import make_author, make_llm
 from .harness import make_executor
 from .play import FAILED, begin_or_go_on

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..crew import hear, stop_child, tell
 from ..expect import expect, expect_same
 from ..registry import NotApplicable
+from ..tools.crew import hear, stop_child, tell
 from .cast import make_author, make_llm
 from .harness import Clockwork, ExecutorHarness, StoreSet, check, chunks_of, custom_state, executing, family, transcript
 from .play import (

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ...streams.contract import StreamManager
-from ..child import resolve
-from ..crew import hear, stop_child, tell
 from ..registry import NotApplicable
+from ..tools.child import resolve
+from ..tools.crew import hear, stop_child, tell
 from .harness import StreamHarness
 from .sample import chunk, name_of
 

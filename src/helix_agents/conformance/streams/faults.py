@@ -1,6 +1,6 @@
 """Faults at the verbs of a stream manager: the call never arrives, or it does and the reply is lost.
 
-A manager built on `BaseStreamManager` names its verbs in `VERBS`; one that is not gets `NotApplicable`.
+A manager built on `StreamManagerBase` names its verbs in `VERBS`; one that is not gets `NotApplicable`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ..crew import hear
 from ..expect import expect_same
+from ..tools.crew import hear
 from .child import child
 from .harness import STREAM_MANAGER, StreamHarness
 from .sample import kept, name_of, names, numbered, soon, write, write_to

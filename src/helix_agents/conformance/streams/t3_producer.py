@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ..crew import hear
 from ..expect import expect, expect_same
+from ..tools.crew import hear
 from .child import child
 from .faults import StreamFault, Verb, faulty, wrap
 from .harness import STREAM_MANAGER, StreamHarness

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ...streams.contract import StreamManager
-from ..crew import hear
 from ..expect import expect, expect_same
 from ..registry import NotApplicable
+from ..tools.crew import hear
 from .child import child
 from .harness import STREAM_MANAGER, StreamHarness
 from .sample import chunk, names, numbered, read_all, reader_of, soon, write_to

@@ -1,0 +1,273 @@
+"""What a random walk does next: calls with random arguments, most of them sensible, some refused by what is stored.
+
+Arguments that a store must refuse whatever it holds (bad ids, bad JSON) have checks of their own and do not occur here.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ....types import CheckpointMeta, SessionState, SubSessionRef
+from ...tools.dump import STEPS
+from ...tools.sample import plain_state, ref, writes
+from .store import ModelStore
+
+NAMES = ("a", "b", "ünï/~ 😀", "d")
+"""Few ids, so that calls meet."""
+
+KEYS = ("l0", "l1", "n0", "o0", "v0", "", "~/")
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    1,
+    1.0,
+    2.5,
+    "text",
+    "\x00\ud800",
+    [],
+    {},
+    [1, [2], {"k": 3}],
+    {"l0": [1], "n0": 1, "o0": {"v0": None}},
+    ["a", "b"],
+)
+STATUSES = ("active", "paused", "interrupted", "completed", "failed", "suspended_client_tool")
+RUN_STATUSES = ("running", "running", "completed", "failed", "interrupted", "suspended_client_tool")
+
+
+@dataclass
+class Call:
+    """One operation: a method, its arguments, and the sessions to look at afterwards."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    touches: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        given = [repr(arg) for arg in self.args] + [f"{name}={value!r}" for name, value in self.kwargs.items()]
+        return f"{self.method}({', '.join(given)})"
+
+
+class Choices:
+    """Random calls, guided by what the model holds."""
+
+    def __init__(self, chance: random.Random, model: ModelStore) -> None:
+        self._chance = chance
+        self._model = model
+        self._runs = 0
+        self._menu: list[tuple[int, Callable[[str], Call]]] = [
+            (6, self._create),
+            (1, lambda name: Call("delete_session", (name,), touches=NAMES)),
+            (6, self._save),
+            (14, self._commit),
+            (12, self._stage),
+            (2, lambda name: Call("list_staged", (name, self._step()))),
+            (3, lambda name: Call("promote_staging", (name, self._step()))),
+            (1, lambda name: Call("discard_staging", (name, self._chance.choice([None, *STEPS])))),
+            (8, lambda name: Call("append_messages", (name, self._messages()))),
+            (14, lambda name: Call("merge_custom_state", (name, self._writes()))),
+            (2, lambda name: Call("update_status", (name, self._chance.choice(STATUSES)))),
+            (2, lambda name: Call("increment_step_count", (name,))),
+            (2, lambda name: Call("increment_resume_count", (name,))),
+            (4, self._swap),
+            (2, self._flag),
+            (1, lambda name: Call("check_interrupt_flag", (name,))),
+            (1, lambda name: Call("clear_interrupt_flag", (name,))),
+            (3, lambda name: Call("add_sub_session_refs", (name, self._refs()))),
+            (2, self._change_ref),
+            (3, self._read_messages),
+            (1, lambda name: Call("truncate_messages", (name, self._chance.randint(0, 12)))),
+            (4, self._list),
+            (3, self._run),
+            (3, self._change_run),
+            (2, self._list_checkpoints),
+            (2, lambda name: Call("get_checkpoint", (name, self._checkpoint(name)))),
+            (1, lambda name: Call("get_latest_checkpoint", (name,))),
+            (3, self._restore),
+            (3, self._fork),
+        ]
+
+    def call(self) -> Call:
+        """The next call; every session that exists by then may have been touched, so all of these are named."""
+        name = self._chance.choice(NAMES)
+        weights = [weight for weight, _ in self._menu]
+        ((_, make),) = self._chance.choices(self._menu, weights)
+        call = make(name)
+        call.touches = call.touches or (name,)
+        return call
+
+    # -- calls
+
+    def _create(self, name: str) -> Call:
+        labels: dict[str, Any] = {
+            "agent_type": self._chance.choice(("x", "y")),
+            "custom_state": self._object() if self._chance.random() < 0.7 else None,
+            "parent_session_id": self._parent(),
+            "user_id": self._chance.choice((None, "u", "v")),
+            "tags": self._tags(),
+            "metadata": self._metadata(),
+            "expires_at": self._chance.choice((None, 5, 10)),
+        }
+        return Call("create_session", (name,), labels)
+
+    def _save(self, name: str) -> Call:
+        return Call("save_state", (name, self._state(name)), {"expected_version": self._version(name)})
+
+    def _commit(self, name: str) -> Call:
+        counts = self._chance.randint(0, 50), self._chance.randint(0, 1000)
+        meta = CheckpointMeta(self._step(), *counts)
+        state = self._state(name) if self._chance.random() < 0.5 else self._same_state(name)
+        return Call(
+            "save_state_and_promote_staging",
+            (name, state, self._messages(), meta),
+            {"expected_version": self._version(name)},
+        )
+
+    def _stage(self, name: str) -> Call:
+        where = {"tool_call_id": f"call-{self._chance.randint(0, 3)}", "index": self._chance.randint(0, 3)}
+        return Call("stage_changes", (name, self._step(), self._writes()), {**where, "result": self._value()})
+
+    def _swap(self, name: str) -> Call:
+        expected = self._chance.sample(STATUSES, self._chance.randint(1, 4))
+        extra = {"interrupt_context": self._value(), "error": self._chance.choice((None, "e")), "failure_reason": None}
+        new = self._chance.choice(STATUSES)
+        return Call("compare_and_set_status", (name, expected, new), {**extra, "expected_version": self._version(name)})
+
+    def _flag(self, name: str) -> Call:
+        return Call(
+            "set_interrupt_flag", (name, self._chance.choice((None, "r"))), {"run_id": self._chance.choice((None, "q"))}
+        )
+
+    def _change_ref(self, name: str) -> Call:
+        changes: dict[str, Any] = {"status": self._chance.choice(("x", "y")), "completed_at": 5}
+        known = self._model.sessions.get(name)
+        ids = list(known.refs) if known else []
+        return Call("update_sub_session_ref", (name, self._chance.choice(ids)), changes) if ids else self._add_ref(name)
+
+    def _add_ref(self, name: str) -> Call:
+        return Call("add_sub_session_refs", (name, self._refs()))
+
+    def _read_messages(self, name: str) -> Call:
+        offset, limit = self._chance.randint(-10, 10), self._chance.choice((None, 1, 3, 50))
+        return Call("get_messages", (name,), {"offset": offset, "limit": limit})
+
+    def _list(self, name: str) -> Call:
+        filters: dict[str, Any] = {
+            "user_id": "u",
+            "agent_type": "x",
+            "status": self._chance.sample(STATUSES, 2),
+            "parent_session_id": self._parent(),
+            "tags": self._tags(),
+            "metadata": self._metadata(),
+            "expires_before": self._chance.choice((6, 11)),
+        }
+        chosen = self._chance.sample(list(filters), self._chance.randint(0, 2))
+        page = {"limit": self._chance.randint(1, 4), "offset": self._chance.randint(0, 3)}
+        count = self._chance.random() < 0.5
+        return Call("list_sessions", (), {**{key: filters[key] for key in chosen}, **page, "count": count})
+
+    def _run(self, name: str) -> Call:
+        if self._chance.random() < 0.8:
+            self._runs += 1
+        return Call("create_run", (name, f"run-{self._runs}"), {"start_sequence": self._runs, "metadata": {"m": 1}})
+
+    def _change_run(self, name: str) -> Call:
+        run_id = f"run-{self._chance.randint(max(0, self._runs - 6), self._runs)}"
+        changes = {"step_count": self._chance.choice((None, 4)), "output": self._value(), "completed_at": 7}
+        status = self._chance.choice(RUN_STATUSES)
+        return Call("update_run_status", (run_id, status), changes, touches=NAMES)
+
+    def _list_checkpoints(self, name: str) -> Call:
+        page = {"limit": self._chance.randint(1, 5), "offset": self._chance.randint(0, 5)}
+        return Call("list_checkpoints", (name,), page)
+
+    def _restore(self, name: str) -> Call:
+        target = self._checkpoint(name)
+        return Call("restore_checkpoint", (name, target), {"expected_version": self._version(name)})
+
+    def _fork(self, name: str) -> Call:
+        new = self._chance.choice(NAMES)
+        target = self._checkpoint(name) if self._chance.random() < 0.6 else None
+        return Call("fork_session", (name, new), {"checkpoint_id": target}, touches=(name, new))
+
+    # -- arguments
+
+    def _step(self) -> str:
+        return self._chance.choice(STEPS)
+
+    def _value(self) -> Any:
+        # A copy, because the model's deep copies would keep two places that share one list sharing it.
+        return copy.deepcopy(self._chance.choice(VALUES))
+
+    def _object(self) -> dict[str, Any]:
+        return {key: self._value() for key in self._chance.sample(KEYS, self._chance.randint(0, 4))}
+
+    def _parent(self) -> str | None:
+        return self._chance.choice((None, None, None, *NAMES))
+
+    def _tags(self) -> list[str]:
+        return self._chance.sample(("t", "u", "ü"), self._chance.randint(0, 2))
+
+    def _metadata(self) -> dict[str, str]:
+        return {key: self._chance.choice("12") for key in self._chance.sample(("k", "l"), self._chance.randint(0, 2))}
+
+    def _messages(self) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": self._value()} for _ in range(self._chance.randint(0, 3))]
+
+    def _refs(self) -> list[SubSessionRef]:
+        ids = self._chance.sample(range(4), self._chance.randint(0, 2))
+        return [ref(f"sub-{number}", remote=self._value(), started_at=number + 1) for number in ids]
+
+    def _version(self, name: str) -> int | None:
+        known = self._model.sessions.get(name)
+        right = known.state.version if known else 1
+        return self._chance.choice((None, None, right, right, right - 1, right + 1))
+
+    def _checkpoint(self, name: str) -> str:
+        known = self._model.sessions.get(name)
+        if known and known.checkpoints and self._chance.random() < 0.9:
+            return self._chance.choice(known.checkpoints).checkpoint_id
+        return "cpv1-nothing-s1-t1-aaaaaa"
+
+    def _same_state(self, name: str) -> SessionState:
+        known = self._model.sessions.get(name)
+        return msgspec.structs.replace(known.state, custom_state=None) if known else plain_state(name)
+
+    def _state(self, name: str) -> SessionState:
+        return msgspec.structs.replace(
+            self._same_state(name),
+            custom_state=self._object() if self._chance.random() < 0.3 else None,
+            status=self._chance.choice(STATUSES),
+            output=self._value(),
+            error=self._chance.choice((None, "e")),
+            user_id=self._chance.choice((None, "u", "v")),
+            tags=tuple(self._tags()),
+            metadata=self._metadata(),
+            parent_session_id=self._parent(),
+            step_count=self._chance.randint(0, 9),
+            expires_at=self._chance.choice((None, 5, 10)),
+        )
+
+    def _writes(self) -> Any:
+        return writes(*(self._op() for _ in range(self._chance.randint(0, 4))))
+
+    def _op(self) -> dict[str, Any]:
+        path = [self._chance.choice(KEYS)]
+        while len(path) < 4 and self._chance.random() < 0.35:
+            path.append(self._chance.choice((*KEYS, 0, 1, 2)))  # type: ignore[arg-type]  # keys and positions
+        kind = self._chance.choice(("replace", "replace", "delete", "append", "append", "increment", "ensure"))
+        rest: dict[str, Any] = {
+            "replace": {"value": self._value()},
+            "delete": {},
+            "append": {"items": [self._value() for _ in range(self._chance.randint(0, 3))]},
+            "increment": {"by": self._chance.choice((1, -2, 0.5)), "value": 0},
+            "ensure": {"value": self._chance.choice(([], {}))},
+        }[kind]
+        return {"kind": kind, "path": path, **rest}

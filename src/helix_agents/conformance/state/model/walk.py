@@ -1,0 +1,125 @@
+"""Random walks: the same random operations on a store and on the model, answers and all data compared after each.
+
+Everything follows from the seed. A failure names it, the number of the step and the last operations, so that
+`HELIX_SEED=... helix conformance module:harness --only random` repeats it.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ....errors import HelixError
+from ....stores.state.contract import StateStore
+from ...expect import expect, expect_same, plain
+from ...tools.dump import dump, dump_session
+from .choices import Call, Choices
+from .store import ModelStore
+
+_CLOCK_FIELDS = frozenset({"updated_at", "set_at", "staged_at"})
+_ANSWER_WARNINGS = frozenset({"merge_custom_state", "promote_staging"})
+_HAVE_WARNINGS = _ANSWER_WARNINGS | {"save_state_and_promote_staging"}
+_COMPARE_ALL_EVERY = 25
+_HISTORY_SHOWN = 12
+
+
+class Walk:
+    """A store, the model, and what the walk knows of both."""
+
+    def __init__(self, store: StateStore, seed: int) -> None:
+        self.store = store
+        self.model = ModelStore()
+        self.choose = Choices(random.Random(seed), self.model)
+        self.history: list[str] = []
+        # The model's checkpoint ids and the store's, in the order in which they were made.
+        self.theirs: dict[str, str] = {}
+        self.numbers: dict[str, int] = {}
+
+    async def step(self, number: int) -> None:
+        """Do one random thing to both sides and compare."""
+        call = self.choose.call()
+        self.history.append(str(call))
+        expected_kind, expected, got_kind, got = await self._do(call)
+        expect_same(got_kind, expected_kind, "how the call ended")
+        _compare_warnings(call.method, got, expected)
+        if call.method not in _ANSWER_WARNINGS:
+            expect_same(self._comparable(got), self._comparable(expected), "the answer")
+        for name in call.touches:
+            expect_same(await self._view(self.store, name), await self._view(self.model, name), f"session {name!r}")
+        if number % _COMPARE_ALL_EVERY == 0:
+            await self.compare_all()
+
+    async def compare_all(self) -> None:
+        """Compare every session of both sides."""
+        ours, theirs = await dump(self.model), await dump(self.store)
+        expect_same(self._comparable(theirs), self._comparable(ours), "all data")
+
+    async def _do(self, call: Call) -> tuple[str, Any, str, Any]:
+        got_kind, got = await _outcome(getattr(self.store, call.method), self._translated(call))
+        if call.method in ("create_session", "fork_session") and got_kind == "answer":
+            self.model.now = got.created_at  # Both sides must order sessions alike.
+        expected_kind, expected = await _outcome(getattr(self.model, call.method), call)
+        if call.method == "save_state_and_promote_staging" and got_kind == expected_kind == "answer":
+            self.theirs[expected.checkpoint_id] = got.checkpoint_id
+            number = len(self.theirs)
+            self.numbers |= {expected.checkpoint_id: number, got.checkpoint_id: number}
+        return expected_kind, expected, got_kind, got
+
+    def _translated(self, call: Call) -> Call:
+        args = tuple(self.theirs.get(arg, arg) if isinstance(arg, str) else arg for arg in call.args)
+        kwargs = {name: self.theirs.get(v, v) if isinstance(v, str) else v for name, v in call.kwargs.items()}
+        return Call(call.method, copy.deepcopy(args), copy.deepcopy(kwargs))
+
+    async def _view(self, store: StateStore, name: str) -> Any:
+        return self._comparable(await dump_session(store, name))
+
+    def _comparable(self, value: Any) -> Any:
+        """The value less clocks, wordings and cursors, with checkpoints numbered."""
+        value = plain(value)
+        if isinstance(value, dict):
+            kept = {key: item for key, item in value.items() if key not in _CLOCK_FIELDS}
+            if "turn" in kept:
+                kept.pop("started_at")  # The clock's, where that of a ref is the caller's.
+            if "checkpoint_id" in kept:
+                kept.pop("created_at", None)
+            if "new_version" in kept:
+                kept.pop("warnings", None)
+            kept.pop("next_cursor", None)
+            return {key: self._comparable(item) for key, item in kept.items()}
+        if isinstance(value, list):
+            return [self._comparable(item) for item in value]
+        if isinstance(value, str) and value in self.numbers:
+            return f"checkpoint {self.numbers[value]}"
+        return value
+
+
+def _compare_warnings(method: str, got: Any, expected: Any) -> None:
+    """The wording is the store's own; whether there are any is not."""
+    if expected is None or method not in _HAVE_WARNINGS:
+        return
+    ours, theirs = getattr(expected, "warnings", expected), getattr(got, "warnings", got)
+    if ours == ["lost"]:
+        expect(theirs, "a write was lost without a warning")
+    elif ours == []:
+        expect_same(theirs, [], "warnings")
+
+
+async def _outcome(method: Callable[..., Awaitable[Any]], call: Call) -> tuple[str, Any]:
+    try:
+        return "answer", await method(*call.args, **call.kwargs)
+    except HelixError as error:
+        return type(error).__name__, None
+
+
+async def random_walk(store: StateStore, seed: int, steps: int) -> None:
+    """Walk; fails with the seed and the last operations."""
+    walk = Walk(store, seed)
+    for number in range(1, steps + 1):
+        try:
+            await walk.step(number)
+        except Exception as error:
+            told = "\n  ".join(walk.history[-_HISTORY_SHOWN:])
+            raise AssertionError(f"seed {seed}, step {number}: {error}\nthe last operations:\n  {told}") from error
+    await walk.compare_all()

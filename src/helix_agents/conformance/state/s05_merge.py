@@ -1,0 +1,193 @@
+"""S5: staged writes merge in the order of the tool calls; what is lost is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...stores.state.contract import StateStore
+from ..expect import expect, expect_same
+from ..harness import STATE_STORE, Harness
+from ..tools.dump import dump_session
+from ..tools.sample import add, drop, ensure, meta, plain_state, push, put, writes
+
+check = STATE_STORE.check
+
+
+async def _custom(store: StateStore, session_id: str = "a") -> Any:
+    state = await store.load_state(session_id)
+    assert state is not None
+    return state.custom_state
+
+
+@check("S5", "staged writes merge by index, whatever the order of arrival")
+async def staged_writes_merge_by_index(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"items": []})
+    for index in (2, 10, 0, 1):
+        ops = writes(push("items", items=[index]), put("last", value=index))
+        await store.stage_changes("a", "step-1", ops, tool_call_id=f"call-{index}", index=index)
+    listed = await store.list_staged("a", "step-1")
+    expect_same([row.index for row in listed], [0, 1, 2, 10], "the order of list_staged")
+    await store.promote_staging("a", "step-1")
+    expect_same(await _custom(store), {"items": [0, 1, 2, 10], "last": 10}, "custom state")
+    expect_same(await store.list_staged("a", "step-1"), [], "what is still staged")
+
+
+@check("S5", "appends survive a replacement, increments add up, different paths all survive")
+async def phases_let_writes_survive(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"items": [1], "n": 1, "o": {"x": 1}})
+    first = writes(push("items", items=["first"]), add("n", by=2), put("o", "y", value=2))
+    second = writes(put("items", value=["new"]), add("n", by=3), put("o", "z", value=3), ensure("made", value=[]))
+    third = writes(push("items", items=["third"]), ensure("made", value=[]), push("made", items=[1]))
+    for index, ops in enumerate((first, second, third)):
+        await store.stage_changes("a", "step-1", ops, tool_call_id=f"call-{index}", index=index)
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta())
+    expected = {"items": ["new", "first", "third"], "n": 6, "o": {"x": 1, "y": 2, "z": 3}, "made": [1]}
+    expect_same(await _custom(store), expected, "custom state")
+
+
+@check("S5", "a commit merges into what others wrote after its writes were staged")
+async def commit_merges_into_the_present(harness: Harness) -> None:
+    store, other = await harness.open(), await harness.open()
+    start = {"n": 1, "member": {"x": 1}, "items": ["a"], "gone": [], "changed": ["a"]}
+    await store.create_session("a", agent_type="agent", custom_state=start)
+    ops = writes(add("n", by=1), add("member", "x", by=1), push("items", items=["mine"]))
+    await store.stage_changes("a", "step-1", ops, tool_call_id="call-1")
+    await other.merge_custom_state(
+        "a", writes(add("n", by=10), put("member", "x", value=7), push("items", items=["b"]))
+    )
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(1, "step-1"))
+    got = await _custom(store)
+    merged = {"n": 12, "member": {"x": 8}, "items": ["a", "b", "mine"]}
+    expect_same({key: got[key] for key in merged}, merged, "what both wrote")
+
+    for step, (key, meanwhile) in enumerate({"gone": drop("gone"), "changed": put("changed", value="text")}.items(), 2):
+        await store.stage_changes("a", f"step-{step}", writes(push(key, items=[1])), tool_call_id="call-1")
+        await other.merge_custom_state("a", writes(meanwhile))
+        done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(step, f"step-{step}"))
+    got = await _custom(store)
+    expect_same((got["gone"], got["changed"]), ([1], "text"), "a list that was dropped, and one that is none any more")
+    expect(done.warnings, "an append to what is no list any more had no warning")
+
+
+@check("S5", "a lost write is told by the commit, by promote_staging and by merge_custom_state")
+async def lost_writes_are_told(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"text": "x"})
+    impossible = writes(put("text", "inner", value=1))
+    expect(await store.merge_custom_state("a", impossible), "merge_custom_state lost a write without a warning")
+    await store.stage_changes("a", "step-1", impossible, tool_call_id="call-1")
+    expect(await store.promote_staging("a", "step-1"), "promote_staging lost a write without a warning")
+    await store.stage_changes("a", "step-1", impossible, tool_call_id="call-1")
+    done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta())
+    expect(done.warnings, "the commit lost a write without a warning")
+    expect_same(await _custom(store), {"text": "x"}, "custom state")
+
+
+@check("S5", "two tools that set one path: the later call wins, with a warning")
+async def last_tool_wins(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"v": 0})
+    await store.stage_changes("a", "step-1", writes(put("v", value="late")), tool_call_id="x", index=1)
+    await store.stage_changes("a", "step-1", writes(put("v", value="early")), tool_call_id="y", index=0)
+    expect(await store.promote_staging("a", "step-1"), "an overwritten value had no warning")
+    expect_same(await _custom(store), {"v": "late"}, "custom state")
+
+
+@check("S5", "staging the same call again replaces, and keeps its outcome")
+async def staging_again_replaces(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"items": []})
+    for attempt in (1, 2):
+        await store.stage_changes(
+            "a", "step-1", writes(push("items", items=[attempt])), tool_call_id="call-1", result={"attempt": attempt}
+        )
+    again = await harness.reopen()
+    rows = await again.list_staged("a", "step-1")
+    expect_same([(row.tool_call_id, row.result) for row in rows], [("call-1", {"attempt": 2})], "staged calls")
+    expect_same(rows[0].writes.ops, [push("items", items=[2])], "the ops as staged")
+    await again.promote_staging("a", "step-1")
+    expect_same(await _custom(again), {"items": [2]}, "custom state")
+
+
+@check("S5", "warnings of a tracker are kept with its staged writes")
+async def tracker_warnings_are_kept(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    warned = type(writes())(ops=[put("v", value=1)], warnings=["seen while tracking"])
+    await store.stage_changes("a", "step-1", warned, tool_call_id="call-1")
+    rows = await store.list_staged("a", "step-1")
+    expect_same(rows[0].writes.warnings, ["seen while tracking"], "the warnings as staged")
+
+
+@check("S5", "discarding drops one step or all, and says how many calls")
+async def discarding_counts(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    for step, calls in (("step-1", 2), ("step-2", 3), ("step-3", 1)):
+        for call in range(calls):
+            await store.stage_changes("a", step, writes(put("v", value=1)), tool_call_id=f"call-{call}")
+    expect_same(await store.discard_staging("a", "step-1"), 2, "calls discarded of one step")
+    expect_same(await store.discard_staging("a", "step-1"), 0, "calls discarded of an empty step")
+    expect_same(len(await store.list_staged("a", "step-2")), 3, "calls of another step")
+    expect_same(await store.discard_staging("a"), 4, "calls discarded of all steps")
+    expect_same((await dump_session(store, "a") or {})["staged"], {}, "what is still staged")
+    expect_same(await _custom(store), {}, "custom state")
+
+
+@check("S5", "every kind of op applies at the top, deep inside and in a list element")
+async def every_kind_of_op_applies(harness: Harness) -> None:
+    store = await harness.open()
+    base = {"l": [{"n": 1}, {"l": [1]}], "o": {"gone": 1, "p": {"n": 1.5}}, "gone": [1], "n": 1}
+    await store.create_session("a", agent_type="agent", custom_state=base)
+    ops = writes(
+        put("l", 0, "n", value=2),
+        drop("gone"),
+        drop("o", "gone"),
+        ensure("o", "list", value=[]),
+        ensure("l", value=[]),
+        put("~/", value={"": 1}),
+        add("n", by=-3),
+        add("fresh"),
+        add("o", "p", "n", by=0.5),
+        push("l", 1, "l", items=[2, 3]),
+        push("o", "list", items=["x"]),
+    )
+    expect_same(await store.merge_custom_state("a", ops), [], "warnings")
+    expected = {
+        "l": [{"n": 2}, {"l": [1, 2, 3]}],
+        "o": {"p": {"n": 2.0}, "list": ["x"]},
+        "n": -2,
+        "fresh": 1,
+        "~/": {"": 1},
+    }
+    expect_same(await _custom(store), expected, "custom state")
+    expect_same(await _custom(await harness.reopen()), expected, "custom state after reopening")
+
+
+@check("S5", "an op may name a key in place of a path of one key")
+async def key_stands_for_a_path(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"items": [1]})
+    ops = writes({"kind": "append", "key": "items", "items": [2]}, {"kind": "replace", "key": "v", "value": 1})
+    await store.stage_changes("a", "step-1", ops, tool_call_id="call-1")
+    await store.promote_staging("a", "step-1")
+    await store.merge_custom_state("a", writes({"kind": "increment", "key": "v", "by": 1, "value": 2}))
+    expect_same(await _custom(store), {"items": [1, 2], "v": 2}, "custom state")
+
+
+@check("S5", "a key keeps its value through every change of type")
+async def keys_change_type(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"v": [1, 2]})
+    values: list[Any] = [{"o": 1}, [3], "text", [], None, {}, [4, 5], 7, [[6]]]
+    for value in values:
+        await store.merge_custom_state("a", writes(put("v", value=value)))
+        expect_same(await _custom(store), {"v": value}, "custom state after a change of type")
+        await store.merge_custom_state("a", writes(drop("v")))
+        expect_same(await _custom(store), {}, "custom state after a delete")
+        await store.merge_custom_state("a", writes(put("v", value=value)))
+        if isinstance(value, list):
+            await store.merge_custom_state("a", writes(push("v", items=["more"])))
+            expect_same(await _custom(store), {"v": [*value, "more"]}, "custom state after an append")

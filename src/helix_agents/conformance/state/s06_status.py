@@ -1,0 +1,126 @@
+"""S6: a status swap answers, also when it loses."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...errors import SessionNotFound
+from ...types import SessionStatus, StatusConflict, StatusSwapped
+from ..expect import expect_same, raises
+from ..harness import STATE_STORE, Harness
+from ..tools.crew import crew
+from ..tools.dump import dump
+from ..tools.faults import Plan, verbs_of
+from ..tools.sample import plain_state
+
+check = STATE_STORE.check
+
+STATUSES: tuple[SessionStatus, ...] = (
+    "active",
+    "paused",
+    "interrupted",
+    "completed",
+    "failed",
+    "suspended_client_tool",
+    "suspended_awaiting_children",
+    "suspended_step_partial",
+)
+
+
+@check("S6", "a swap that wins stores the status and what came with it")
+async def swap_wins(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    answer = await store.compare_and_set_status(
+        "a", ["paused", "active"], "failed", interrupt_context={"x": [1]}, error="e", failure_reason="f"
+    )
+    expect_same((type(answer).__name__, answer), (StatusSwapped.__name__, StatusSwapped(2)), "the answer")
+    state = await store.load_state("a")
+    assert state is not None
+    got = (state.status, state.interrupt_context, state.error, state.failure_reason, state.version)
+    expect_same(got, ("failed", {"x": [1]}, "e", "f", 2), "the session")
+
+
+@check("S6", "what a swap leaves out stays as it was")
+async def swap_keeps_the_rest(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"n": 1})
+    await store.save_state("a", plain_state("a", error="e", failure_reason="f", interrupt_context=[1], output=2))
+    await store.compare_and_set_status("a", "active", "paused")
+    state = await store.load_state("a")
+    assert state is not None
+    got = (state.status, state.interrupt_context, state.error, state.failure_reason, state.output, state.custom_state)
+    expect_same(got, ("paused", [1], "e", "f", 2, {"n": 1}), "the session")
+
+
+@check("S6", "a swap that loses says what is there and writes nothing")
+async def swap_loses(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    await store.update_status("a", "completed")
+    before = await dump(store)
+    for expected in ("active", ["active", "paused"], (), {"failed"}):
+        answer = await store.compare_and_set_status("a", expected, "failed", error="no")  # type: ignore[arg-type]  # str literals in a list
+        expect_same((type(answer).__name__, answer), ("StatusConflict", StatusConflict("completed", 2)), "the answer")
+    expect_same(await dump(store), before, "all data")
+
+
+@check("S6", "a swap at the wrong version loses, at the right one wins")
+async def swap_minds_the_version(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    lost = await store.compare_and_set_status("a", "active", "paused", expected_version=7)
+    expect_same((lost.ok, lost), (False, StatusConflict("active", 1)), "the answer at the wrong version")
+    won = await store.compare_and_set_status("a", "active", "paused", expected_version=1)
+    expect_same((won.ok, won), (True, StatusSwapped(2)), "the answer at the right version")
+
+
+@check("S6", "a swap of a session that does not exist raises")
+async def swap_needs_a_session(harness: Harness) -> None:
+    store = await harness.open()
+    with raises(SessionNotFound, "a swap of a missing session"):
+        await store.compare_and_set_status("a", "active", "paused")
+
+
+@check("S6", "a swap takes one call of the backend, whether it wins or loses")
+async def swap_is_one_round_trip(harness: Harness) -> None:
+    store, counted = await harness.open(), await harness.open()
+    verbs_of(counted)
+    await store.create_session("a", agent_type="agent")
+    plan = Plan()
+    plan.attach(counted)
+    for expected, ok in (("active", True), ("active", False)):
+        plan.calls = 0
+        answer = await counted.compare_and_set_status("a", expected, "paused")  # type: ignore[arg-type]  # a str literal
+        expect_same((answer.ok, plan.calls), (ok, 1), "whether the swap won, and the calls it took")
+
+
+@check("S6", "every status can be set and is found again")
+async def every_status_is_stored(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    for status in STATUSES:
+        await store.update_status("a", status)
+        state = await store.load_state("a")
+        expect_same(state.status if state else None, status, "the status")
+
+
+@check("S6", "of many tasks that swap one status exactly one wins", kind="tasks")
+async def one_task_swaps(harness: Harness) -> None:
+    stores = [await harness.open() for _ in range(4)]
+    await stores[0].create_session("a", agent_type="agent")
+    answers = await asyncio.gather(
+        *(stores[n % 4].compare_and_set_status("a", "active", "paused") for n in range(harness.options.tasks))
+    )
+    expect_same(sum(answer.ok for answer in answers), 1, "swaps that won")
+
+
+@check("S6", "of many processes that swap one status exactly one wins", kind="processes")
+async def one_process_swaps(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    async with crew(harness) as workers:
+        for _ in range(5):
+            await store.update_status("a", "active")
+            answers = await workers.run("swap", [{"session_id": "a"}] * len(workers))
+            expect_same(sum(answers), 1, "swaps that won")

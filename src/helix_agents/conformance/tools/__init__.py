@@ -1,0 +1,1 @@
+"""What the checks are built from: workers, injected faults, samples, dumps."""

@@ -1,0 +1,122 @@
+"""Every public write as a small scene: how to prepare a session and what to do with it.
+
+The fault checks run each of them with a fault at each verb and compare what is left with before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...stores.state.contract import StateStore
+from .sample import add, full_state, meta, plain_state, push, put, ref, user, writes
+
+Act = Callable[[StateStore, str], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One write. `prepared` is False where the session must not exist yet."""
+
+    run: Act
+    prepared: bool = True
+
+
+async def prepare(store: StateStore, session_id: str) -> None:
+    """A session that has something of everything: two commits, staged calls, a run, a ref, a flag."""
+    await store.create_session(session_id, agent_type="agent", custom_state={"items": [1], "n": 1, "deep": {"a": 1}})
+    await store.create_run(session_id, f"run-of-{session_id}", metadata={"m": 1})
+    await store.append_messages(session_id, [user("one"), user("two")])
+    for step in (1, 2):
+        await store.stage_changes(
+            session_id, "step-3", writes(push("items", items=[step]), add("n")), tool_call_id=f"call-{step}"
+        )
+        await store.save_state_and_promote_staging(
+            session_id, plain_state(session_id), [user(f"step {step}")], meta(step, "step-3", step * 10)
+        )
+    await store.merge_custom_state(session_id, writes(put("since", value="the checkpoint")))
+    for place in (1, 2):
+        await store.stage_changes(
+            session_id,
+            "step-1",
+            writes(push("items", items=[{"staged": place}]), add("n", by=place)),
+            tool_call_id=f"call-{place}",
+            index=place,
+            result={"place": place},
+        )
+    await store.stage_changes(session_id, "step-2", writes(put("other", value=True)), tool_call_id="call-9")
+    await store.add_sub_session_refs(session_id, [ref("sub-1"), ref("sub-2")])
+    await store.set_interrupt_flag(session_id, "please stop", run_id="run-x")
+
+
+async def commit(store: StateStore, session_id: str) -> Any:
+    """The commit of the operation table, also used for S12."""
+    return await store.save_state_and_promote_staging(
+        session_id, full_state(session_id), [user("three"), user("four")], meta(3, "step-1", 99), expected_version=3
+    )
+
+
+async def _restore(store: StateStore, session_id: str) -> Any:
+    oldest = (await store.list_checkpoints(session_id)).items[-1]
+    return await store.restore_checkpoint(session_id, oldest.checkpoint_id)
+
+
+async def _fork_checkpoint(store: StateStore, session_id: str) -> Any:
+    oldest = (await store.list_checkpoints(session_id)).items[-1]
+    return await store.fork_session(session_id, f"{session_id}.fork", checkpoint_id=oldest.checkpoint_id)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "create_session": Operation(
+        lambda store, name: store.create_session(
+            name, agent_type="agent", custom_state={"a": [1, 2], "b": {}}, tags=["t"]
+        ),
+        prepared=False,
+    ),
+    "delete_session": Operation(lambda store, name: store.delete_session(name)),
+    "save_state": Operation(lambda store, name: store.save_state(name, full_state(name))),
+    "save_state_and_promote_staging": Operation(commit),
+    "commit_without_expected_version": Operation(
+        lambda store, name: store.save_state_and_promote_staging(
+            name, plain_state(name), [user("three")], meta(3, "step-1")
+        )
+    ),
+    "stage_changes": Operation(
+        lambda store, name: store.stage_changes(
+            name, "step-1", writes(push("items", items=["new"])), tool_call_id="call-1", result="again"
+        )
+    ),
+    "promote_staging": Operation(lambda store, name: store.promote_staging(name, "step-1")),
+    "discard_staging": Operation(lambda store, name: store.discard_staging(name)),
+    "append_messages": Operation(lambda store, name: store.append_messages(name, [user("x"), user("y"), user("z")])),
+    "merge_custom_state": Operation(
+        lambda store, name: store.merge_custom_state(
+            name, writes(put("deep", "b", value=2), add("n"), push("items", items=[7]), put("k", value={"v": 1}))
+        )
+    ),
+    "update_status": Operation(lambda store, name: store.update_status(name, "paused")),
+    "increment_step_count": Operation(lambda store, name: store.increment_step_count(name)),
+    "increment_resume_count": Operation(lambda store, name: store.increment_resume_count(name)),
+    "compare_and_set_status": Operation(
+        lambda store, name: store.compare_and_set_status(name, "active", "failed", error="e", failure_reason="f")
+    ),
+    "set_interrupt_flag": Operation(lambda store, name: store.set_interrupt_flag(name, "other", run_id="run-y")),
+    "clear_interrupt_flag": Operation(lambda store, name: store.clear_interrupt_flag(name)),
+    "add_sub_session_refs": Operation(
+        lambda store, name: store.add_sub_session_refs(name, [ref("sub-1", status="done"), ref("sub-3"), ref("sub-4")])
+    ),
+    "update_sub_session_ref": Operation(
+        lambda store, name: store.update_sub_session_ref(name, "sub-2", status="done", completed_at=5)
+    ),
+    "truncate_messages": Operation(lambda store, name: store.truncate_messages(name, 3)),
+    "create_run": Operation(lambda store, name: store.create_run(name, f"second-run-of-{name}", start_sequence=4)),
+    "update_run_status": Operation(
+        lambda store, name: store.update_run_status(
+            f"run-of-{name}", "completed", step_count=3, output={"o": 1}, completed_at=9
+        )
+    ),
+    "restore_checkpoint": Operation(_restore),
+    "fork_session": Operation(lambda store, name: store.fork_session(name, f"{name}.fork")),
+    "fork_session_from_checkpoint": Operation(_fork_checkpoint),
+}

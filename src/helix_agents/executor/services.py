@@ -1,0 +1,36 @@
+"""Services: what every run of one executor shares. A value; nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..clock import Clock, IdSource, random_id, system_clock
+from ..llm.contract import LLM
+from ..stores.state.contract import StateStore
+from ..stores.usage.contract import UsageStore
+from ..streams.contract import StreamManager
+from .hooks import Hooks
+from .modelcall import RetryPolicy
+
+
+@dataclass(frozen=True)
+class Services:
+    """The stores, the model and the habits of an executor."""
+
+    store: StateStore
+    streams: StreamManager
+    llm: LLM
+    usage: UsageStore | None = None
+    hooks: Sequence[Hooks] = ()
+    lease_seconds: float = 10.0
+    poll_seconds: float = 0.06
+    suspend_grace_seconds: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    clock: Clock = system_clock
+    ids: IdSource = random_id
+
+    @property
+    def lease_ms(self) -> int:
+        """The length of a lease in the unit of the clock."""
+        return int(self.lease_seconds * 1000)

@@ -1,0 +1,370 @@
+"""The contract on a handful of verbs. All policy of the state store is in these rooms, once, for every backend.
+
+Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
+and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...codec import Json, decode, decode_many, encode, ensure_id, ensure_json
+from ...errors import IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
+from ...lifecycle import RUN_TERMINAL, ensure_status, may_become
+from ...messages import Message, is_thinking, without_thinking
+from ...types import (
+    InterruptFlag,
+    Page,
+    RunRecord,
+    RunStatus,
+    SessionState,
+    SessionStatus,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+)
+from . import validate
+from .cells import replacement
+from .checkpoints import CheckpointingStore
+from .commit import NO_CHANGES, Commit, SessionFilter
+from .contract import UNSET, Unset
+from .refusals import require_session
+
+
+class StateStoreBase(CheckpointingStore):
+    """A whole state store for a backend that implements the verbs."""
+
+    # -- sessions
+
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        agent_type: str,
+        custom_state: Mapping[str, Json] | None = None,
+        stream_id: str | None = None,
+        parent_session_id: str | None = None,
+        root_session_id: str | None = None,
+        user_id: str | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        expires_at: int | None = None,
+    ) -> SessionState:
+        ensure_id(session_id, "session_id")
+        validate.ensure_labels(
+            agent_type=agent_type,
+            stream_id=stream_id,
+            parent_session_id=parent_session_id,
+            root_session_id=root_session_id,
+            user_id=user_id,
+            tags=tags,
+            metadata=metadata,
+            expires_at=expires_at,
+        )
+        custom = {} if custom_state is None else custom_state
+        validate.ensure_custom_state(custom)
+        now = self._clock()
+        state = SessionState(
+            session_id=session_id,
+            agent_type=agent_type,
+            stream_id=stream_id or session_id,
+            parent_session_id=parent_session_id,
+            root_session_id=root_session_id,
+            user_id=user_id,
+            tags=tuple(tags),
+            metadata=dict(metadata or {}),
+            expires_at=expires_at,
+            version=1,
+            created_at=now,
+            updated_at=now,
+        )
+        changes = replacement(custom) if custom else NO_CHANGES
+        await self._write(Commit(session_id=session_id, now=now, create=True, state=state, custom=changes))
+        self._cells.learn(session_id, changes)
+        return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
+
+    async def session_exists(self, session_id: str) -> bool:
+        ensure_id(session_id, "session_id")
+        return await self._read_session(session_id, custom_state=False) is not None
+
+    async def delete_session(self, session_id: str) -> bool:
+        ensure_id(session_id, "session_id")
+        deleted = await self._delete(session_id)
+        self._forget(session_id)
+        return deleted
+
+    async def load_state(self, session_id: str) -> SessionState | None:
+        ensure_id(session_id, "session_id")
+        stored = await self._read_session(session_id, custom_state=True)
+        return None if stored is None else stored.state
+
+    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
+        ensure_id(session_id, "session_id")
+        validate.ensure_state(session_id, state)
+        changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
+        applied = await self._write(
+            Commit(
+                session_id=session_id,
+                now=self._clock(),
+                expected_version=expected_version,
+                state=state,
+                bump_version=True,
+                custom=changes,
+            )
+        )
+        self._cells.learn(session_id, changes)
+        return applied.version
+
+    # -- composable writes
+
+    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        ensure_id(session_id, "session_id")
+        texts = validate.encoded_messages(messages)
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), messages=texts))).message_count
+
+    async def update_status(self, session_id: str, status: SessionStatus) -> int:
+        ensure_id(session_id, "session_id")
+        ensure_status("session", status)
+        commit = Commit(session_id=session_id, now=self._clock(), status=status, bump_version=True)
+        return (await self._write(commit)).version
+
+    async def increment_step_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), add_steps=1))).step_count
+
+    async def increment_resume_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return (await self._write(Commit(session_id=session_id, now=self._clock(), add_resumes=1))).resume_count
+
+    async def compare_and_set_status(
+        self,
+        session_id: str,
+        expected: Iterable[SessionStatus] | SessionStatus,
+        new: SessionStatus,
+        *,
+        interrupt_context: Json = None,
+        error: str | None = None,
+        failure_reason: str | None = None,
+        expected_version: int | None = None,
+    ) -> StatusSwapped | StatusConflict:
+        ensure_id(session_id, "session_id")
+        ensure_status("session", new)
+        ensure_json(interrupt_context, "/interrupt_context")
+        validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
+        if expected is None:
+            raise InvalidArgument("compare_and_set_status needs the status, or the statuses, to swap from.")
+        given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
+        answer = await self._swap_status(
+            session_id,
+            validate.one_or_many(expected),
+            new,
+            also={name: value for name, value in given.items() if value is not None},
+            expected_version=expected_version,
+            now=self._clock(),
+        )
+        if answer is None:
+            raise SessionNotFound(session_id)
+        return answer
+
+    # -- interrupt flag
+
+    async def set_interrupt_flag(
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+    ) -> None:
+        ensure_id(session_id, "session_id")
+        validate.ensure_optional(texts={"reason": reason})
+        if run_id is not None:
+            ensure_id(run_id, "run_id")
+        now = self._clock()
+        await self._write(Commit(session_id=session_id, now=now, flag=InterruptFlag(reason, run_id, now)))
+
+    async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
+        ensure_id(session_id, "session_id")
+        return require_session(session_id, await self._read_flag(session_id))[0]
+
+    async def clear_interrupt_flag(self, session_id: str) -> None:
+        ensure_id(session_id, "session_id")
+        await self._write(Commit(session_id=session_id, now=self._clock(), clear_flag=True))
+
+    # -- sub-sessions
+
+    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+        ensure_id(session_id, "session_id")
+        now = self._clock()
+        stamped = tuple(
+            ref if ref.started_at else msgspec.structs.replace(ref, started_at=now)
+            for ref in map(validate.ensure_ref, validate.ensure_many(refs, "refs"))
+        )
+        await self._write(Commit(session_id=session_id, now=now, refs=stamped))
+
+    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
+        ensure_id(session_id, "session_id")
+        ensure_id(sub_session_id, "sub_session_id")
+        blank = SubSessionRef(sub_session_id, "agent", "call")
+        fixed = {"sub_session_id"} & changes.keys()
+        unknown = fixed or changes.keys() - set(SubSessionRef.__struct_fields__)
+        if unknown:
+            raise InvalidArgument(f"A ref has no field {sorted(unknown)[0]!r} that could be changed.")
+        validate.ensure_ref(msgspec.structs.replace(blank, **changes))
+        ref = await self._update_ref(session_id, sub_session_id, changes, self._clock())
+        if ref is None:
+            if not await self.session_exists(session_id):
+                raise SessionNotFound(session_id)
+            raise InvalidArgument(f"Session {session_id!r} has no ref to {sub_session_id!r}: add it first.")
+        return ref
+
+    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
+        ensure_id(session_id, "session_id")
+        return require_session(session_id, await self._read_refs(session_id))
+
+    # -- messages
+
+    async def get_messages(
+        self, session_id: str, *, offset: int = 0, limit: int | None = 50, include_thinking: bool = True
+    ) -> Page[Message]:
+        ensure_id(session_id, "session_id")
+        if limit is not None:
+            validate.ensure_limit(limit, None)
+        validate.ensure_count(abs(offset) if offset.__class__ is int else offset, "offset")
+        texts, total = require_session(session_id, await self._read_messages(session_id, offset, limit))
+        start = max(0, total + offset) if offset < 0 else offset
+        messages: list[Message] = decode_many(texts)
+        if not include_thinking:
+            messages = [without_thinking(message) for message in messages if not is_thinking(message)]
+        return Page(messages, total, start, limit, has_more=start + len(texts) < total)
+
+    async def get_message_count(self, session_id: str) -> int:
+        ensure_id(session_id, "session_id")
+        return require_session(session_id, await self._read_session(session_id, custom_state=False)).message_count
+
+    async def truncate_messages(self, session_id: str, message_count: int) -> int:
+        ensure_id(session_id, "session_id")
+        validate.ensure_count(message_count, "message_count")
+        commit = Commit(session_id=session_id, now=self._clock(), keep_messages=message_count)
+        return (await self._write(commit)).removed
+
+    # -- listing
+
+    async def list_sessions(
+        self,
+        *,
+        user_id: str | None = None,
+        agent_type: str | None = None,
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
+        parent_session_id: str | Unset | None = UNSET,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        created_from: int | None = None,
+        created_to: int | None = None,
+        expires_before: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        cursor: str | None = None,
+        count: bool = True,
+    ) -> Page[SessionState]:
+        validate.ensure_limit(limit)
+        validate.ensure_count(offset, "offset")
+        validate.ensure_tags(tags)
+        validate.ensure_metadata(metadata)
+        parent = None if parent_session_id is UNSET else parent_session_id
+        validate.ensure_optional(
+            texts={"user_id": user_id, "agent_type": agent_type, "parent_session_id": parent},
+            counts={"created_from": created_from, "created_to": created_to, "expires_before": expires_before},
+        )
+        wanted = SessionFilter(
+            user_id=user_id,
+            agent_type=agent_type,
+            statuses=validate.one_or_many(status),
+            roots_only=parent_session_id is None,
+            parent_session_id=parent,
+            tags=tuple(tags),
+            metadata=tuple((metadata or {}).items()),
+            created_from=created_from,
+            created_to=created_to,
+            expires_before=expires_before,
+            after=None if cursor is None else validate.from_cursor(cursor),
+        )
+        # One more than asked for tells whether there is a next page.
+        found, total = await self._scan_sessions(wanted, limit=limit + 1, offset=offset, count=count)
+        items = found[:limit]
+        has_more = len(found) > limit
+        last = items[-1] if items else None
+        cursor_after = validate.to_cursor(last.created_at, last.session_id) if has_more and last else None
+        return Page(items, total, offset, limit, has_more, cursor_after)
+
+    # -- runs
+
+    async def create_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        start_sequence: int = 0,
+        metadata: Mapping[str, Json] | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        ensure_id(session_id, "session_id")
+        ensure_id(run_id, "run_id")
+        validate.ensure_count(start_sequence, "start_sequence")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
+        ensure_json(dict(metadata or {}), "/metadata")
+        validate.ensure_optional(counts={"lease_until": lease_until})
+        now = self._clock()
+        run = RunRecord(
+            run_id,
+            session_id,
+            turn=0,
+            start_sequence=start_sequence,
+            started_at=now,
+            metadata=dict(metadata or {}),
+            lease_until=lease_until,
+        )
+        applied = await self._write(Commit(session_id=session_id, now=now, run=run))
+        return msgspec.structs.replace(run, turn=applied.turn)
+
+    async def update_run_status(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        step_count: int | None = None,
+        error: str | None = None,
+        output: Json = None,
+        completed_at: int | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        ensure_id(run_id, "run_id")
+        ensure_status("run", status)
+        ensure_json(output, "/output")
+        times = {"completed_at": completed_at, "lease_until": lease_until}
+        validate.ensure_optional(texts={"error": error}, counts={"step_count": step_count, **times})
+        if completed_at is None and status in RUN_TERMINAL:
+            completed_at = self._clock()
+        given = {
+            "status": status,
+            "step_count": step_count,
+            "error": error,
+            "output": output,
+            "completed_at": completed_at,
+            "lease_until": lease_until,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        changed, run = await self._update_run(run_id, changes, may_become("run", status))
+        if run is None:
+            raise RunNotFound(run_id)
+        if not changed:
+            raise IllegalTransition("run", run.status, status)
+        return run
+
+    async def get_current_run(self, session_id: str) -> RunRecord | None:
+        ensure_id(session_id, "session_id")
+        runs = await self._read_runs(session_id, last=True)
+        return runs[-1] if runs else None
+
+    async def list_runs(self, session_id: str) -> list[RunRecord]:
+        ensure_id(session_id, "session_id")
+        return require_session(session_id, await self._read_runs(session_id, last=False))

@@ -1,0 +1,192 @@
+"""What one store object remembers of its own writes, so that a commit need not read them back first.
+
+Nothing here is ever trusted: what is remembered becomes a guard of the next commit, and the backend refuses the commit
+if it is no longer so. Both memories are bounded; forgetting costs one more read, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ...codec import decode
+from ...state import StepWrites
+from .cells import Prepared, prepared, together
+from .commit import CellName, CellTexts, CustomChanges, Slot, StagedRow, StagedStep
+
+MAX_STEPS = 4096
+MAX_SESSIONS = 4096
+MAX_CELL_TEXT = 64 * 1024
+MAX_TEXT_TOTAL = 32 * 1024 * 1024
+
+
+class StagedCall(NamedTuple):
+    """A staged row made ready for the commit: what the merge needs, and the token by which the row is recognised."""
+
+    position: int
+    tool_call_id: str
+    token: str
+    prepared: Prepared
+
+
+class ReadyStep(NamedTuple):
+    """The staged calls of a step, made ready: the guard that there are no others, and their writes."""
+
+    guard: StagedStep
+    prepared: Prepared
+
+
+def staged_call(row: StagedRow) -> StagedCall:
+    """The call of a row. Its writes are decoded anew: nobody else has a hand on them."""
+    return StagedCall(row.position, row.tool_call_id, row.token, prepared(writes_of(row)))
+
+
+def writes_of(row: StagedRow) -> StepWrites:
+    """What the call wrote."""
+    ops, warnings = decode(row.writes)
+    return StepWrites(ops, warnings)
+
+
+def ready_step(step_id: str, calls: Iterable[StagedCall]) -> ReadyStep:
+    """Staged calls, in the order of the model's message."""
+    ordered = sorted(calls, key=_place)
+    guard = StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in ordered]))
+    return ReadyStep(guard, together([call.prepared for call in ordered]))
+
+
+def _place(call: StagedCall) -> tuple[int, str]:
+    return call[:2]
+
+
+class StagingCache:
+    """The calls whose rows this store object staged, by session and step."""
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[tuple[str, str], dict[str, StagedCall]] = OrderedDict()
+        self._ready: dict[tuple[str, str], ReadyStep] = {}
+
+    def put(self, session_id: str, step_id: str, call: StagedCall) -> None:
+        """Remember a call whose row was stored."""
+        step = (session_id, step_id)
+        calls = self._calls.setdefault(step, {})
+        calls[call.tool_call_id] = call
+        self._calls.move_to_end(step)
+        if len(calls) == 1:  # nearly always it stays the only one, and the commit finds everything ready
+            self._ready[step] = ready_step(step_id, [call])
+        else:
+            self._ready.pop(step, None)
+        if len(self._calls) > MAX_STEPS:
+            oldest, _ = self._calls.popitem(last=False)
+            self._ready.pop(oldest, None)
+
+    def get(self, session_id: str, step_id: str) -> ReadyStep:
+        """The calls remembered, made ready."""
+        step = (session_id, step_id)
+        ready = self._ready.get(step)
+        return ready_step(step_id, self._calls.get(step, {}).values()) if ready is None else ready
+
+    def forget(self, session_id: str, step_id: str | None = None) -> None:
+        """Drop a step, or all steps of a session."""
+        if step_id is not None:
+            self._calls.pop((session_id, step_id), None)
+            self._ready.pop((session_id, step_id), None)
+            return
+        for name in [name for name in self._calls if name[0] == session_id]:
+            del self._calls[name]
+            self._ready.pop(name, None)
+
+
+class _Session:
+    """What is remembered of one session: the texts of keys, those of the cells below them, and the room all take."""
+
+    __slots__ = ("below", "keys", "size")
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str | None] = {}
+        self.below: dict[str, dict[Slot, str | None]] = {}
+        self.size = 0
+
+    def put(self, texts: dict[Any, str | None], place: Slot, text: str | None) -> None:
+        """Remember one text in the place of an older one, unless it is too long."""
+        if place in texts:
+            self.size -= _size(texts.pop(place))
+        if text is None or len(text) <= MAX_CELL_TEXT:
+            texts[place] = text
+            self.size += _size(text)
+
+    def drop_below(self, key: str) -> None:
+        """Of what is under that key nothing is true any more."""
+        self.size -= sum(map(_size, self.below.pop(key, {}).values()))
+
+
+class CellCache:
+    """The texts of custom state cells that this store object has seen last, by session."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._total = 0
+
+    def get(self, session_id: str, names: Iterable[CellName]) -> CellTexts:
+        """Those of `names` that are remembered."""
+        held = self._sessions.get(session_id)
+        if held is None:
+            return {}
+        self._sessions.move_to_end(session_id)
+        keys, below = held.keys, held.below
+        found: CellTexts = {}
+        for name in names:
+            key, slot = name
+            if slot is None:
+                if key in keys:
+                    found[name] = keys[key]
+            elif key in below and slot in below[key]:
+                found[name] = below[key][slot]
+        return found
+
+    def put(self, session_id: str, cells: CellTexts) -> None:
+        """Remember what the cells hold now."""
+        held = self._sessions.get(session_id) or _Session()
+        before = held.size
+        for (key, slot), text in cells.items():
+            if slot is None:
+                held.put(held.keys, key, text)
+            else:
+                held.put(held.below.setdefault(key, {}), slot, text)
+        self._keep(session_id, held, before)
+
+    def learn(self, session_id: str, changes: CustomChanges) -> None:
+        """Remember what the writer of these changes knows once they are stored, beside what he expected."""
+        if changes.replace_all:
+            self.forget(session_id)
+        held = self._sessions.get(session_id) or _Session()
+        before = held.size
+        if held.below:
+            for key in (*changes.set_keys, *changes.drop_keys, *changes.append):
+                held.drop_below(key)
+        for key, content in changes.set_keys.items():
+            held.put(held.keys, key, content.text)
+        for key in changes.drop_keys:
+            held.put(held.keys, key, None)
+        for (key, slot), text in changes.set_cells.items():
+            held.put(held.below.setdefault(key, {}), slot, text)
+        for key, slot in changes.drop_cells:
+            held.put(held.below.setdefault(key, {}), slot, None)
+        self._keep(session_id, held, before)
+
+    def _keep(self, session_id: str, held: _Session, before: int) -> None:
+        self._sessions[session_id] = held
+        self._sessions.move_to_end(session_id)
+        self._total += held.size - before
+        while self._total > MAX_TEXT_TOTAL or len(self._sessions) > MAX_SESSIONS:
+            self.forget(next(iter(self._sessions)))
+
+    def forget(self, session_id: str) -> None:
+        """Drop a session."""
+        held = self._sessions.pop(session_id, None)
+        if held is not None:
+            self._total -= held.size
+
+
+def _size(text: str | None) -> int:
+    return 64 if text is None else 64 + len(text)

@@ -1,0 +1,229 @@
+"""Custom state between its two shapes: the JSON object that users see and the cells that backends keep.
+
+Pure: no store, no clock. Merging works on a **sparse** base, which holds only the cells that the writes touch, so the
+cost of a merge follows the writes and not the rest of the state. The cells it was computed from become guards of the
+commit: if another writer was faster, the backend refuses and the caller reads and merges again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...codec import Json, decode, encode
+from ...state import Op, StepWrites, apply_step_writes, freeze, merge_step_writes, to_pointer
+from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
+from .commuting import CommutingWrites, added_up, changes_by, sums_of
+
+
+def content_of(value: Json) -> KeyContent:
+    """The cells of one top-level key."""
+    if isinstance(value, list):
+        return KeyContent(LIST, items=tuple(map(encode, value)))
+    if isinstance(value, dict):
+        return KeyContent(OBJECT, members=tuple((name, encode(member)) for name, member in value.items()))
+    return KeyContent(encode(value))
+
+
+def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
+    """The changes that make custom state exactly this."""
+    return CustomChanges(replace_all=True, set_keys={key: content_of(value) for key, value in custom_state.items()})
+
+
+def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
+    """Custom state from its keys: the name, the text, and for a list the texts of its items, for an object `name:text`.
+
+    Names are JSON texts, too, so that all of it is one text to decode.
+    """
+    parts = []
+    for name, text, below in keys:
+        if text == LIST:
+            text = f"[{','.join(below)}]"
+        elif text == OBJECT:
+            text = f"{{{','.join(below)}}}"
+        parts.append(f"{name}:{text}")
+    state: dict[str, Json] = decode(f"{{{','.join(parts)}}}")
+    return state
+
+
+class Prepared(NamedTuple):
+    """The writes of tools in their order, made ready to be merged: all that can be told without the present state."""
+
+    writes: tuple[StepWrites, ...]
+    touched: frozenset[CellName]
+    """The cells that must be known for the merge."""
+    sums: CommutingWrites | None
+    """What the writes come to, if they are nothing but sums."""
+
+
+def prepared(writes: StepWrites) -> Prepared:
+    """The writes of one tool, made ready."""
+    sums = sums_of(writes)
+    touched = _touched_cells(writes) if sums is None else frozenset((*sums.counters, *sums.lists))
+    return Prepared((writes,), touched, sums)
+
+
+def together(parts: Sequence[Prepared]) -> Prepared:
+    """The writes of several tools, in this order."""
+    if len(parts) == 1:
+        return parts[0]
+    writes = tuple([each for part in parts for each in part.writes])
+    touched = frozenset[CellName]().union(*[part.touched for part in parts])
+    return Prepared(writes, touched, added_up(part.sums for part in parts))
+
+
+def _touched_cells(writes: StepWrites) -> frozenset[CellName]:
+    names: set[CellName] = set()
+    for kind, path in _targets(writes):
+        if len(path) > 1:
+            names.add(CellName(path[0], path[1]))
+        elif kind == "replace" or not path:
+            continue  # whatever was there goes
+        names.add(CellName(path[0]))
+    return frozenset(names)
+
+
+def _targets(writes: StepWrites) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Kind and path of every op that has a usable one."""
+    return (target for op in writes.ops if (target := _target(op)) is not None)
+
+
+def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
+    """Kind and path of an op; None if the merge will drop it, with a warning."""
+    path = op["path"] if "path" in op else [op.get("key")]
+    if not isinstance(path, list | tuple):
+        return None
+    if not path:
+        return ("replace", path) if op.get("kind") == "replace" and isinstance(op.get("value"), dict) else None
+    if not isinstance(path[0], str) or (len(path) > 1 and path[1].__class__ not in (str, int)):
+        return None
+    return op.get("kind", ""), path
+
+
+def planned_changes(ready: Prepared, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
+    """The changes and warnings of merging the writes into the state that `known` tells of.
+
+    `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
+    """
+    if ready.sums is not None:
+        changes = changes_by(ready.sums, known)
+        if changes is not None:
+            return changes, []
+    return merged_changes(ready.writes, known, in_order=in_order)
+
+
+def merged_changes(
+    writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool
+) -> tuple[CustomChanges, list[str]]:
+    """`planned_changes` of any writes."""
+    base = freeze(_sparse_base(known))
+    if in_order:
+        (only,) = writes
+        within, beyond = _within_the_base(only, known)
+        result, warnings = apply_step_writes(base, within)
+        warnings += beyond
+    else:
+        result, warnings = merge_step_writes(base, writes)
+    if not isinstance(result, dict):
+        return CustomChanges(), [*warnings, "The writes replace custom state by something that is no object: dropped."]
+    overwritten = _overwritten_keys(writes)
+    if overwritten is None:
+        return msgspec.structs.replace(replacement(result), expected=known), warnings
+    return _difference(base, result, overwritten, known), warnings
+
+
+def _sparse_base(known: CellTexts) -> dict[str, Json]:
+    base: dict[str, Json] = {}
+    for (key, slot), text in known.items():
+        if slot is None and text is not None:
+            base[key] = [] if text == LIST else {} if text == OBJECT else decode(text)
+    for (key, slot), text in known.items():
+        if text is None or slot is None:
+            continue
+        holder = base.get(key)
+        if isinstance(slot, int) and isinstance(holder, list):
+            # Lists are dense: if this item is there, so are those before it, and nobody looks at those.
+            holder.extend([None] * (slot + 1 - len(holder)))
+            holder[slot] = decode(text)
+        elif isinstance(slot, str) and isinstance(holder, dict):
+            holder[slot] = decode(text)
+        # Else the cells were read at different times and contradict each other: the guard will refuse the commit.
+    return base
+
+
+def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, list[str]]:
+    """The writes without those at a position behind the end of a stored list, and a warning for each of these.
+
+    A sparse base does not tell how long a list is: after an append such a position would hit an item nobody meant.
+    """
+    ops: list[Op] = []
+    warnings: list[str] = []
+    grown: set[str] = set()  # keys of stored lists that an earlier one of these writes appended to
+    for op in writes.ops:
+        kind, path = _target(op) or ("", ())
+        if not path or (len(path) == 1 and kind in ("replace", "delete")):
+            grown.difference_update(path or tuple(grown))
+        elif len(path) == 1 and kind == "append" and known[CellName(path[0])] == LIST:
+            grown.add(path[0])
+        elif path[0] in grown and path[1:] and known.get(CellName(path[0], path[1])) is None:
+            warnings.append(f"Dropped {kind} {to_pointer(path)}: there is no item {path[1]!r}.")
+            continue
+        ops.append(op)
+    return StepWrites(ops, writes.warnings), warnings
+
+
+def _overwritten_keys(writes: Iterable[StepWrites]) -> set[str] | None:
+    """Top-level keys whose whole value some write sets or deletes; None if a write replaces the root."""
+    keys: set[str] = set()
+    for each in writes:
+        for kind, path in _targets(each):
+            if not path:
+                return None
+            if len(path) == 1 and kind in ("replace", "delete"):
+                keys.add(path[0])
+    return keys
+
+
+def _difference(
+    base: dict[str, Json], result: dict[str, Json], overwritten: set[str], known: CellTexts
+) -> CustomChanges:
+    set_keys: dict[str, KeyContent] = {}
+    drop_keys: list[str] = []
+    set_cells: dict[CellName, str] = {}
+    drop_cells: list[CellName] = []
+    append: dict[str, tuple[str, ...]] = {}
+    for key in base:
+        if key not in result:
+            drop_keys.append(key)
+    for key, new in result.items():
+        old = base.get(key, _ABSENT)
+        if new is old:
+            continue
+        if key in overwritten or type(old) is not type(new) or not isinstance(old, list | dict):
+            set_keys[key] = content_of(new)
+        elif isinstance(old, list):
+            set_cells |= {
+                CellName(key, index): encode(new[index]) for index, item in enumerate(old) if new[index] is not item
+            }
+            if len(new) > len(old):
+                append[key] = tuple(map(encode, new[len(old) :]))
+        else:
+            set_cells |= {
+                CellName(key, name): encode(member)
+                for name, member in new.items()
+                if member is not old.get(name, _ABSENT)
+            }
+            drop_cells += [CellName(key, name) for name in old if name not in new]
+    return CustomChanges(
+        expected=known,
+        set_keys=set_keys,
+        drop_keys=tuple(drop_keys),
+        set_cells=set_cells,
+        drop_cells=tuple(drop_cells),
+        append=append,
+    )
+
+
+_ABSENT: Any = object()

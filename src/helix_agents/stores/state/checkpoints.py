@@ -1,0 +1,151 @@
+"""Going back: checkpoints, restoring one, and forking a session from one.
+
+A checkpoint names messages by their count and custom state by its number; what those were is the backend's to know.
+Between reading a checkpoint and writing what it says others may write: the commit then carries the version it was
+computed from, and a refusal means to read again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...codec import Json, ensure_id
+from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
+from ...types import Checkpoint, Page, SessionState
+from . import validate
+from .commit import Commit, GuardFailed, StoredCheckpoint
+from .fields import fields_from_text
+from .merging import MergingStore
+from .refusals import require_session
+
+MAX_ATTEMPTS = 20
+
+
+class CheckpointingStore(MergingStore):
+    """The part of the state store that goes back to earlier commits."""
+
+    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
+        ensure_id(session_id, "session_id")
+        validate.ensure_limit(limit)
+        validate.ensure_count(offset, "offset")
+        rows, total = require_session(session_id, await self._read_checkpoints(session_id, limit, offset))
+        items = [_checkpoint(session_id, row, None) for row in rows]
+        return Page(items, total, offset, limit, has_more=offset + len(items) < total)
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        ensure_id(session_id, "session_id")
+        validate.ensure_text(checkpoint_id, "checkpoint_id")
+        return await self._checkpoint_with_state(session_id, checkpoint_id)
+
+    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
+        ensure_id(session_id, "session_id")
+        return await self._checkpoint_with_state(session_id, None)
+
+    async def _checkpoint_with_state(self, session_id: str, checkpoint_id: str | None) -> Checkpoint | None:
+        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=True)
+        return None if found is None else _checkpoint(session_id, *found)
+
+    async def _checkpoint_row(self, session_id: str, checkpoint_id: str) -> StoredCheckpoint:
+        validate.ensure_text(checkpoint_id, "checkpoint_id")
+        found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=False)
+        if found is not None:
+            return found[0]
+        if not await self.session_exists(session_id):
+            raise SessionNotFound(session_id)
+        raise CheckpointNotFound(session_id, checkpoint_id)
+
+    async def restore_checkpoint(
+        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
+    ) -> int:
+        ensure_id(session_id, "session_id")
+        for _ in range(MAX_ATTEMPTS):
+            source = require_session(session_id, await self._read_session(session_id, custom_state=False))
+            row = await self._checkpoint_row(session_id, checkpoint_id)
+            commit = Commit(
+                session_id=session_id,
+                now=self._clock(),
+                # Numbers are given again after a restore: at this version the row is surely that of its number.
+                expected_version=source.state.version if expected_version is None else expected_version,
+                state=fields_from_text(row.state),
+                bump_version=True,
+                keep_messages=row.message_count,
+                discard_all=True,
+                restore_number=row.number,
+            )
+            try:
+                applied, _ = await self._apply(commit)
+            except GuardFailed as failed:
+                if failed.reason == "checkpoint":  # another restore went further back in the meantime
+                    raise CheckpointNotFound(session_id, checkpoint_id) from failed
+                if failed.reason != "version" or expected_version is not None:
+                    await self._explain(commit, failed)
+                continue  # the session has moved on since it was read: read it again
+            self._forget(session_id)
+            return applied.version
+        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be restored: try again.")
+
+    async def fork_session(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+    ) -> SessionState:
+        ensure_id(session_id, "session_id")
+        ensure_id(new_session_id, "new_session_id")
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                await self._fork_once(session_id, new_session_id, checkpoint_id)
+            except GuardFailed as failed:
+                if failed.reason == "exists":
+                    raise SessionExists(new_session_id) from failed
+                continue  # the source has moved on since it was read: read it again
+            state = await self.load_state(new_session_id)
+            return require_session(new_session_id, state)
+        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")
+
+    async def _fork_once(self, session_id: str, new_session_id: str, checkpoint_id: str | None) -> None:
+        source = require_session(session_id, await self._read_session(session_id, custom_state=False))
+        fields, number, message_count = source.state, None, None
+        if checkpoint_id is not None:
+            row = await self._checkpoint_row(session_id, checkpoint_id)
+            fields, number, message_count = fields_from_text(row.state), row.number, row.message_count
+        now = self._clock()
+        state = msgspec.structs.replace(
+            fields,
+            session_id=new_session_id,
+            stream_id=new_session_id,
+            # The fork is a session of its own: deleting a parent of the original must not take it along.
+            parent_session_id=None,
+            root_session_id=None,
+            interrupt_flag=None,
+            version=1,
+            created_at=now,
+            updated_at=now,
+        )
+        await self._fork(
+            Commit(session_id=new_session_id, now=now, create=True, state=state),
+            session_id,
+            number=number,
+            message_count=message_count,
+            source_version=source.state.version,
+        )
+
+
+def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:
+    state = msgspec.structs.replace(
+        fields_from_text(row.state),
+        custom_state=custom_state,
+        version=row.version,
+        # Whatever the committed value said: a session is made once.
+        created_at=row.session_created_at,
+        updated_at=row.created_at,
+    )
+    return Checkpoint(
+        checkpoint_id=row.checkpoint_id,
+        session_id=session_id,
+        step_id=row.step_id,
+        step_count=row.step_count,
+        stream_sequence=row.stream_sequence,
+        message_count=row.message_count,
+        status=row.status,
+        version=row.version,
+        created_at=row.created_at,
+        state=state,
+    )

@@ -1,0 +1,238 @@
+"""Commit: all that one atomic write may contain, as a value.
+
+`base.py` decides what should happen and says so in a `Commit`; a backend makes it visible all at once or not at
+all, and knows nothing about why. A commit carries its own conditions (guards), because not every technology can look
+before it writes: when one is violated the backend raises `GuardFailed` and nothing has happened.
+
+Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index
+for an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its
+JSON, or `LIST` or `OBJECT` where the content is in further cells. So an append writes only the new items, and two
+tools that set different members do not meet.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
+
+LIST: Final = "["
+OBJECT: Final = "{"
+
+Slot = None | int | str
+
+GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "checkpoint"]
+
+
+class GuardFailed(Exception):  # an outcome between base and backend; never reaches a user
+    """A precondition of a commit did not hold; nothing was written."""
+
+    def __init__(self, reason: GuardReason) -> None:
+        self.reason: GuardReason = reason
+        super().__init__(reason)
+
+
+class CellName(NamedTuple):
+    """Where a piece of custom state lives."""
+
+    key: str
+    slot: Slot = None
+
+
+CellTexts = dict[CellName, str | None]
+"""What is known of some cells; None: known to be absent."""
+
+
+class KeyContent(NamedTuple):
+    """Everything under one top-level key, in the texts of its cells."""
+
+    text: str
+    items: tuple[str, ...] = ()
+    members: tuple[tuple[str, str], ...] = ()
+
+
+class CustomChanges(msgspec.Struct, frozen=True):
+    """Changes of custom state. The parts never overlap, so their order does not matter.
+
+    `expected`: cells that must hold exactly this text (None: must be absent), else the guard `cells` fails.
+    `replace_all`: drop every key that is not in `set_keys`. Cells that hold the wanted text already stay untouched.
+    """
+
+    expected: CellTexts = {}
+    replace_all: bool = False
+    set_keys: dict[str, KeyContent] = {}
+    drop_keys: tuple[str, ...] = ()
+    set_cells: dict[CellName, str] = {}
+    drop_cells: tuple[CellName, ...] = ()
+    append: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would change."""
+        return not (
+            self.replace_all or self.set_keys or self.drop_keys or self.set_cells or self.drop_cells or self.append
+        )
+
+
+NO_CHANGES: Final = CustomChanges()
+
+
+class StagedRow(NamedTuple):
+    """What one tool call wrote. `token` is new each time the row is written, so that it can be recognised."""
+
+    tool_call_id: str
+    position: int
+    writes: str
+    result: str
+    token: str
+    staged_at: int
+
+
+class StagedStep(NamedTuple):
+    """The staged rows of a step, as the writer of the commit knows them: (tool_call_id, token) of each."""
+
+    step_id: str
+    rows: tuple[tuple[str, str], ...]
+
+
+class CheckpointRow(NamedTuple):
+    """A checkpoint as the writer of the commit knows it; count, version and number are filled in by the write."""
+
+    checkpoint_id: str
+    step_id: str
+    step_count: int
+    stream_sequence: int
+    state: str
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One atomic write to one session."""
+
+    session_id: str
+    now: int
+
+    # -- guards: without `create` the session must exist, with it it must not
+    create: bool = False
+    expected_version: int | None = None
+    promote: StagedStep | None = None
+    """The staged rows of that step must be exactly these, and go."""
+
+    # -- effects
+    state: SessionState | None = None
+    """All fields but identity, version, counters of messages, flag and times. With `create`: the whole new session."""
+    bump_version: bool = False
+    status: SessionStatus | None = None
+    add_steps: int = 0
+    add_resumes: int = 0
+    messages: tuple[str, ...] = ()
+    keep_messages: int | None = None
+    """Drop all messages behind the first so many; checkpoints that counted more count so many from now on."""
+    custom: CustomChanges = NO_CHANGES
+    stage: tuple[str, StagedRow] | None = None
+    """A step id and the row to put there."""
+    discard_step: str | None = None
+    discard_all: bool = False
+    checkpoint: CheckpointRow | None = None
+    restore_number: int | None = None
+    """Bring custom state back to the checkpoint of that number, drop later checkpoints. Guard: it must exist."""
+    run: RunRecord | None = None
+    """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
+    refs: tuple[SubSessionRef, ...] = ()
+    flag: InterruptFlag | None = None
+    clear_flag: bool = False
+
+    @property
+    def only_ends_a_step(self) -> bool:
+        """Whether it has the parts of the commit that ends a step and no others: a backend may know a shorter way."""
+        return self.checkpoint is not None and self.only_stores_a_session
+
+    @property
+    def only_stores_a_session(self) -> bool:
+        """Whether it stores the fields of a session, what else a step may bring, and nothing more."""
+        return (
+            self.state is not None
+            and (self.checkpoint is None or self.state.step_count == self.checkpoint.step_count)
+            and self.bump_version
+            and self.restore_number is None
+            and self.keep_messages is None
+            and self.status is None
+            and self.stage is None
+            and self.discard_step is None
+            and self.run is None
+            and self.flag is None
+            and not (self.create or self.discard_all or self.clear_flag or self.refs)
+            and not (self.add_steps or self.add_resumes)
+        )
+
+
+class Applied(NamedTuple):
+    """The session's counters after a commit, and what it removed."""
+
+    version: int
+    message_count: int
+    step_count: int
+    resume_count: int
+    removed: int = 0
+    """Messages cut by `keep_messages`, or staged rows discarded."""
+    turn: int = 0
+
+
+class StoredSession(NamedTuple):
+    """A session as read. `cells` is None unless custom state was asked for."""
+
+    state: SessionState
+    message_count: int
+    checkpoint_count: int
+
+
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint as read."""
+
+    checkpoint_id: str
+    number: int
+    step_id: str
+    step_count: int
+    stream_sequence: int
+    message_count: int
+    status: SessionStatus
+    version: int
+    state: str
+    created_at: int
+    session_created_at: int
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated `list_sessions` request. `after`: only those behind this `(created_at, session_id)`."""
+
+    user_id: str | None = None
+    agent_type: str | None = None
+    statuses: tuple[str, ...] = ()
+    roots_only: bool = False
+    parent_session_id: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+    created_from: int | None = None
+    created_to: int | None = None
+    expires_before: int | None = None
+    after: tuple[int, str] | None = None
+
+    def matches(self, state: SessionState) -> bool:
+        """Whether a session fits, its place in the listing apart: for backends that cannot ask their storage."""
+        return (
+            self.user_id in (None, state.user_id)
+            and self.agent_type in (None, state.agent_type)
+            and (not self.statuses or state.status in self.statuses)
+            and not (self.roots_only and state.parent_session_id is not None)
+            and self.parent_session_id in (None, state.parent_session_id)
+            and all(tag in state.tags for tag in self.tags)
+            and all(state.metadata.get(key) == text for key, text in self.metadata)
+            and (self.created_from is None or state.created_at >= self.created_from)
+            and (self.created_to is None or state.created_at < self.created_to)
+            and (self.expires_before is None or _before(state.expires_at, self.expires_before))
+        )
+
+
+def _before(moment: int | None, bound: int) -> bool:
+    return moment is not None and moment < bound

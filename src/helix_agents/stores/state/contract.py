@@ -1,0 +1,338 @@
+"""StateStore: the durable home of a session. Every public method with what it guarantees, by id (S1 to S15).
+
+- S1 claim: of N concurrent creates of one id exactly one succeeds.
+- S2 one atomic commit: all of a step becomes visible together or not at all.
+- S3 version: goes up by one with `save_state`, the commit, `update_status`, a won `compare_and_set_status` and
+  `restore_checkpoint`; nothing else moves it, and it is never a clock.
+- S4 composable writes: appends, merges, increments, flags, refs and staging never lose each other.
+- S5 merge: staged writes merge in the order of the tool calls; lost writes are warnings.
+- S6 status swap: a lost race is an answer, not an error.
+- S7 flags: an interrupt flag survives everything but `clear_interrupt_flag`.
+- S8 checkpoints: cost what the step wrote, and give back the exact state.
+- S9 restore and fork.
+- S10 delete: nothing is left of a session and of those below it.
+- S11 listing: filters, order, keyset and offset.
+- S12 idempotent commit: a lost reply never means twice or not at all.
+- S13 flat cost: what a write costs does not depend on what was there before.
+- S14 isolation: sessions, prefixes and schemas are kept apart.
+- S15 old data: migrations forward only; a newer database is refused.
+
+Unless a method says otherwise it raises `SessionNotFound` for a session that does not exist, `InvalidArgument` or
+`NotSerializable` for bad input, and `StoreUnavailable` when the backend cannot be reached; in all these cases nothing
+is written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from ...codec import Json
+from ...messages import Message
+from ...state.writes import StepWrites
+from ...types import (
+    Checkpoint,
+    CheckpointMeta,
+    Committed,
+    InterruptFlag,
+    Page,
+    RunRecord,
+    RunStatus,
+    SessionState,
+    SessionStatus,
+    StagedChanges,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+)
+
+
+class _Unset(Enum):
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset.UNSET
+"""Stands for an argument that was left out where None means something."""
+
+Unset = Literal[_Unset.UNSET]
+
+
+class StateStore(ABC):
+    """All sessions of one backend."""
+
+    # -- sessions
+
+    @abstractmethod
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        agent_type: str,
+        custom_state: Mapping[str, Json] | None = None,
+        stream_id: str | None = None,
+        parent_session_id: str | None = None,
+        root_session_id: str | None = None,
+        user_id: str | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        expires_at: int | None = None,
+    ) -> SessionState:
+        """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1)."""
+
+    @abstractmethod
+    async def session_exists(self, session_id: str) -> bool:
+        """Whether there is such a session."""
+
+    @abstractmethod
+    async def delete_session(self, session_id: str) -> bool:
+        """Remove the session and all below it (S10); False if there was none. *Idempotent.*"""
+
+    @abstractmethod
+    async def load_state(self, session_id: str) -> SessionState | None:
+        """The session with its custom state, read at one moment; None if there is none."""
+
+    @abstractmethod
+    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
+        """Store the session's fields; answer the new version (S3). *Atomic.*
+
+        `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
+        `updated_at`, `interrupt_flag`. Raises `VersionConflict`.
+        """
+
+    @abstractmethod
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        state: SessionState,
+        append_messages: Sequence[Message],
+        checkpoint: CheckpointMeta,
+        *,
+        expected_version: int | None = None,
+    ) -> Committed:
+        """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
+
+        Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
+        checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
+        """
+
+    # -- staging
+
+    @abstractmethod
+    async def stage_changes(
+        self,
+        session_id: str,
+        step_id: str,
+        writes: StepWrites,
+        *,
+        tool_call_id: str,
+        index: int = 0,
+        result: Json = None,
+    ) -> None:
+        """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces."""
+
+    @abstractmethod
+    async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
+        """What is staged for a step, in the order of the tool calls."""
+
+    @abstractmethod
+    async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
+        """Merge what is staged for a step into custom state and drop it; answer the warnings. *Atomic* (S5)."""
+
+    @abstractmethod
+    async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
+        """Drop what is staged for a step, or for all; how many tool calls that were."""
+
+    # -- composable writes
+
+    @abstractmethod
+    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        """Append to the conversation, together and in order; the new message count (S4). *Atomic.*"""
+
+    @abstractmethod
+    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
+        """Apply one list of writes to custom state as it is now; the warnings (S4, S5). *Atomic.*"""
+
+    @abstractmethod
+    async def update_status(self, session_id: str, status: SessionStatus) -> int:
+        """Set the status whatever it was; the new version."""
+
+    @abstractmethod
+    async def increment_step_count(self, session_id: str) -> int:
+        """Add one; the new count."""
+
+    @abstractmethod
+    async def increment_resume_count(self, session_id: str) -> int:
+        """Add one; the new count."""
+
+    @abstractmethod
+    async def compare_and_set_status(
+        self,
+        session_id: str,
+        expected: Iterable[SessionStatus] | SessionStatus,
+        new: SessionStatus,
+        *,
+        interrupt_context: Json = None,
+        error: str | None = None,
+        failure_reason: str | None = None,
+        expected_version: int | None = None,
+    ) -> StatusSwapped | StatusConflict:
+        """Swap the status if it is one of `expected` (and the version, if given); else say what is there (S6).
+
+        `interrupt_context`, `error` and `failure_reason` are stored with the swap where they are given.
+        """
+
+    # -- interrupt flag
+
+    @abstractmethod
+    async def set_interrupt_flag(
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+    ) -> None:
+        """Ask the session, or only one of its runs, to stop (S7)."""
+
+    @abstractmethod
+    async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
+        """Look at the flag; looking does not clear it."""
+
+    @abstractmethod
+    async def clear_interrupt_flag(self, session_id: str) -> None:
+        """Take the flag away. *Idempotent.*"""
+
+    # -- sub-sessions
+
+    @abstractmethod
+    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+        """Note child sessions; a ref with a known `sub_session_id` replaces."""
+
+    @abstractmethod
+    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
+        """Change fields of one ref, e.g. `status`, `completed_at`; the ref as it is then."""
+
+    @abstractmethod
+    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
+        """The child sessions noted, oldest first."""
+
+    # -- messages
+
+    @abstractmethod
+    async def get_messages(
+        self, session_id: str, *, offset: int = 0, limit: int | None = 50, include_thinking: bool = True
+    ) -> Page[Message]:
+        """A page of the conversation; a negative `offset` counts from the end; `limit=None` means all.
+
+        `include_thinking=False` leaves out the model's reasoning: messages of role `thinking` and `thinking` members.
+        """
+
+    @abstractmethod
+    async def get_message_count(self, session_id: str) -> int:
+        """How many messages there are."""
+
+    @abstractmethod
+    async def truncate_messages(self, session_id: str, message_count: int) -> int:
+        """Keep the first `message_count` messages, also for the checkpoints that counted more; how many went."""
+
+    # -- listing
+
+    @abstractmethod
+    async def list_sessions(
+        self,
+        *,
+        user_id: str | None = None,
+        agent_type: str | None = None,
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
+        parent_session_id: str | Unset | None = UNSET,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        created_from: int | None = None,
+        created_to: int | None = None,
+        expires_before: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        cursor: str | None = None,
+        count: bool = True,
+    ) -> Page[SessionState]:
+        """Sessions that match all filters, newest first, without custom state (S11).
+
+        `tags`: has all of them. `metadata`: has all these members. `created_from` is inclusive, `created_to` and
+        `expires_before` are exclusive.
+        """
+
+    # -- runs
+
+    @abstractmethod
+    async def create_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        start_sequence: int = 0,
+        metadata: Mapping[str, Json] | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        """Begin a run: the next turn of its session. Refuses a `run_id` that exists."""
+
+    @abstractmethod
+    async def update_run_status(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        step_count: int | None = None,
+        error: str | None = None,
+        output: Json = None,
+        completed_at: int | None = None,
+        lease_until: int | None = None,
+    ) -> RunRecord:
+        """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise."""
+
+    @abstractmethod
+    async def get_current_run(self, session_id: str) -> RunRecord | None:
+        """The run with the highest turn; None if there is none (or no session)."""
+
+    @abstractmethod
+    async def list_runs(self, session_id: str) -> list[RunRecord]:
+        """All runs in the order of their turns."""
+
+    # -- checkpoints
+
+    @abstractmethod
+    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
+        """Checkpoints, newest first; their `state.custom_state` is None (get one to have it)."""
+
+    @abstractmethod
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        """The checkpoint with the exact state at that commit (S8)."""
+
+    @abstractmethod
+    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
+        """The last checkpoint with its exact state; None if there is none (or no session)."""
+
+    @abstractmethod
+    async def restore_checkpoint(
+        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
+    ) -> int:
+        """Bring back state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*"""
+
+    @abstractmethod
+    async def fork_session(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+    ) -> SessionState:
+        """Make an independent session from a checkpoint, or from now (S9). *Atomic.* Raises `SessionExists`."""
+
+    # -- resources
+
+    async def close(self) -> None:
+        """Release what this store opened itself, never what the caller passed in."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

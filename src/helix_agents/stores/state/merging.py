@@ -1,0 +1,261 @@
+"""Everything that changes custom state by merging: staging, the step commit, promotion, `merge_custom_state`.
+
+A merge is computed here, from the cells that the writes touch, and stored under the guard that those cells have not
+changed since. What this store object wrote itself it still holds, so a commit whose tools ran in this process is one
+round trip; if the guess was wrong the backend refuses, and the second try reads first. Within a process merges of one
+session queue up, so that only other processes can make them retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from ...clock import Clock, IdSource, checkpoint_id, random_id, system_clock
+from ...codec import Json, decode, encode, ensure_id, ensure_json
+from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from ...messages import Message
+from ...state import StepWrites, merge_step_writes
+from ...types import CheckpointMeta, Committed, SessionState, StagedChanges
+from . import validate
+from .cache import CellCache, ReadyStep, StagingCache, ready_step, staged_call, writes_of
+from .cells import planned_changes, prepared, replacement
+from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CustomChanges, GuardFailed, StagedRow
+from .fields import fields_to_text
+from .keyed_lock import KeyedLock
+from .refusals import ExplainingStore, require_session
+
+MAX_MERGE_ATTEMPTS = 200
+MAX_COMMIT_ATTEMPTS = 5
+
+
+class MergingStore(ExplainingStore):
+    """The part of the state store that merges."""
+
+    def __init__(self, *, clock: Clock = system_clock, ids: IdSource = random_id) -> None:
+        super().__init__(clock=clock, ids=ids)
+        self._cells = CellCache()
+        self._staging = StagingCache()
+        self._turns = KeyedLock()
+
+    # -- staging
+
+    async def stage_changes(
+        self,
+        session_id: str,
+        step_id: str,
+        writes: StepWrites,
+        *,
+        tool_call_id: str,
+        index: int = 0,
+        result: Json = None,
+    ) -> None:
+        ensure_id(session_id, "session_id")
+        ensure_id(step_id, "step_id")
+        ensure_id(tool_call_id, "tool_call_id")
+        validate.ensure_count(index, "index")
+        validate.ensure_writes(writes)
+        ensure_json(result, "/result")
+        now = self._clock()
+        text = encode([list(writes.ops), list(writes.warnings)])
+        row = StagedRow(tool_call_id, index, text, encode(result), self._ids()[:12], now)
+        # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
+        call = staged_call(row)
+        touched = call.prepared.touched
+        want = touched - self._cells.get(session_id, touched).keys()
+        try:
+            _, cells = await self._apply(Commit(session_id=session_id, now=now, stage=(step_id, row)), want)
+        except GuardFailed as failed:
+            raise SessionNotFound(session_id) from failed
+        self._cells.put(session_id, cells)
+        self._staging.put(session_id, step_id, call)
+
+    async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
+        ensure_id(session_id, "session_id")
+        ensure_id(step_id, "step_id")
+        rows = require_session(session_id, await self._read_staged(session_id, step_id))
+        return [
+            StagedChanges(row.tool_call_id, row.position, writes_of(row), decode(row.result), row.staged_at)
+            for row in sorted(rows, key=lambda row: (row.position, row.tool_call_id))
+        ]
+
+    async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
+        ensure_id(session_id, "session_id")
+        if step_id is not None:
+            ensure_id(step_id, "step_id")
+        commit = Commit(session_id=session_id, now=self._clock(), discard_step=step_id, discard_all=step_id is None)
+        try:
+            applied, _ = await self._apply(commit)
+        except GuardFailed as failed:
+            raise SessionNotFound(session_id) from failed
+        self._staging.forget(session_id, step_id)
+        return applied.removed
+
+    # -- merging
+
+    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
+        ensure_id(session_id, "session_id")
+        validate.ensure_writes(writes)
+        ready = prepared(writes)
+        touched = ready.touched
+        await self._turns.take(session_id)
+        try:
+            for attempt in range(MAX_MERGE_ATTEMPTS):
+                known = self._cells.get(session_id, touched)
+                if len(known) < len(touched):
+                    known = await self._completed(session_id, known, touched)
+                changes, warnings = planned_changes(ready, known, in_order=True)
+                try:
+                    await self._apply(Commit(session_id=session_id, now=self._clock(), custom=changes))
+                except GuardFailed as failed:
+                    await self._after_refusal(session_id, failed, attempt)
+                    continue
+                self._cells.learn(session_id, changes)
+                return warnings
+        finally:
+            self._turns.give(session_id)
+        raise _contended(session_id)
+
+    async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
+        ensure_id(session_id, "session_id")
+        ensure_id(step_id, "step_id")
+        blank = Commit(session_id=session_id, now=self._clock())
+        _, warnings = await self._promote(blank, step_id, None)
+        return warnings
+
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        state: SessionState,
+        append_messages: Sequence[Message],
+        checkpoint: CheckpointMeta,
+        *,
+        expected_version: int | None = None,
+    ) -> Committed:
+        ensure_id(session_id, "session_id")
+        validate.ensure_state(session_id, state)
+        texts = validate.encoded_messages(append_messages)
+        _ensure_meta(checkpoint)
+        state = msgspec.structs.replace(state, step_count=checkpoint.step_count)
+        now = self._clock()
+        row = CheckpointRow(
+            checkpoint_id(session_id, checkpoint.step_count, now, self._ids()),
+            checkpoint.step_id,
+            checkpoint.step_count,
+            checkpoint.stream_sequence,
+            fields_to_text(state),
+        )
+        blank = Commit(
+            session_id=session_id,
+            now=now,
+            expected_version=expected_version,
+            state=state,
+            bump_version=True,
+            messages=texts,
+            checkpoint=row,
+        )
+        applied, warnings = await self._promote(blank, checkpoint.step_id, state.custom_state)
+        return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings)
+
+    async def _promote(
+        self, blank: Commit, step_id: str, custom_state: dict[str, Json] | None
+    ) -> tuple[Applied, list[str]]:
+        """Add to `blank` the merge of what is staged for the step, and store it all."""
+        session_id = blank.session_id
+        if not self._turns.take_if_free(session_id):
+            await self._turns.take(session_id)
+        try:
+            step: ReadyStep | None = self._staging.get(session_id, step_id)
+            for attempt in range(MAX_MERGE_ATTEMPTS):
+                if step is None:
+                    step = await self._stored_step(session_id, step_id)
+                if custom_state is None:
+                    touched = step.prepared.touched
+                    known = self._cells.get(session_id, touched)
+                    if len(known) < len(touched):
+                        known = await self._completed(session_id, known, touched)
+                    changes, warnings = planned_changes(step.prepared, known)
+                else:
+                    changes, warnings = _merged_into(custom_state, step.prepared.writes)
+                commit = msgspec.structs.replace(blank, promote=step.guard, custom=changes)
+                try:
+                    try:
+                        applied, _ = await self._apply(commit)
+                    except StoreUnavailable as error:
+                        applied = await self._outcome(commit, error)
+                except GuardFailed as failed:
+                    if failed.reason not in ("cells", "staged"):
+                        await self._explain(commit, failed)
+                    await self._after_refusal(session_id, failed, attempt)
+                    if failed.reason == "staged":
+                        step = None
+                    continue
+                self._staging.forget(session_id, step_id)
+                self._cells.learn(session_id, changes)
+                return applied, warnings
+        finally:
+            self._turns.give(session_id)
+        raise _contended(session_id)
+
+    async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
+        """The reply to a commit was lost: find out whether it happened before trying again (S12)."""
+        row = commit.checkpoint
+        if error.nothing_written or row is None:
+            raise error
+        for attempt in range(1, MAX_COMMIT_ATTEMPTS):
+            await asyncio.sleep(0.0025 * 4**attempt)
+            try:
+                found = await self._read_checkpoint(commit.session_id, row.checkpoint_id, custom_state=False)
+                if found is not None:
+                    return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
+                return (await self._apply(commit))[0]
+            except StoreUnavailable as again:
+                error = again
+        raise error
+
+    # -- what is known
+
+    async def _completed(self, session_id: str, known: CellTexts, names: AbstractSet[CellName]) -> CellTexts:
+        """What is known of these cells, the rest read now."""
+        found = require_session(session_id, await self._read_cells(session_id, names - known.keys()))
+        self._cells.put(session_id, found)
+        return known | found
+
+    async def _stored_step(self, session_id: str, step_id: str) -> ReadyStep:
+        rows = require_session(session_id, await self._read_staged(session_id, step_id))
+        return ready_step(step_id, map(staged_call, rows))
+
+    async def _after_refusal(self, session_id: str, failed: GuardFailed, attempt: int) -> None:
+        """Forget what turned out to be outdated; let others finish when there is a crowd."""
+        if failed.reason == "missing":
+            raise SessionNotFound(session_id) from failed
+        self._cells.forget(session_id)
+        if attempt > 1:
+            await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2**attempt)))
+
+    def _forget(self, session_id: str) -> None:
+        self._cells.forget(session_id)
+        self._staging.forget(session_id)
+
+
+def _merged_into(custom_state: dict[str, Json], writes: Iterable[StepWrites]) -> tuple[CustomChanges, list[str]]:
+    from_given, warnings = merge_step_writes(custom_state, writes)
+    return replacement(from_given), warnings
+
+
+def _ensure_meta(checkpoint: object) -> None:
+    if not isinstance(checkpoint, CheckpointMeta):
+        raise InvalidArgument(f"checkpoint is a CheckpointMeta, not {type(checkpoint).__name__}.")
+    ensure_id(checkpoint.step_id, "step_id")
+    validate.ensure_count(checkpoint.step_count, "step_count")
+    validate.ensure_count(checkpoint.stream_sequence, "stream_sequence")
+
+
+def _contended(session_id: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"Session {session_id!r}: others changed the same state {MAX_MERGE_ATTEMPTS} times in a row. Try again."
+    )

@@ -1,0 +1,249 @@
+"""What a store refuses before it writes anything: the one place where input is judged."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from ...codec import Json, decode, encode, ensure_id, ensure_json, is_json
+from ...errors import InvalidArgument, NotSerializable, StoreCorrupt
+from ...lifecycle import ensure_status
+from ...messages import Message, ensure_message
+from ...state import StepWrites, to_pointer
+from ...types import SessionState, SubSessionRef
+
+MAX_PAGE = 200
+MAX_INTEGER = 2**63 - 1
+
+
+def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
+    """The texts of messages, each of them checked."""
+    texts = []
+    for message in ensure_many(messages, "messages"):
+        if type(message) is not dict or type(message.get("role")) is not str or not is_json(message):
+            ensure_message(message)  # says what is wrong, if something is
+        texts.append(encode(message))
+    return tuple(texts)
+
+
+def ensure_writes(writes: object) -> StepWrites:
+    """The writes themselves, or an error that points into the custom state they are meant for."""
+    if not isinstance(writes, StepWrites):
+        raise InvalidArgument(
+            f"Writes are a StepWrites, not {type(writes).__name__}: see StateTracker.get_step_writes()."
+        )
+    ensure_many(writes.ops, "The ops of StepWrites")
+    for op in writes.ops:
+        if type(op) is dict and is_json(op):
+            continue
+        if not isinstance(op, Mapping):
+            raise InvalidArgument(f"An op of StepWrites is a dict, not {type(op).__name__}.")
+        path = op.get("path", [op.get("key")])
+        pointer = to_pointer(path) if isinstance(path, list | tuple) and _is_path(path) else ""
+        for member, value in op.items():
+            if isinstance(value, tuple) and member in ("path", "items"):
+                value = list(value)  # the frame of an op, not a value of the state
+            ensure_json(value, pointer if member != "path" else "/path")
+    for warning in ensure_many(writes.warnings, "The warnings of StepWrites"):
+        ensure_text(warning, "A warning")
+    return writes
+
+
+def _is_path(path: Iterable[object]) -> bool:
+    return all(token.__class__ in (str, int) for token in path)
+
+
+def ensure_custom_state(value: object) -> None:
+    """Custom state is a JSON object."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"Custom state is a dict, not {type(value).__name__}.")
+    if not isinstance(value, dict):
+        raise NotSerializable("", type(value).__name__)
+    ensure_json(value)
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+
+
+class _Sound(SessionState, frozen=True, array_like=True):
+    """A session whose fields have their types and whose counts are within their bounds, as one look at all of them.
+
+    Structs do not check what they are made of, and what does not fit its type could not be read back.
+    """
+
+    step_count: _Count = 0
+    resume_count: _Count = 0
+
+
+def ensure_state(session_id: str, state: object) -> SessionState:
+    """A session state that may be stored under `session_id`."""
+    if not isinstance(state, SessionState):
+        raise InvalidArgument(f"A session's state is a SessionState, not {type(state).__name__}.")
+    if state.session_id != session_id:
+        raise InvalidArgument(f"This is the state of session {state.session_id!r}, not of {session_id!r}.")
+    try:
+        msgspec.convert(msgspec.structs.astuple(state), _Sound)
+    except msgspec.ValidationError:
+        _ensure_types(state)  # says which field it is
+        ensure_count(state.step_count, "step_count")
+        ensure_count(state.resume_count, "resume_count")
+    ensure_labels(
+        agent_type=state.agent_type,
+        stream_id=state.stream_id or None,
+        parent_session_id=state.parent_session_id,
+        root_session_id=state.root_session_id,
+        user_id=state.user_id,
+        tags=state.tags,
+        metadata=state.metadata,
+        expires_at=state.expires_at,
+    )
+    if state.custom_state is not None:
+        ensure_custom_state(state.custom_state)
+    if state.output is not None:
+        ensure_json(state.output, "/output")
+    if state.interrupt_context is not None:
+        ensure_json(state.interrupt_context, "/interrupt_context")
+    for call_id, call in state.pending_client_tool_calls.items():
+        ensure_json(call.input, f"/pending_client_tool_calls{to_pointer([call_id])}/input")
+        ensure_json(call.response, f"/pending_client_tool_calls{to_pointer([call_id])}/response")
+    return state
+
+
+def _ensure_types(value: SessionState | SubSessionRef) -> None:
+    """Every field has its type."""
+    try:
+        msgspec.convert(msgspec.structs.asdict(value), type(value))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"A {type(value).__name__} cannot hold this: {error}") from error
+
+
+def ensure_labels(
+    *,
+    agent_type: str,
+    stream_id: str | None,
+    parent_session_id: str | None,
+    root_session_id: str | None,
+    user_id: str | None,
+    tags: Sequence[str],
+    metadata: Mapping[str, str] | None,
+    expires_at: int | None,
+) -> None:
+    """What a session is found by."""
+    ensure_id(agent_type, "agent_type")
+    if stream_id is not None:
+        ensure_id(stream_id, "stream_id")
+    if parent_session_id is not None:
+        ensure_id(parent_session_id, "parent_session_id")
+    if root_session_id is not None:
+        ensure_id(root_session_id, "root_session_id")
+    if user_id is not None:
+        ensure_id(user_id, "user_id")
+    if tags != ():
+        ensure_tags(tags)
+    ensure_metadata(metadata)
+    if expires_at is not None:
+        ensure_count(expires_at, "expires_at")
+
+
+def ensure_tags(tags: Sequence[str]) -> None:
+    """Tags that a session may have, or be looked for by."""
+    for tag in ensure_many(tags, "tags"):
+        ensure_id(tag, "A tag")
+
+
+def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
+    """Metadata that a session may have, or be looked for by."""
+    if metadata is None:
+        return
+    if metadata.__class__ is not dict and not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"metadata maps strings to strings; this is {type(metadata).__name__}.")
+    for key, text in metadata.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InvalidArgument(f"metadata maps strings to strings, not {key!r} to {text!r}.")
+
+
+def ensure_many(value: Any, what: str) -> Iterable[Any]:
+    """A list or something like it, not one of what the list should hold."""
+    if value.__class__ in (list, tuple):
+        return value  # nearly always; the question below takes longer than all else here
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{what} come as a list, not as one {type(value).__name__}.")
+    return value
+
+
+def ensure_text(value: object, what: str) -> None:
+    """A string."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is a string, not {value!r}.")
+
+
+def ensure_ref(ref: object) -> SubSessionRef:
+    """A ref that may be stored."""
+    if not isinstance(ref, SubSessionRef):
+        raise InvalidArgument(f"A sub-session ref is a SubSessionRef, not {type(ref).__name__}.")
+    _ensure_types(ref)
+    ensure_id(ref.sub_session_id, "sub_session_id")
+    ensure_id(ref.agent_type, "agent_type")
+    ensure_id(ref.parent_tool_call_id, "parent_tool_call_id")
+    if ref.mode not in ("ephemeral", "persistent"):
+        raise InvalidArgument(f"A ref's mode is 'ephemeral' or 'persistent', not {ref.mode!r}.")
+    if not isinstance(ref.status, str):
+        raise InvalidArgument(f"A ref's status is a string, not {ref.status!r}.")
+    ensure_json(ref.remote, "/remote")
+    return ref
+
+
+def ensure_optional(*, texts: Mapping[str, object] | None = None, counts: Mapping[str, object] | None = None) -> None:
+    """Arguments that may be left out: strings and whole numbers, by name."""
+    for what, value in (texts or {}).items():
+        if value is not None:
+            ensure_text(value, what)
+    for what, value in (counts or {}).items():
+        if value is not None:
+            ensure_count(value, what)
+
+
+def ensure_count(value: object, what: str) -> int:
+    """A whole number from 0 on, within 64 bits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
+        raise InvalidArgument(f"{what} is a whole number from 0 on, not {value!r}.")
+    return value
+
+
+def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
+    """A page size."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_INTEGER):
+        span = f"from 1 to {most}" if most is not None else "from 1 on"
+        raise InvalidArgument(f"limit is a whole number {span}, not {limit!r}.")
+
+
+def to_cursor(created_at: int, session_id: str) -> str:
+    """The place behind a session in a listing, opaque to callers."""
+    return base64.urlsafe_b64encode(encode([created_at, session_id]).encode()).decode().rstrip("=")
+
+
+def from_cursor(cursor: str) -> tuple[int, str]:
+    """What `to_cursor` was given."""
+    try:
+        parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        created_at, session_id = parts
+    except (ValueError, TypeError, AttributeError, StoreCorrupt) as error:
+        raise InvalidArgument(f"{cursor!r} is no cursor: use the next_cursor of an earlier page.") from error
+    if created_at.__class__ is not int or not isinstance(session_id, str):
+        raise InvalidArgument(f"{cursor!r} is no cursor: use the next_cursor of an earlier page.")
+    return created_at, session_id
+
+
+def one_or_many(value: Any) -> tuple[str, ...]:
+    """A status or several, checked."""
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable):
+        raise InvalidArgument(f"A status, or several of them, is what is needed, not {value!r}.")
+    statuses = (value,) if isinstance(value, str) else tuple(value)
+    for status in statuses:
+        ensure_status("session", status)
+    return statuses

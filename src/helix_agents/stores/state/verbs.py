@@ -1,0 +1,149 @@
+"""The verbs: all that a backend must be able to do for the state store to work on it.
+
+A backend implements these and nothing else; `base.py` turns them into the contract. A verb either happens as a
+whole or not at all, sees everything that was acknowledged before it, and raises `StoreUnavailable` when the backend
+cannot be reached. Answers are texts and numbers as stored, or None where the session does not exist.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...codec import Json
+from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
+from .commit import Applied, CellName, Commit, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
+from .contract import StateStore
+
+
+class StateStoreVerbs(StateStore):
+    """A state store whose backend speaks verbs."""
+
+    VERBS: ClassVar[tuple[str, ...]] = (
+        "_apply",
+        "_swap_status",
+        "_update_run",
+        "_update_ref",
+        "_fork",
+        "_delete",
+        "_read_session",
+        "_read_cells",
+        "_read_checkpoint",
+        "_read_checkpoints",
+        "_read_staged",
+        "_read_messages",
+        "_read_runs",
+        "_read_refs",
+        "_read_flag",
+        "_scan_sessions",
+    )
+    """Where the conformance kit puts its faults."""
+
+    def __init__(self, *, clock: Clock = system_clock, ids: IdSource = random_id) -> None:
+        self._clock = clock
+        self._ids = ids
+
+    # -- writing
+
+    @abstractmethod
+    async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        """Make the commit visible; answer the counters after it, and the cells `want` as they are then.
+
+        Raises `GuardFailed`; of several violated guards the first in the order of `Commit` is reported.
+        """
+
+    @abstractmethod
+    async def _swap_status(
+        self,
+        session_id: str,
+        expected: tuple[str, ...],
+        new: SessionStatus,
+        *,
+        also: Mapping[str, Any],
+        expected_version: int | None,
+        now: int,
+    ) -> StatusSwapped | StatusConflict | None:
+        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there."""
+
+    @abstractmethod
+    async def _update_run(
+        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...]
+    ) -> tuple[bool, RunRecord | None]:
+        """Change fields of a run if its status is one of `allowed_from`; whether it was, and the run as it is then."""
+
+    @abstractmethod
+    async def _update_ref(
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+    ) -> SubSessionRef | None:
+        """Change fields of a ref; None if there is none (or no session)."""
+
+    @abstractmethod
+    async def _fork(
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
+    ) -> None:
+        """Create the session of `commit` with the messages and custom state of another.
+
+        `number` and `message_count`: as of that checkpoint; None: as they are now. Guards: `exists` for the new
+        session, `checkpoint` for a source that no longer has that checkpoint, `version` for one that moved on,
+        `missing`.
+        """
+
+    @abstractmethod
+    async def _delete(self, session_id: str) -> bool:
+        """Remove the session and all below it by `parent_session_id`, and the refs to them."""
+
+    # -- reading
+
+    @abstractmethod
+    async def _read_session(self, session_id: str, *, custom_state: bool) -> StoredSession | None:
+        """The session, its flag included, read at one moment; with or without custom state."""
+
+    @abstractmethod
+    async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
+        """The texts of these cells; None for a cell that is absent."""
+
+    @abstractmethod
+    async def _read_checkpoint(
+        self, session_id: str, checkpoint_id: str | None, *, custom_state: bool
+    ) -> tuple[StoredCheckpoint, dict[str, Json] | None] | None:
+        """One checkpoint, or the last one, with or without custom state as of then, read at one moment."""
+
+    @abstractmethod
+    async def _read_checkpoints(
+        self, session_id: str, limit: int, offset: int
+    ) -> tuple[list[StoredCheckpoint], int] | None:
+        """Checkpoints, newest first, and how many there are."""
+
+    @abstractmethod
+    async def _read_staged(self, session_id: str, step_id: str) -> list[StagedRow] | None:
+        """What is staged for a step, in any order."""
+
+    @abstractmethod
+    async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
+        """Messages and how many there are; a negative offset counts from the end."""
+
+    @abstractmethod
+    async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:
+        """All runs in order, or only the last one."""
+
+    @abstractmethod
+    async def _read_refs(self, session_id: str) -> list[SubSessionRef] | None:
+        """The refs in the order in which they were added."""
+
+    @abstractmethod
+    async def _read_flag(self, session_id: str) -> tuple[InterruptFlag | None] | None:
+        """The flag, in a tuple, since there may be none."""
+
+    @abstractmethod
+    async def _scan_sessions(
+        self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
+    ) -> tuple[list[SessionState], int | None]:
+        """Up to `limit` sessions that match, newest first, without custom state; and how many match in all."""

@@ -1,0 +1,250 @@
+"""The UsageStore contract on five backend verbs: arguments are checked and sums are put together here, once.
+
+A backend keeps entries, tells which sessions lie below one, and adds up; it knows nothing of what is allowed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from ...clock import Clock, system_clock
+from ...codec import Json, ensure_id
+from ...errors import InvalidArgument
+from ...types import Page
+from ..paging import ensure_offset, page_of
+from ..state.validate import ensure_limit
+from .contract import (
+    CallTotals,
+    CustomEntry,
+    SubagentEntry,
+    TokensEntry,
+    TokenTotals,
+    ToolEntry,
+    UsageEntry,
+    UsageKind,
+    UsageRollup,
+    UsageStore,
+)
+
+KINDS: tuple[UsageKind, ...] = get_args(UsageKind)
+
+_NAMES = ("run_id", "source", "parent_session_id", "model", "tool_name", "sub_session_id", "agent_type", "name")
+
+
+class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What `query_usage` asks for; None asks nothing."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    kinds: tuple[UsageKind, ...] | None = None
+    model: str | None = None
+    tool_name: str | None = None
+    source: str | None = None
+    timestamp_from: int | None = None
+    timestamp_to: int | None = None
+
+
+class UsageSums(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums over entries of one kind and name (model, tool name, agent type, custom name)."""
+
+    kind: UsageKind
+    name: str
+    calls: int = 0
+    failures: int = 0
+    duration_ms: int = 0
+    prompt: int = 0
+    completion: int = 0
+    reasoning: int = 0
+    cached: int = 0
+    total: int = 0
+    amount: int | float = 0
+
+
+class UsageStoreBase(UsageStore):
+    """Everything about usage but the storage."""
+
+    def __init__(self, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+
+    # -- what a backend supplies
+
+    @abstractmethod
+    async def _insert(self, entries: list[UsageEntry]) -> int:
+        """Keep the entries whose `(session_id, id)` is new, with the links they tell; how many. *Atomic.*"""
+
+    @abstractmethod
+    async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
+        """The entries of a session, by `(timestamp, id)`."""
+
+    @abstractmethod
+    async def _sums(self, session_id: str, include_sub_sessions: bool) -> Iterable[UsageSums]:
+        """Sums that add up to those of a session (and all below); several of one kind and name are fine."""
+
+    @abstractmethod
+    async def _select(
+        self, wanted: UsageFilter, *, limit: int, offset: int, count: bool
+    ) -> tuple[list[UsageEntry], int | None]:
+        """At most `limit` entries from `offset`, newest first, and how many fit in all (if asked)."""
+
+    @abstractmethod
+    async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
+        """Remove entries; with those below also the links from and to all of them. *Atomic.*"""
+
+    # -- the contract
+
+    async def record_entry(self, entry: UsageEntry | Mapping[str, Json]) -> bool:
+        return await self.record_entries([entry]) == 1
+
+    async def record_entries(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> int:
+        now = self._clock()
+        checked = [_checked(entry, now) for entry in entries]
+        return await self._insert(checked) if checked else 0
+
+    async def get_entries(
+        self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None
+    ) -> list[UsageEntry]:
+        ensure_id(session_id, "session_id")
+        wanted = _kinds(kinds)
+        return [] if wanted == () else await self._entries(session_id, wanted or KINDS)
+
+    async def get_rollup(self, session_id: str, *, include_sub_sessions: bool = True) -> UsageRollup:
+        return _rollup(await self._sums(ensure_id(session_id, "session_id"), include_sub_sessions))
+
+    async def query_usage(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        kinds: UsageKind | Iterable[UsageKind] | None = None,
+        model: str | None = None,
+        tool_name: str | None = None,
+        source: str | None = None,
+        timestamp_from: int | None = None,
+        timestamp_to: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        count: bool = True,
+    ) -> Page[UsageEntry]:
+        wanted = UsageFilter(
+            session_id=_id_or_none("session_id", session_id),
+            run_id=_id_or_none("run_id", run_id),
+            kinds=_kinds(kinds),
+            model=_id_or_none("model", model),
+            tool_name=_id_or_none("tool_name", tool_name),
+            source=_id_or_none("source", source),
+            timestamp_from=_time_or_none("timestamp_from", timestamp_from),
+            timestamp_to=_time_or_none("timestamp_to", timestamp_to),
+        )
+        ensure_limit(limit)
+        ensure_offset(offset)
+        if wanted.kinds == ():
+            return page_of([], 0 if count else None, limit=limit, offset=offset)
+        rows, total = await self._select(wanted, limit=limit + 1, offset=offset, count=count)
+        return page_of(rows, total, limit=limit, offset=offset)
+
+    async def delete_entries(self, session_id: str, *, include_sub_sessions: bool = True) -> int:
+        return await self._delete(ensure_id(session_id, "session_id"), include_sub_sessions)
+
+
+def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
+    """The entry with its defaults filled in, or `InvalidArgument`."""
+    data: Any = entry
+    try:
+        # Structs do not check their fields when they are made, so both forms take the same way through the check.
+        data = msgspec.to_builtins(entry) if isinstance(entry, msgspec.Struct) else dict(entry)
+        made: UsageEntry = msgspec.convert(data, UsageEntry)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"This is no usage entry: {error}. It was {data!r:.200}") from error
+    ensure_id(made.id, "id of a usage entry")
+    ensure_id(made.session_id, "session_id")
+    for field in _NAMES:
+        _id_or_none(field, getattr(made, field, None))
+    if made.session_id in (made.parent_session_id, getattr(made, "sub_session_id", None)):
+        raise InvalidArgument(f"Usage entry {made.id!r} puts session {made.session_id!r} below itself.")
+    if isinstance(made, TokensEntry) and made.total is None:
+        made = msgspec.structs.replace(made, total=made.prompt + made.completion)
+    return made if made.timestamp else msgspec.structs.replace(made, timestamp=now)
+
+
+def _id_or_none(what: str, value: str | None) -> str | None:
+    return None if value is None else ensure_id(value, what)
+
+
+def _time_or_none(what: str, value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**53):
+        raise InvalidArgument(f"{what} must be epoch milliseconds, not {value!r}.")
+    return value
+
+
+def _kinds(kinds: UsageKind | Iterable[UsageKind] | None) -> tuple[UsageKind, ...] | None:
+    if kinds is None:
+        return None
+    wanted: set[str] = {kinds} if isinstance(kinds, str) else set(kinds)
+    if unknown := wanted.difference(KINDS):
+        raise InvalidArgument(f"There is no usage kind {sorted(unknown)[0]!r}: the kinds are {', '.join(KINDS)}.")
+    return tuple(kind for kind in KINDS if kind in wanted)
+
+
+def sums_of(entry: UsageEntry) -> UsageSums:
+    """The sums over this one entry."""
+    match entry:
+        case TokensEntry():
+            return UsageSums(
+                kind="tokens",
+                name=entry.model,
+                prompt=entry.prompt,
+                completion=entry.completion,
+                reasoning=entry.reasoning,
+                cached=entry.cached,
+                total=entry.total or 0,
+            )
+        case ToolEntry() | SubagentEntry():
+            return UsageSums(
+                kind=entry.kind,
+                name=entry.tool_name if isinstance(entry, ToolEntry) else entry.agent_type,
+                calls=1,
+                failures=0 if entry.success else 1,
+                duration_ms=entry.duration_ms,
+            )
+        case CustomEntry():
+            return UsageSums(kind="custom", name=entry.name, amount=entry.value)
+
+
+def _rollup(sums: Iterable[UsageSums]) -> UsageRollup:
+    tokens = TokenTotals()
+    by_model: dict[str, TokenTotals] = {}
+    tools: dict[str, CallTotals] = {}
+    subagents: dict[str, CallTotals] = {}
+    custom: dict[str, int | float] = {}
+    for each in sums:
+        if each.kind == "tokens":
+            tokens = _add_tokens(tokens, each)
+            by_model[each.name] = _add_tokens(by_model.get(each.name, TokenTotals()), each)
+        elif each.kind == "custom":
+            custom[each.name] = custom.get(each.name, 0) + each.amount
+        else:
+            named = tools if each.kind == "tool" else subagents
+            named[each.name] = _add_calls(named.get(each.name, CallTotals()), each)
+    return UsageRollup(tokens=tokens, by_model=by_model, tools=tools, subagents=subagents, custom=custom)
+
+
+def _add_tokens(totals: TokenTotals, each: UsageSums) -> TokenTotals:
+    return TokenTotals(
+        prompt=totals.prompt + each.prompt,
+        completion=totals.completion + each.completion,
+        reasoning=totals.reasoning + each.reasoning,
+        cached=totals.cached + each.cached,
+        total=totals.total + each.total,
+    )
+
+
+def _add_calls(totals: CallTotals, each: UsageSums) -> CallTotals:
+    return CallTotals(
+        calls=totals.calls + each.calls,
+        failures=totals.failures + each.failures,
+        duration_ms=totals.duration_ms + each.duration_ms,
+    )

@@ -1,0 +1,182 @@
+"""UsageStore: what sessions spend. The entries, their sums, and every public method with its guarantee.
+
+- U1 once: an id recorded again in its session changes nothing, however often a caller retries.
+- U2 together: the entries of one `record_entries` are all there or none of them.
+- U3 tree: a rollup covers the sessions below, at any depth, each of them once. Where a session belongs is told by
+  the entries themselves: `parent_session_id` of any entry below, or `sub_session_id` of a `SubagentEntry` above;
+  one of them is enough. So usage needs no state store, and a rollup costs what its own tree holds.
+- U4 sums: a rollup equals the sum of `get_entries` over its sessions.
+- U5 query: filters combine with AND; newest first by `(timestamp, session_id, id)`.
+- U6 delete: nothing is left of the entries of a session and of those below it.
+
+This file knows no storage; `stores/usage/base.py` checks the arguments, backends keep the entries.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Annotated, ClassVar, Literal, Self
+
+import msgspec
+
+from ...codec import Json
+from ...types import Page
+
+UsageKind = Literal["tokens", "tool", "subagent", "custom"]
+
+MAX_AMOUNT = 10**15
+"""The most that one number of an entry may be: far above any use, and thousands of them add up within 64 bits."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
+Amount = (
+    Annotated[int, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+    | Annotated[float, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+)
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
+    """What all entries have. `id` is unique within the session; `timestamp` 0 becomes the time of recording."""
+
+    id: str
+    session_id: str
+    run_id: str | None = None
+    step_count: Count | None = None
+    source: str | None = None
+    timestamp: Count = 0
+    parent_session_id: str | None = None
+
+
+class TokensEntry(_Entry, frozen=True, kw_only=True, tag="tokens"):
+    """One model call. `reasoning` and `cached` are parts of the others; `total` None becomes prompt + completion."""
+
+    kind: ClassVar[UsageKind] = "tokens"
+    model: str
+    prompt: Count = 0
+    completion: Count = 0
+    reasoning: Count = 0
+    cached: Count = 0
+    total: Count | None = None
+
+
+class ToolEntry(_Entry, frozen=True, kw_only=True, tag="tool"):
+    """One tool call."""
+
+    kind: ClassVar[UsageKind] = "tool"
+    tool_name: str
+    duration_ms: Count = 0
+    success: bool = True
+
+
+class SubagentEntry(_Entry, frozen=True, kw_only=True, tag="subagent"):
+    """One run of a child session, recorded by its parent; puts the child below `session_id` (U3)."""
+
+    kind: ClassVar[UsageKind] = "subagent"
+    sub_session_id: str
+    agent_type: str
+    duration_ms: Count = 0
+    success: bool = True
+
+
+class CustomEntry(_Entry, frozen=True, kw_only=True, tag="custom"):
+    """An amount of anything else: pages fetched, euros spent. Amounts of one name add up; whole ones stay whole."""
+
+    kind: ClassVar[UsageKind] = "custom"
+    name: str
+    value: Amount = 1
+
+
+UsageEntry = TokensEntry | ToolEntry | SubagentEntry | CustomEntry
+
+
+class TokenTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts, summed."""
+
+    prompt: int = 0
+    completion: int = 0
+    reasoning: int = 0
+    cached: int = 0
+    total: int = 0
+
+
+class CallTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one tool or one type of sub-agent, summed."""
+
+    calls: int = 0
+    failures: int = 0
+    duration_ms: int = 0
+
+
+class UsageRollup(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of a session: `tools` by tool name, `subagents` by agent type, `custom` by name."""
+
+    tokens: TokenTotals = TokenTotals()
+    by_model: dict[str, TokenTotals] = {}
+    tools: dict[str, CallTotals] = {}
+    subagents: dict[str, CallTotals] = {}
+    custom: dict[str, int | float] = {}
+
+
+class UsageStore(ABC):
+    """All usage entries of one backend.
+
+    A session need not exist anywhere else. Bad input raises `InvalidArgument` before anything is written.
+    """
+
+    @abstractmethod
+    async def record_entry(self, entry: UsageEntry | Mapping[str, Json]) -> bool:
+        """Record one entry; False if its session has that id already. *Idempotent* (U1).
+
+        A mapping is an entry in its JSON form: its fields and `kind`.
+        """
+
+    @abstractmethod
+    async def record_entries(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> int:
+        """Record entries of any sessions; how many of them were new. *Atomic* (U2), *idempotent* (U1)."""
+
+    @abstractmethod
+    async def get_entries(
+        self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None
+    ) -> list[UsageEntry]:
+        """The entries of one session, those of its children not included. *Ordered:* by `(timestamp, id)`."""
+
+    @abstractmethod
+    async def get_rollup(self, session_id: str, *, include_sub_sessions: bool = True) -> UsageRollup:
+        """The sums over a session and those below it (U3, U4); all zero for a session without entries."""
+
+    @abstractmethod
+    async def query_usage(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        kinds: UsageKind | Iterable[UsageKind] | None = None,
+        model: str | None = None,
+        tool_name: str | None = None,
+        source: str | None = None,
+        timestamp_from: int | None = None,
+        timestamp_to: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        count: bool = True,
+    ) -> Page[UsageEntry]:
+        """Entries across sessions, newest first (U5). `timestamp_from` is inclusive, `timestamp_to` exclusive.
+
+        `limit` is 1 to 200; `total` is None with `count=False`, which saves counting.
+        """
+
+    @abstractmethod
+    async def delete_entries(self, session_id: str, *, include_sub_sessions: bool = True) -> int:
+        """Remove the entries of a session and of those below it (U6); how many there were. *Idempotent.*"""
+
+    async def close(self) -> None:
+        """Release what this store opened itself, never what the caller passed in."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
