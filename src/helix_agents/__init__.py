@@ -18,10 +18,6 @@ from .backends.inmemory.state_store import InMemoryStateStore
 from .backends.inmemory.stream_manager import InMemoryStreamManager
 from .backends.inmemory.usage_store import InMemoryUsageStore
 from .backends.registry import Stores, open_stores
-from .backends.sqlite.memory_store import SqliteMemoryStore
-from .backends.sqlite.state_store import SqliteStateStore
-from .backends.sqlite.stream_manager import SqliteStreamManager
-from .backends.sqlite.usage_store import SqliteUsageStore
 from .cleanup import WorkspaceProvider, expired_session_cleanup
 from .errors import (
     AlreadyRunning,
@@ -92,12 +88,16 @@ if TYPE_CHECKING:
     from .backends.redis.state_store import RedisStateStore as RedisStateStore
     from .backends.redis.stream_manager import RedisStreamManager as RedisStreamManager
     from .backends.redis.usage_store import RedisUsageStore as RedisUsageStore
+    from .backends.sqlite.memory_store import SqliteMemoryStore as SqliteMemoryStore
+    from .backends.sqlite.state_store import SqliteStateStore as SqliteStateStore
+    from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
+    from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
     from .llm.openai import OpenAILLM as OpenAILLM
 
 __version__ = "0.1.0"
 
-# These need an extra, so they are imported when first asked for; without it the error names what to install. They are
-# not in `__all__`, which would ask for them all.
+# These need an extra, or `sqlite3`, which some Workers lack: they are imported when first asked for, and the error says
+# what to install. They are not in `__all__`, which would ask for them all.
 _ON_DEMAND = {
     "OpenAILLM": "llm.openai",
     "PostgresMemoryStore": "backends.postgres.memory_store",
@@ -108,6 +108,10 @@ _ON_DEMAND = {
     "RedisStateStore": "backends.redis.state_store",
     "RedisStreamManager": "backends.redis.stream_manager",
     "RedisUsageStore": "backends.redis.usage_store",
+    "SqliteMemoryStore": "backends.sqlite.memory_store",
+    "SqliteStateStore": "backends.sqlite.state_store",
+    "SqliteStreamManager": "backends.sqlite.stream_manager",
+    "SqliteUsageStore": "backends.sqlite.usage_store",
 }
 
 
@@ -155,10 +159,6 @@ __all__ = [
     "SessionExists",
     "SessionNotFound",
     "SessionState",
-    "SqliteMemoryStore",
-    "SqliteStateStore",
-    "SqliteStreamManager",
-    "SqliteUsageStore",
     "StagedChanges",
     "StateStore",
     "StateTracker",

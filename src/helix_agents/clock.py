@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from functools import cache
 
 Clock = Callable[[], int]
 """Answers the time now in integer epoch milliseconds."""
@@ -20,16 +21,29 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-# Ids must be unique, not secret, so one seed from the system per process will do: asking it for every id is a system
-# call that costs more than all else in a small write. A generator of our own, because programs seed the shared one.
-_random = random.Random()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_random.seed)
+@cache
+def _generator() -> random.Random:
+    """The source of ids, seeded when the first one is asked for.
+
+    Ids must be unique, not secret, so one seed from the system per process will do: asking it for every id is a system
+    call that costs more than all else in a small write. A generator of our own, because programs seed the shared one.
+    Not at import: a Cloudflare Worker is imported once, for a snapshot without entropy, and all copies of it would
+    hand out the same ids.
+    """
+    made = random.Random()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made.seed)
+    return made
 
 
 def random_id() -> str:
     """128 random bits as 32 hexadecimal digits."""
-    return _random.getrandbits(128).to_bytes(16, "big").hex()
+    return _generator().getrandbits(128).to_bytes(16, "big").hex()
+
+
+def pause_seconds(attempt: int) -> float:
+    """How long to wait before trying again after losing a race: random and growing, so that nobody loses in step."""
+    return _generator().uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6)))
 
 
 def checkpoint_id(session_id: str, step_count: int, epoch_ms: int, unique: str) -> str:

@@ -306,5 +306,8 @@ def in_thread(function: Callable[[], T]) -> Awaitable[T]:
         with suppress(RuntimeError):  # if the loop has gone, nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name="helix-tool", daemon=True).start()
+    if sys.platform == "emscripten":
+        work()  # a Worker has no threads: the loop waits for the tool
+    else:
+        threading.Thread(target=work, name="helix-tool", daemon=True).start()
     return done

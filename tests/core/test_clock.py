@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from helix_agents.clock import checkpoint_id, checkpoint_time, random_id
+from helix_agents.clock import checkpoint_id, checkpoint_time, pause_seconds, random_id
 
 
 def test_ids_are_32_hexadecimal_digits_and_differ() -> None:
@@ -50,3 +50,9 @@ def test_the_time_of_a_checkpoint_is_read_from_its_id(session_id: str, unique: s
 )
 def test_an_id_that_no_checkpoint_of_the_session_can_have_tells_no_time(foreign: str) -> None:
     assert checkpoint_time("s", foreign) is None
+
+
+def test_pauses_differ_grow_and_stay_short() -> None:
+    first, later = [{pause_seconds(attempt) for _ in range(200)} for attempt in (0, 1000)]
+    assert len(first) == len(later) == 200
+    assert 0 <= max(first) <= 0.001 < max(later) <= 0.05

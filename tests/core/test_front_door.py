@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import helix_agents
@@ -25,11 +28,42 @@ def test_every_error_is_public_and_in_the_tree() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(helix_agents._ON_DEMAND))
-def test_names_that_need_an_extra_are_there_on_demand(name: str) -> None:
+def test_names_that_not_every_installation_has_are_there_on_demand(name: str) -> None:
     assert getattr(helix_agents, name).__name__ == name
-    assert name not in helix_agents.__all__, "a star import must work without extras"
+    assert name not in helix_agents.__all__, "a star import must work without extras and without sqlite3"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         helix_agents.nonsense  # noqa: B018
+
+
+AS_IN_A_WORKER = """
+import asyncio, os, random, socket, sys, tempfile, threading  # what Python's own modules ask for is not our concern
+asked = []
+sys.modules["sqlite3"] = sys.modules["_sqlite3"] = None  # some Workers have none
+random.Random.seed = lambda self, *a, **k: asked.append("a random seed")
+os.urandom = lambda count: asked.append("entropy") or bytes(count)
+threading.Thread.start = lambda self: asked.append("a thread")
+socket.socket.__init__ = lambda self, *a, **k: asked.append("a socket")
+import helix_agents
+for module in sys.argv[1:]:
+    __import__("helix_agents." + module)
+assert asked == [], asked
+from helix_agents import *
+assert not any(name.startswith("Sqlite") for name in dir())
+"""
+
+
+def test_importing_asks_for_no_entropy_thread_socket_or_sqlite() -> None:
+    # A Worker is imported once, for a snapshot that all copies start from: what is random at import is the same in all.
+    modules = [
+        "backends.sql.state_store",
+        "backends.sql.stream_manager",
+        "backends.sql.usage_store",
+        "backends.sql.memory_store",
+        "executor",
+        "conformance",
+    ]
+    done = subprocess.run([sys.executable, "-c", AS_IN_A_WORKER, *modules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

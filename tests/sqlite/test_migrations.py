@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from helix_agents import SchemaTooNew, SqliteStateStore, open_stores
-from helix_agents.backends.sql.driver import Statement
-from helix_agents.backends.sql.migrate import applied_versions, known_migrations, migrate
+from helix_agents.backends.sql.driver import Dialect, Statement
+from helix_agents.backends.sql.migrate import FAMILIES, applied_versions, known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.tools.sample import add, writes
 
@@ -100,7 +101,7 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
 
 async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = known_migrations("sqlite")
-    broken = every[0]._replace(statements=(*every[0].statements, "CREATE TABLE broken (", ""))
+    broken = every[0]._replace(parts=(*every[0].parts, ("state", ("CREATE TABLE broken (", ""))))
     monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: [broken])
     driver = SqliteDriver(tmp_path / "a.db")
     with pytest.raises(Exception, match=r"syntax|incomplete"):
@@ -140,3 +141,62 @@ async def test_the_ledger_names_every_step(tmp_path: Path) -> None:
     (rows,) = await driver.batch([Statement("SELECT version, name, applied_at FROM __agents_migrations ORDER BY 1")])
     assert rows == [(each.version, each.name, 5) for each in known_migrations("sqlite")]
     await driver.close()
+
+
+# Which tables each family has; the guard belongs to all.
+OF_A_FAMILY = {
+    "state": "states",
+    "streams": "streams",
+    "usage": "usage",
+    "memory": "memories",
+}
+
+
+def tables(path: Path) -> set[str]:
+    return {name.removeprefix("__agents_") for name, sql in schema(path) if sql.startswith("CREATE TABLE")}
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_every_statement_of_a_migration_says_which_family_it_belongs_to(dialect: Dialect) -> None:
+    for step in known_migrations(dialect):
+        assert step.families <= FAMILIES | {"every"}, step.name
+        shared = [text for text in step.of(["every"]) if "__agents_guard" not in text]
+        assert shared == [], f"{step.name}: write a line `-- family: state` (or streams, usage, memory) above these"
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+async def test_a_database_has_only_the_tables_of_the_families_it_holds(tmp_path: Path, family: str) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await migrate(driver, families={family})
+    assert await migrate(driver, families={family}) == []
+    await driver.close()
+    found = tables(tmp_path / "a.db")
+    assert "guard" in found
+    assert {each for each, table in OF_A_FAMILY.items() if table in found} == {family}
+
+
+@pytest.mark.parametrize("order", [("streams", "state", "memory", "usage"), ("memory", "usage", "streams", "state")])
+async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    path = tmp_path / "a.db"
+    for family in order:
+        driver = SqliteDriver(path)
+        assert await migrate(driver, families={family})
+        await driver.close()
+    async with open_stores(f"sqlite:{path}") as stores:
+        await stores.state.create_session("s", agent_type="a")
+    assert schema(path) == await fresh_schema(tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM __agents_migrations ORDER BY version")]
+    assert names == [each.name for each in known_migrations("sqlite")]
+
+
+async def test_processes_that_add_different_families_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
+    drivers = [SqliteDriver(tmp_path / "a.db") for _ in range(8)]
+    await asyncio.gather(
+        *(migrate(driver, families={family}) for driver, family in zip(drivers, sorted(FAMILIES) * 2, strict=True))
+    )
+    assert await migrate(drivers[0]) == []
+    await asyncio.gather(*(driver.close() for driver in drivers))
+    assert schema(tmp_path / "a.db") == await fresh_schema(tmp_path)

@@ -1,37 +1,79 @@
 """Migrations: forward only, in place, safe when many processes start at once.
 
 `migrations/NNNN_name.sql` holds the statements of one step, separated by `;` at the end of a line;
-`NNNN_name.postgres.sql` replaces it where the technology needs other words. A step and its line in
-`__agents_migrations` are one batch, so a step has happened as a whole or not at all, and of many processes exactly one
-makes it: the others run into its line and look again.
+`NNNN_name.postgres.sql` replaces it where the technology needs other words. A line `-- family: streams` says whose
+tables the statements below it make, so that a database can do without those of a family that it does not hold: a
+Durable Object pays for every row of its schema. `-- family: every` is for what all families share.
+
+All that is missing is one batch with its lines in `__agents_migrations`, so it has happened as a whole or not at all,
+and of many processes exactly one makes it: the others run into its lines and look again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
 from typing import NamedTuple
 
 from ...clock import Clock, system_clock
-from ...errors import SchemaTooNew
+from ...errors import SchemaTooNew, StoreUnavailable
 from .driver import Dialect, GuardTripped, SqlDriver, Statement
 from .queries import with_prefix
 
+FAMILIES = frozenset({"state", "streams", "usage", "memory"})
+EVERY = "every"
+MAX_ATTEMPTS = 50
+
 _FILE = re.compile(r"(\d{4})_(\w+?)(?:\.(sqlite|postgres))?\.sql")
+_FAMILY = re.compile(r"^-- family: *(\w+) *$", re.MULTILINE)
 _STATEMENT_END = re.compile(r";[ \t]*$", re.MULTILINE)
 
 _LEDGER = (
     "CREATE TABLE IF NOT EXISTS __agents_migrations "
     "(version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
 )
+_RECORD = "INSERT INTO __agents_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)"
+# If somebody else has changed the line in the meantime, this runs into it and undoes the batch.
+_UNCHANGED = (
+    "INSERT INTO __agents_migrations (version, name, applied_at) "
+    "SELECT version, name, applied_at FROM __agents_migrations WHERE version = ?1 AND name <> ?2"
+)
+_EXTEND = "UPDATE __agents_migrations SET name = ?2 WHERE version = ?1"
 
 
 class Migration(NamedTuple):
-    """One step of the schema."""
+    """One step of the schema; each part is a family and the statements that concern it."""
 
     version: int
     name: str
-    statements: tuple[str, ...]
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """Those of all families."""
+        return self.of(self.families)
+
+    @property
+    def families(self) -> frozenset[str]:
+        return frozenset(family for family, _ in self.parts)
+
+    def of(self, families: Collection[str]) -> tuple[str, ...]:
+        """The statements that concern these families, in the order of the file."""
+        return tuple(text for family, texts in self.parts if family in families for text in texts)
+
+    def title(self, families: Collection[str]) -> str:
+        """How the ledger calls the step when these of its families are done: the bare name if that is all of them."""
+        if self.families <= set(families):
+            return self.name
+        return f"{self.name}: {', '.join(sorted(self.families.intersection(families)))}"
+
+    def done(self, title: str | None) -> frozenset[str]:
+        """The families that are done, as the ledger tells."""
+        if title is None:
+            return frozenset()
+        _, colon, listed = title.partition(": ")
+        return frozenset(listed.split(", ")) if colon else self.families
 
 
 def known_migrations(dialect: Dialect) -> list[Migration]:
@@ -42,41 +84,67 @@ def known_migrations(dialect: Dialect) -> list[Migration]:
         # The plain file sorts behind `.postgres.sql`, hence "plain never replaces specific".
         if match and match[3] in (None, dialect) and (match[3] or int(match[1]) not in found):
             found[int(match[1])] = (match[2], resource.read_text(encoding="utf-8"))
-    return [Migration(version, name, _split(text)) for version, (name, text) in sorted(found.items())]
+    return [Migration(version, name, _parts(text)) for version, (name, text) in sorted(found.items())]
 
 
 async def applied_versions(driver: SqlDriver, *, prefix: str = "") -> list[int]:
     """The versions that the database has; creates the ledger if need be."""
-    select = Statement(with_prefix("SELECT version FROM __agents_migrations ORDER BY version", prefix))
-    rows = await driver.batch([Statement(with_prefix(_LEDGER, prefix)), select])
-    return [int(row[0]) for row in rows[1]]
+    return list(await _ledger(driver, prefix))
 
 
-async def migrate(driver: SqlDriver, *, prefix: str = "", clock: Clock = system_clock) -> list[int]:
-    """Bring the schema up to date; answer the versions that this call applied. Raises `SchemaTooNew`."""
+async def migrate(
+    driver: SqlDriver, *, prefix: str = "", families: Collection[str] = FAMILIES, clock: Clock = system_clock
+) -> list[int]:
+    """Bring the tables of these families up to date; return the versions that this call applied.
+
+    Raises `SchemaTooNew` if the database is newer than this library.
+    """
     migrations = known_migrations(driver.dialect)
-    applied = await applied_versions(driver, prefix=prefix)
-    newest = migrations[-1].version
-    if applied and applied[-1] > newest:
-        raise SchemaTooNew(applied[-1], newest)
-    return [
-        each.version
-        for each in migrations
-        if each.version not in applied and await _apply(driver, each, prefix=prefix, now=clock())
-    ]
+    for _ in range(MAX_ATTEMPTS):
+        ledger = await _ledger(driver, prefix)
+        newest = migrations[-1].version
+        if ledger and max(ledger) > newest:
+            raise SchemaTooNew(max(ledger), newest)
+        missing = [
+            (each, lacking)
+            for each in migrations
+            if (lacking := each.families.intersection({*families, EVERY}) - each.done(ledger.get(each.version)))
+        ]
+        if not missing:
+            return []
+        now = clock()
+        steps = [step for each, lacking in missing for step in _steps(each, lacking, ledger.get(each.version), now)]
+        try:
+            await driver.batch([Statement(with_prefix(sql, prefix), params) for sql, params in steps])
+        except GuardTripped as tripped:
+            if "__agents_migrations" not in tripped.reason:
+                raise
+            continue  # another process was faster
+        return [each.version for each, _ in missing]
+    raise StoreUnavailable("Other processes keep changing the schema at the same time. Try again.")
 
 
-async def _apply(driver: SqlDriver, migration: Migration, *, prefix: str, now: int) -> bool:
-    record = "INSERT INTO __agents_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)"
-    steps = [Statement(with_prefix(record, prefix), (migration.version, migration.name, now))]
-    steps += [Statement(with_prefix(text, prefix)) for text in migration.statements]
-    try:
-        await driver.batch(steps)
-    except GuardTripped as tripped:
-        if "__agents_migrations" not in tripped.reason:
-            raise
-        return False  # another process was faster
-    return True
+def _steps(migration: Migration, lacking: frozenset[str], title: str | None, now: int) -> list[Statement]:
+    """What a batch does to make the parts of these families, with the line in the ledger that says so."""
+    version, now_done = migration.version, migration.title(lacking | migration.done(title))
+    record = (
+        [Statement(_RECORD, (version, now_done, now))]
+        if title is None
+        else [Statement(_UNCHANGED, (version, title)), Statement(_EXTEND, (version, now_done))]
+    )
+    return record + [Statement(text) for text in migration.of(lacking)]
+
+
+async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
+    select = Statement(with_prefix("SELECT version, name FROM __agents_migrations ORDER BY version", prefix))
+    rows = await driver.batch([Statement(with_prefix(_LEDGER, prefix)), select])
+    return {int(version): name for version, name in rows[1]}
+
+
+def _parts(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    before, *rest = _FAMILY.split(text)
+    found = zip((EVERY, *rest[0::2]), (before, *rest[1::2]), strict=True)
+    return tuple((family, statements) for family, part in found if (statements := _split(part)))
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .driver import Dialect, Row, SqlDriver, Statement
-from .migrate import migrate
+from .migrate import FAMILIES, migrate
 
 
 class MigratedDriver:
     """`SqlDriver` in front of another one; several stores may share it, and it migrates once."""
 
-    def __init__(self, driver: SqlDriver, *, prefix: str = "") -> None:
+    def __init__(self, driver: SqlDriver, *, prefix: str = "", families: Collection[str] = FAMILIES) -> None:
         self._driver = driver
         self._prefix = prefix
+        self._families = families
         self.ready = False
         self._lock = asyncio.Lock()
 
@@ -35,7 +36,7 @@ class MigratedDriver:
         """Bring the schema up to date, unless that has been done."""
         async with self._lock:
             if not self.ready:
-                await migrate(self._driver, prefix=self._prefix)
+                await migrate(self._driver, prefix=self._prefix, families=self._families)
                 self.ready = True
 
     async def close(self) -> None:

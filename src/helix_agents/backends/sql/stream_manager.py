@@ -51,7 +51,7 @@ class SqlStreamManager(StreamManagerBase):
         if head is not None:
             return head
         query, expired_before = self._queries, self._expired_before(now)
-        answers = await self._driver.batch(
+        answers = await self._home(stream_id).batch(
             [
                 *self._expiry(stream_id, expired_before),
                 query("revive", stream_id, expired_before, now),
@@ -79,7 +79,7 @@ class SqlStreamManager(StreamManagerBase):
         if self.ttl_seconds:
             statements.append(query("keep_fresh", stream_id, expired_before))
         try:
-            answers = await self._driver.batch(statements)
+            answers = await self._home(stream_id).batch(statements)
         except GuardTripped as tripped:
             return await self._refused(stream_id, producer_id, tripped, now)
         await self._trim(stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
@@ -91,14 +91,14 @@ class SqlStreamManager(StreamManagerBase):
             self._queries("small_chunks", stream_id, after, limit, max_chars),
             self._queries("large_chunks", stream_id, after, limit, max_chars),
         ]
-        heads, small, large = await self._driver.batch(statements, read_only=True)
+        heads, small, large = await self._home(stream_id).batch(statements, read_only=True)
         if not heads:
             return None
         return StreamPage(_head(heads[0]), [StoredText(row[0], row[1], row[2]) for row in small or large])
 
     async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
         statement = self._queries("head", stream_id, self._expired_before(now))
-        rows = (await self._driver.batch([statement], read_only=True))[0]
+        rows = (await self._home(stream_id).batch([statement], read_only=True))[0]
         return _head(rows[0]) if rows else None
 
     async def _set_status(
@@ -113,7 +113,7 @@ class SqlStreamManager(StreamManagerBase):
     ) -> StreamHead | None:
         expired_before = self._expired_before(now)
         one, two, three = (*allowed, "", "", "")[:3]
-        answers = await self._driver.batch(
+        answers = await self._home(stream_id).batch(
             [
                 self._queries(
                     "set_status", stream_id, status, one, two, three, final_output, error, now, expired_before
@@ -133,7 +133,7 @@ class SqlStreamManager(StreamManagerBase):
             query("recount", stream_id),
         ]
         try:
-            answers = await self._driver.batch(statements)
+            answers = await self._home(stream_id).batch(statements)
         except GuardTripped:
             return None
         return int(answers[2][0][0])
@@ -149,13 +149,17 @@ class SqlStreamManager(StreamManagerBase):
             query("recount", stream_id),
         ]
         try:
-            await self._driver.batch(statements)
+            await self._home(stream_id).batch(statements)
         except GuardTripped:
             return False
         return True
 
     async def _delete(self, stream_id: str) -> None:
-        await self._driver.batch(self._deletion(stream_id))
+        await self._home(stream_id).batch(self._deletion(stream_id))
+
+    def _home(self, stream_id: str) -> SqlDriver:
+        """Where the rows of a stream live, for backends that give each stream a database of its own."""
+        return self._driver
 
     # -- parts of the batches
 
@@ -199,7 +203,9 @@ class SqlStreamManager(StreamManagerBase):
 
     async def _refused(self, stream_id: str, producer_id: str, tripped: GuardTripped, now: int) -> int:
         if tripped.reason == "producer":
-            rows = (await self._driver.batch([self._queries("repeated", stream_id, producer_id)], read_only=True))[0]
+            rows = (
+                await self._home(stream_id).batch([self._queries("repeated", stream_id, producer_id)], read_only=True)
+            )[0]
             if rows:
                 return int(rows[0][0])
         head = await self._info(stream_id, now=now)
@@ -213,7 +219,9 @@ class SqlStreamManager(StreamManagerBase):
         if floor - trimmed_to < max(TRIM_AT_LEAST, self.max_chunks // 8):
             return
         with suppress(StoreError):  # the next append tries again
-            await self._driver.batch([self._queries("trim_chunks", stream_id), self._queries("trimmed", stream_id)])
+            await self._home(stream_id).batch(
+                [self._queries("trim_chunks", stream_id), self._queries("trimmed", stream_id)]
+            )
 
     async def _purge(self, now: int) -> None:
         """Empty some expired streams now and then; until then every statement overlooks them."""
@@ -223,7 +231,7 @@ class SqlStreamManager(StreamManagerBase):
         expired_before = self._expired_before(now)
         rows = (await self._driver.batch([self._queries("expired", expired_before)], read_only=True))[0]
         for (stream_id,) in rows:
-            await self._driver.batch(self._expiry(stream_id, expired_before))
+            await self._home(stream_id).batch(self._expiry(stream_id, expired_before))
 
 
 def _head(row: Row) -> StreamHead:

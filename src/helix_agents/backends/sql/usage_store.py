@@ -119,7 +119,7 @@ def _entry(row: Row) -> UsageEntry:
             total=total,
         )
     if kind == "custom":
-        return CustomEntry(**shared, name=name, value=whole if real is None else real)
+        return CustomEntry(**shared, name=name, value=whole if real is None else float(real))
     shared |= {"duration_ms": duration_ms, "success": bool(success)}
     if kind == "tool":
         return ToolEntry(**shared, tool_name=name)
@@ -142,5 +142,5 @@ def _sums(row: Row) -> UsageSums:
         reasoning=reasoning,
         cached=cached,
         total=total,
-        amount=whole if numbers[-1] is None else whole + numbers[-1],
+        amount=whole if numbers[-1] is None else whole + float(numbers[-1]),
     )

@@ -7,8 +7,11 @@ computed from, and a refusal means to read again.
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
+from ...clock import pause_seconds
 from ...codec import Json, ensure_id
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...types import Checkpoint, Page, SessionState
@@ -58,7 +61,7 @@ class CheckpointingStore(MergingStore):
         self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
     ) -> int:
         ensure_id(session_id, "session_id")
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             source = require_session(session_id, await self._read_session(session_id, custom_state=False))
             row = await self._checkpoint_row(session_id, checkpoint_id)
             commit = Commit(
@@ -79,7 +82,9 @@ class CheckpointingStore(MergingStore):
                     raise CheckpointNotFound(session_id, checkpoint_id) from failed
                 if failed.reason != "version" or expected_version is not None:
                     await self._explain(commit, failed)
-                continue  # the session has moved on since it was read: read it again
+                # The session has moved on since it was read: read it again, out of step with whoever writes.
+                await asyncio.sleep(pause_seconds(attempt))
+                continue
             self._forget(session_id)
             return applied.version
         raise StoreUnavailable(f"Session {session_id!r} changes too fast to be restored: try again.")
@@ -89,13 +94,15 @@ class CheckpointingStore(MergingStore):
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         ensure_id(new_session_id, "new_session_id")
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 await self._fork_once(session_id, new_session_id, checkpoint_id)
             except GuardFailed as failed:
                 if failed.reason == "exists":
                     raise SessionExists(new_session_id) from failed
-                continue  # the source has moved on since it was read: read it again
+                # The source has moved on since it was read: read it again, out of step with whoever writes.
+                await asyncio.sleep(pause_seconds(attempt))
+                continue
             state = await self.load_state(new_session_id)
             return require_session(new_session_id, state)
         raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")

@@ -9,13 +9,12 @@ session queue up, so that only other processes can make them retry.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from ...clock import Clock, IdSource, checkpoint_id, random_id, system_clock
+from ...clock import Clock, IdSource, checkpoint_id, pause_seconds, random_id, system_clock
 from ...codec import Json, decode, encode, ensure_id, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...messages import Message
@@ -235,7 +234,7 @@ class MergingStore(ExplainingStore):
             raise SessionNotFound(session_id) from failed
         self._cells.forget(session_id)
         if attempt > 1:
-            await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2**attempt)))
+            await asyncio.sleep(pause_seconds(attempt))
 
     def _forget(self, session_id: str) -> None:
         self._cells.forget(session_id)

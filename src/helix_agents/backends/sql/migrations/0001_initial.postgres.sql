@@ -2,6 +2,8 @@
 -- JSON is TEXT so that every byte round-trips (JSONB refuses NUL and lone surrogates). What is compared or sorted is
 -- COLLATE "C": the order of code points, the same on every server and in Python, and the cheapest to compare.
 
+-- family: every
+
 -- No row ever fits in here: inserting a reason is how a batch undoes itself, and the CHECK's name says why.
 CREATE TABLE __agents_guard (
   reason TEXT NOT NULL,
@@ -17,6 +19,8 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_other CHECK (reason IN (
     'missing', 'exists', 'version', 'staged', 'cells', 'run', 'checkpoint', 'stream', 'producer'))
 );
+
+-- family: state
 
 -- One row per session. suspension_context packs suspended_awaiting_children, suspended_step_id,
 -- client_tool_call_ownership and tracing_context. Room on each page, so that a row that is rewritten stays on its page

@@ -1,6 +1,8 @@
 -- The state store: sessions, their messages, custom state, staged writes, checkpoints, runs, refs and flags.
 -- Numbers are BIGINT because Postgres means 32 bits by INTEGER; JSON is TEXT so that every byte round-trips.
 
+-- family: every
+
 -- No row ever fits in here: inserting a reason is how a batch undoes itself, and the CHECK's name says why.
 CREATE TABLE __agents_guard (
   reason TEXT NOT NULL,
@@ -15,6 +17,8 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_producer CHECK (reason <> 'producer'),
   CONSTRAINT guard_other CHECK (reason = '')
 );
+
+-- family: state
 
 -- One row per session. suspension_context packs suspended_awaiting_children, suspended_step_id,
 -- client_tool_call_ownership and tracing_context.

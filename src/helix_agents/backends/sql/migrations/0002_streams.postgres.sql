@@ -1,3 +1,5 @@
+-- family: streams
+
 -- Streams: one row per stream with the counter of its sequences, its chunks, and what it remembers of its producers.
 -- The first chunk after `floor` is the first one kept; `trimmed_to` says how far the rows below it are removed already.
 CREATE TABLE __agents_streams (

@@ -1,3 +1,5 @@
+-- family: usage
+
 -- What sessions spend. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
 -- the sub-agent or the custom name. A custom amount is either whole or not, so that whole ones add up exactly.
 CREATE TABLE __agents_usage (
@@ -35,6 +37,8 @@ CREATE TABLE __agents_usage_links (
 );
 
 CREATE INDEX __agents_usage_links_by_sub ON __agents_usage_links (sub_session_id);
+
+-- family: memory
 
 -- What agents remember. `content`, `metadata` and `embedding` are for giving back, `words` is what search looks at.
 -- `scope` is a short mark of the entity that stands before each of its words in the index.

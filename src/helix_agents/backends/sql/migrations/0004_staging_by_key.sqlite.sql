@@ -1,3 +1,5 @@
+-- family: state
+
 -- Staged rows are only ever found by their key and live for one step. Kept in the tree of the key itself, a row is
 -- written once instead of twice, and dropped once.
 ALTER TABLE __agents_staging RENAME TO __agents_staging_before;
