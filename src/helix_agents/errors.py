@@ -17,6 +17,7 @@
     ├── PatchError                 a JSON Patch that does not apply
     ├── StreamError
     │   ├── StreamNotActive        writing to a stream that has ended, failed or is paused
+    │   ├── StreamFenced           a writer, rewind or reset of an owner that another has replaced
     │   ├── StreamFailed           the producer declared the stream failed
     │   ├── StreamTruncated        the cursor is older than the first kept chunk
     │   └── StreamCursorAhead      the cursor is beyond the last chunk
@@ -169,6 +170,18 @@ class StreamNotActive(StreamError):
         self.status = status
         remedy = "call resume_stream() first" if status == "paused" else "write to a new stream, or reset this one"
         super().__init__(stream_id, f"Stream {stream_id!r} is {status} and takes no chunks: {remedy}.")
+
+
+class StreamFenced(StreamError):
+    """A newer owner has raised the stream's fence; nothing was stored."""
+
+    def __init__(self, stream_id: str, fence: int, current_fence: int) -> None:
+        self.fence = fence
+        self.current_fence = current_fence
+        super().__init__(
+            stream_id,
+            f"Stream {stream_id!r} has a newer owner (fence {current_fence}, yours is {fence}): stop writing to it.",
+        )
 
 
 class StreamFailed(StreamError):

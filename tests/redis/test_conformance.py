@@ -50,9 +50,25 @@ SLOW = {
 """Checks whose subject other checks of the default run touch as well."""
 
 DEFAULT_GUARANTEES = {
-    "valkey_without_scripts": {"S2", "S3", "S4", "S5", "S8", "S9", "S12", "T1", "T3", "T5", "T6", "T7", "U1", "M1"},
+    "valkey_without_scripts": {
+        "S2",
+        "S3",
+        "S4",
+        "S5",
+        "S8",
+        "S9",
+        "S12",
+        "T1",
+        "T3",
+        "T5",
+        "T6",
+        "T7",
+        "T10",
+        "U1",
+        "M1",
+    },
     "valkey_long_way": {"S1", "S2", "S3", "S4", "S5", "S7", "S8", "S9", "S12"},
-    "oldest_redis": {"S1", "S2", "S8", "S9", "S13", "T1", "T2", "T6", "T7"},
+    "oldest_redis": {"S1", "S2", "S8", "S9", "S13", "T1", "T2", "T6", "T7", "T10"},
     "cluster": {"S1", "S2", "S7", "S9", "S10", "S11", "S14", "T2", "T5", "T8", "U3", "U6", "M5", "M6"},
 }
 SHORT_KINDS = {"example", "tasks"}

@@ -15,6 +15,10 @@ business: validation, stamping, batching, retries, replay, resume, tailing, erro
   back empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: whoever comes
   with a cursor from before reads on without a gap, or is told. (Redis forgets the counter a tenth of `ttl` later.)
 - `updated_at` becomes `now` with every write.
+- `fence` only grows, and outlives rewind, reset and expiry. A verb that is given one and finds a larger one stored
+  changes nothing: `_open` and `_set_status` return the head, which tells; the others raise `StreamFenced`. Else the
+  verb raises the stored one to it in the same write; only `_append` need not, since `_open` came before. A verb that
+  is given None neither looks at the fence nor changes it.
 
 **Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are kept (0: no
 limit) the oldest go, and so do chunks older than `ttl` at the front. `floor` becomes the highest sequence dropped so.
@@ -39,6 +43,7 @@ from ..errors import (
     InvalidArgument,
     StoreUnavailable,
     StreamCursorAhead,
+    StreamFenced,
     StreamNotActive,
     StreamTruncated,
 )
@@ -54,6 +59,8 @@ from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
 DEFAULT_MAX_CHUNKS = 10_000
 DEFAULT_TTL_SECONDS = 86_400
 MAX_RESTARTS = 50
+MAX_FENCE = 2**53 - 1
+"""The largest integer that is exact wherever a backend may compute with it."""
 
 
 class StreamManagerBase(StreamManager):
@@ -95,7 +102,7 @@ class StreamManagerBase(StreamManager):
     # -- the verbs
 
     @abstractmethod
-    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+    async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
         """Create the stream if there is none (active, revision 0, no chunks, this incarnation); answer its head.
 
         One that has expired is brought back, see above.
@@ -105,15 +112,26 @@ class StreamManagerBase(StreamManager):
 
     @abstractmethod
     async def _append(
-        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+        self,
+        stream_id: str,
+        *,
+        producer_id: str,
+        counter: int,
+        chunks: Sequence[NewChunk],
+        fence: int | None,
+        now: int,
     ) -> int:
         """Append the chunks under the next sequences, all or none; answer the sequence of the last one.
 
-        `counter` is the number of the last chunk in its producer's own count. In this order, in one atomic write: if
-        the producer has stored this `counter` or a higher one before, change nothing and answer the sequence stored
-        with it (also when the stream has ended since); if the stream is missing or not active, raise `StreamNotActive`
-        with its status or `"deleted"`; else append, remember `counter` and the last sequence for this producer, and
-        apply retention. What is remembered of a producer survives rewinds and resets for at least an hour.
+        `counter` is the number of the last chunk in its producer's own count. In this order, in one atomic write:
+
+        - if the producer has stored this `counter` or a higher one before, change nothing and return the sequence
+          stored with it (also when the stream has ended or got a newer owner since);
+        - if the fence is larger than `fence`, raise `StreamFenced`;
+        - if the stream is missing or not active, raise `StreamNotActive` with its status or `"deleted"`;
+        - else append, remember `counter` and the last sequence for this producer, and apply retention.
+
+        What is remembered of a producer survives rewinds and resets for at least an hour.
         """
 
     @abstractmethod
@@ -137,6 +155,7 @@ class StreamManagerBase(StreamManager):
         allowed: tuple[str, ...],
         final_output: str | None,
         error: str | None,
+        fence: int | None,
         now: int,
     ) -> StreamHead | None:
         """If the present status is in `allowed`, set status, output and error; answer the head as it is then.
@@ -145,14 +164,16 @@ class StreamManagerBase(StreamManager):
         """
 
     @abstractmethod
-    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+    async def _rewind(
+        self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
+    ) -> int | None:
         """Drop the kept chunks with `step > step_count` and append the marker, whatever the status; how many went.
 
         None, and nothing done, if there is no such stream.
         """
 
     @abstractmethod
-    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         """Drop all chunks, append the marker, make the stream active, clear output and error, set `floor` to 0.
 
         False, and nothing done, if there is no such stream.
@@ -164,11 +185,15 @@ class StreamManagerBase(StreamManager):
 
     # -- writing
 
-    async def create_writer(self, stream_id: str, run_id: str, agent_type: str) -> BatchingWriter:
+    async def create_writer(
+        self, stream_id: str, run_id: str, agent_type: str, *, fence: int | None = None
+    ) -> BatchingWriter:
         ensure_id(stream_id, "stream_id")
         ensure_id(run_id, "run_id")
+        _ensure_fence(fence)
         seen_at = self._clock()
-        head = await self._open(stream_id, incarnation=self._ids(), now=seen_at)
+        head = await self._open(stream_id, incarnation=self._ids(), fence=fence, now=seen_at)
+        _pass_fence(head, fence)
         if head.status != "active":
             raise StreamNotActive(stream_id, head.status)
 
@@ -177,9 +202,11 @@ class StreamManagerBase(StreamManager):
             now = self._clock()
             if seen_at <= self._expired_before(now):
                 # This writer was quiet for so long that the stream may have expired, but its run goes on.
-                await self._open(stream_id, incarnation=self._ids(), now=now)
+                _pass_fence(await self._open(stream_id, incarnation=self._ids(), fence=fence, now=now), fence)
             seen_at = now
-            sequence = await self._append(stream_id, producer_id=producer_id, counter=counter, chunks=chunks, now=now)
+            sequence = await self._append(
+                stream_id, producer_id=producer_id, counter=counter, chunks=chunks, fence=fence, now=now
+            )
             self._changed(stream_id)
             return sequence
 
@@ -195,29 +222,31 @@ class StreamManagerBase(StreamManager):
         self._writers.add(writer)
         return writer
 
-    async def end_stream(self, stream_id: str, final_output: Json = None) -> None:
+    async def end_stream(self, stream_id: str, final_output: Json = None, *, fence: int | None = None) -> None:
         ensure_json(final_output)
-        await self._change_status(stream_id, "ended", final_output=encode(final_output))
+        await self._change_status(stream_id, "ended", final_output=encode(final_output), fence=fence)
 
-    async def fail_stream(self, stream_id: str, error: str) -> None:
-        await self._change_status(stream_id, "failed", error=encode(str(error)))
+    async def fail_stream(self, stream_id: str, error: str, *, fence: int | None = None) -> None:
+        await self._change_status(stream_id, "failed", error=encode(str(error)), fence=fence)
 
-    async def pause_stream(self, stream_id: str) -> None:
-        await self._change_status(stream_id, "paused")
+    async def pause_stream(self, stream_id: str, *, fence: int | None = None) -> None:
+        await self._change_status(stream_id, "paused", fence=fence)
 
-    async def resume_stream(self, stream_id: str) -> None:
-        await self._change_status(stream_id, "active")
+    async def resume_stream(self, stream_id: str, *, fence: int | None = None) -> None:
+        await self._change_status(stream_id, "active", fence=fence)
 
-    async def cleanup_to_step(self, stream_id: str, step_count: int) -> int:
+    async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
         ensure_id(stream_id, "stream_id")
+        _ensure_fence(fence)
         marker = self._marker("stream_rewound", step=step_count, step_count=step_count)
-        removed = await self._rewind(stream_id, step_count=step_count, marker=marker, now=self._clock())
+        removed = await self._rewind(stream_id, step_count=step_count, marker=marker, fence=fence, now=self._clock())
         self._changed(stream_id)
         return removed or 0
 
-    async def reset_stream(self, stream_id: str) -> None:
+    async def reset_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         ensure_id(stream_id, "stream_id")
-        await self._reset(stream_id, marker=self._marker("stream_resync", step=0), now=self._clock())
+        _ensure_fence(fence)
+        await self._reset(stream_id, marker=self._marker("stream_resync", step=0), fence=fence, now=self._clock())
         self._changed(stream_id)
 
     async def delete_stream(self, stream_id: str) -> None:
@@ -262,6 +291,7 @@ class StreamManagerBase(StreamManager):
             error=None if head.error is None else decode(head.error),
             created_at=head.created_at,
             updated_at=head.updated_at,
+            fence=head.fence,
         )
 
     async def get_all_chunks(self, stream_id: str) -> list[StoredChunk]:
@@ -307,14 +337,23 @@ class StreamManagerBase(StreamManager):
         return NewChunk(step, encode({"type": kind, "timestamp": self._clock(), "step": step, **members}))
 
     async def _change_status(
-        self, stream_id: str, status: StreamStatus, *, final_output: str | None = None, error: str | None = None
+        self,
+        stream_id: str,
+        status: StreamStatus,
+        *,
+        final_output: str | None = None,
+        error: str | None = None,
+        fence: int | None = None,
     ) -> None:
         ensure_id(stream_id, "stream_id")
+        _ensure_fence(fence)
         # Without the status itself: the first end of a stream is its end, repeating it changes nothing.
         allowed = tuple(each for each in may_become("stream", status) if each != status)
         head = await self._set_status(
-            stream_id, status, allowed=allowed, final_output=final_output, error=error, now=self._clock()
+            stream_id, status, allowed=allowed, final_output=final_output, error=error, fence=fence, now=self._clock()
         )
+        if head is not None:
+            _pass_fence(head, fence)
         if head is not None and head.status != status:
             raise IllegalTransition("stream", head.status, status)
         self._changed(stream_id)
@@ -341,6 +380,16 @@ class StreamManagerBase(StreamManager):
                 # Retention may have moved on while we were reading.
                 return [row for row in rows if row.sequence > head.floor]
         return []
+
+
+def _ensure_fence(fence: int | None) -> None:
+    if fence is not None and (type(fence) is not int or not 0 <= fence <= MAX_FENCE):
+        raise InvalidArgument(f"Invalid fence {fence!r}: expected an integer from 0 to {MAX_FENCE}, or None.")
+
+
+def _pass_fence(head: StreamHead, fence: int | None) -> None:
+    if fence is not None and head.fence > fence:
+        raise StreamFenced(head.stream_id, fence, head.fence)
 
 
 def _handed_out(rows: list[StoredText]) -> list[StoredChunk]:

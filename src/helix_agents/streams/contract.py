@@ -1,6 +1,6 @@
 """StreamManager: live delivery of chunks, resumable, exactly once, to any number of readers.
 
-What a manager must guarantee is written here, by id (T1 to T9); how is the business of `streams/base.py` and of the
+What a manager must guarantee is written here, by id (T1 to T10); how is the business of `streams/base.py` and of the
 backends. Every guarantee has a check in the conformance kit.
 
 - T1 sequence: dense integers 1, 2, 3, ..., never reused.
@@ -12,6 +12,7 @@ backends. Every guarantee has a check in the conformance kit.
 - T7 rewind and reset: attached readers see a marker chunk and go on.
 - T8 fan-out: one backend subscription per process.
 - T9 slow reader: never slows anybody else; memory is bounded.
+- T10 fence: a call with a smaller fence than the stream's is refused and stores nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     error: str | None = None
     created_at: int = 0
     updated_at: int = 0
+    fence: int = 0
 
 
 class StreamOutcome(msgspec.Struct, frozen=True):
@@ -120,11 +122,23 @@ class StreamReader(ABC):
 
 
 class StreamManager(ABC):
-    """All streams of one backend."""
+    """All streams of one backend.
+
+    A stream has a *fence*, a number that only grows. Whoever takes a stream over passes a larger `fence` than its
+    predecessor: the call raises the stream's fence in the same atomic write. A call with a smaller fence than the
+    stream's raises `StreamFenced` and stores nothing, and so does all that a writer with a smaller fence has buffered.
+    Calls without a fence are not affected.
+    """
 
     @abstractmethod
-    async def create_writer(self, stream_id: str, run_id: str, agent_type: str) -> StreamWriter:
-        """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream."""
+    async def create_writer(
+        self, stream_id: str, run_id: str, agent_type: str, *, fence: int | None = None
+    ) -> StreamWriter:
+        """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream.
+
+        With `fence`, the stream's fence is raised to it, whatever the status, and every write of the producer is
+        refused with `StreamFenced` once somebody has raised it further.
+        """
 
     @abstractmethod
     async def create_reader(self, stream_id: str) -> StreamReader | None:
@@ -138,19 +152,19 @@ class StreamManager(ABC):
         """
 
     @abstractmethod
-    async def end_stream(self, stream_id: str, final_output: Json = None) -> None:
+    async def end_stream(self, stream_id: str, final_output: Json = None, *, fence: int | None = None) -> None:
         """End the stream: readers finish after the last chunk. *Idempotent.*"""
 
     @abstractmethod
-    async def fail_stream(self, stream_id: str, error: str) -> None:
+    async def fail_stream(self, stream_id: str, error: str, *, fence: int | None = None) -> None:
         """Declare the stream failed: live readers raise `StreamFailed` after the last chunk."""
 
     @abstractmethod
-    async def pause_stream(self, stream_id: str) -> None:
+    async def pause_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         """Pause the stream: readers finish with outcome `paused`, writers get `StreamNotActive`."""
 
     @abstractmethod
-    async def resume_stream(self, stream_id: str) -> None:
+    async def resume_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         """Make a paused stream active again."""
 
     @abstractmethod
@@ -166,11 +180,11 @@ class StreamManager(ABC):
         """Every kept chunk whose `step` is at least `from_step`, in order."""
 
     @abstractmethod
-    async def cleanup_to_step(self, stream_id: str, step_count: int) -> int:
+    async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
         """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; how many went. *Atomic.*"""
 
     @abstractmethod
-    async def reset_stream(self, stream_id: str) -> None:
+    async def reset_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         """Drop all chunks, append `stream_resync`, make the stream active. *Atomic.* Sequences go on."""
 
     @abstractmethod

@@ -59,6 +59,7 @@ class StreamHead(msgspec.Struct, frozen=True):
     is not an append, so `(revision, latest_sequence)` orders any two heads of one incarnation in time. `floor` is the
     highest sequence that *retention* has dropped (0 if none): a reader whose cursor lies below it has missed chunks,
     whereas holes above it come from rewinds and are legitimate. `final_output` and `error` are JSON texts.
+    `fence` only grows; who carries a smaller one has been replaced.
     """
 
     stream_id: str
@@ -73,6 +74,7 @@ class StreamHead(msgspec.Struct, frozen=True):
     error: str | None
     created_at: int
     updated_at: int
+    fence: int
 
     @property
     def moment(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...errors import StreamNotActive
+from ...errors import StreamFenced, StreamNotActive
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wake, Wakeup
@@ -47,6 +47,7 @@ class InMemoryStream:
     floor: int = 0
     final_output: str | None = None
     error: str | None = None
+    fence: int = 0
     rows: list[StoredText] = field(default_factory=list)
     written_at: list[int] = field(default_factory=list)
     skip: int = 0  # rows at the front that retention has dropped but that still take up room
@@ -67,7 +68,20 @@ class InMemoryStream:
             error=self.error,
             created_at=self.created_at,
             updated_at=self.updated_at,
+            fence=self.fence,
         )
+
+    def passes(self, fence: int | None) -> bool:
+        """Whether a caller with this fence may change the stream; note the fence of a newer one."""
+        if fence is not None and fence < self.fence:
+            return False
+        self.fence = self.fence if fence is None else fence
+        return True
+
+    def pass_fence(self, fence: int | None) -> None:
+        """Refuse a caller whose fence is too small."""
+        if fence is not None and not self.passes(fence):
+            raise StreamFenced(self.stream_id, fence, self.fence)
 
     def add(self, chunks: Sequence[NewChunk], now: int) -> int:
         first = self.latest_sequence + 1
@@ -168,18 +182,25 @@ class InMemoryStreamManager(StreamManagerBase):
         stream = self.data.streams.get(stream_id)
         return stream if stream is not None and stream.updated_at > self._expired_before(now) else None
 
-    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+    async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
         self._purge(now)
         stream = self.data.streams.get(stream_id)
         if stream is None:
             stream = InMemoryStream(stream_id, incarnation, created_at=now, updated_at=now)
             self.data.streams[stream_id] = stream
-        elif self._find(stream_id, now) is None:
+        if stream.passes(fence) and self._find(stream_id, now) is None:
             stream.revive(now)
         return stream.head()
 
     async def _append(
-        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+        self,
+        stream_id: str,
+        *,
+        producer_id: str,
+        counter: int,
+        chunks: Sequence[NewChunk],
+        fence: int | None,
+        now: int,
     ) -> int:
         stream = self._find(stream_id, now)
         if stream is None:
@@ -187,6 +208,7 @@ class InMemoryStreamManager(StreamManagerBase):
         producer = stream.producers.get(producer_id)
         if producer is not None and producer.counter >= counter:
             return producer.sequence
+        stream.pass_fence(fence)
         if stream.status != "active":
             raise StreamNotActive(stream_id, stream.status)
         sequence = stream.add(chunks, now)
@@ -220,29 +242,34 @@ class InMemoryStreamManager(StreamManagerBase):
         allowed: tuple[str, ...],
         final_output: str | None,
         error: str | None,
+        fence: int | None,
         now: int,
     ) -> StreamHead | None:
         stream = self._find(stream_id, now)
         if stream is None:
             return None
-        if stream.status in allowed:
+        if stream.passes(fence) and stream.status in allowed:
             stream.status, stream.final_output, stream.error = status, final_output, error
             stream.revision += 1
             stream.updated_at = now
         return stream.head()
 
-    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+    async def _rewind(
+        self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
+    ) -> int | None:
         stream = self._find(stream_id, now)
         if stream is None:
             return None
+        stream.pass_fence(fence)
         removed = stream.keep_only(step_count)
         stream.add([marker], now)
         return removed
 
-    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         stream = self._find(stream_id, now)
         if stream is None:
             return False
+        stream.pass_fence(fence)
         stream.keep_only(None)
         stream.status, stream.final_output, stream.error, stream.floor = "active", None, None, 0
         stream.producers = {

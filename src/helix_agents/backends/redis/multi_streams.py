@@ -77,9 +77,16 @@ class _Change:
         self._status = fields.get("status", "")
         self._fields = fields
         self._missing = not fields or int(fields["updated_at"]) <= arguments["expired_before"]
+        fence = int(fields.get("fence", 0))
+        self._fenced = arguments["fence"] is not False and fence > arguments["fence"]
+        self._refusal = [b"fenced", str(fence).encode()]
+        self._raises_fence = arguments["fence"] is not False and fence < arguments["fence"]
         self._head = {name: int(fields.get(name, 0)) for name in ("latest", "floor", "kept", "first", "revision")}
 
     async def open(self) -> Any:
+        if self._fenced:
+            return await self._link.one("HGETALL", self._keys.meta)
+        self._raise_fence()
         if self._missing:
             now, latest = self._a["now"], self._head["latest"]
             self._queue("DEL", self._keys.chunks, self._keys.producers)
@@ -90,8 +97,7 @@ class _Change:
             fields |= {"first": latest + 1, "created_at": now, "updated_at": now}
             self._set(fields)
             self._keep_alive()
-            return WHOLE_HEAD
-        return await self._link.one("HGETALL", self._keys.meta)
+        return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
 
     async def append(self) -> Any:
         if self._missing:
@@ -101,6 +107,8 @@ class _Change:
             counter, sequence, _ = known.split(b":")
             if int(counter) >= self._a["counter"]:
                 return [b"stored", sequence]
+        if self._fenced:
+            return self._refusal
         if self._status != "active":
             return [self._status.encode()]
         chunks = self._a["chunks"]
@@ -115,8 +123,11 @@ class _Change:
     async def status(self) -> Any:
         if self._missing:
             return None
-        if self._status not in self._a["allowed"]:
+        if self._fenced:
             return await self._link.one("HGETALL", self._keys.meta)
+        self._raise_fence()
+        if self._status not in self._a["allowed"]:
+            return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
         self._save({"status": self._a["status"], "revision": self._head["revision"] + 1})
         for field in ("final_output", "error"):
             text = self._a[field]
@@ -129,6 +140,9 @@ class _Change:
     async def rewind(self) -> Any:
         if self._missing:
             return None
+        if self._fenced:
+            return self._refusal
+        self._raise_fence()
         kept = await self._entries(self._head["floor"] + 1)
         doomed = [sequence for sequence, step, _ in kept if step > self._a["step_count"]]
         for start in range(0, len(doomed), PAGE):
@@ -144,6 +158,9 @@ class _Change:
     async def reset(self) -> Any:
         if self._missing:
             return None
+        if self._fenced:
+            return self._refusal
+        self._raise_fence()
         self._queue("DEL", self._keys.chunks)
         self._head |= {"kept": 0, "floor": 0}
         self._add(self._a["marker"])
@@ -165,6 +182,10 @@ class _Change:
 
     def _queue(self, *command: Any) -> None:
         self.commands.append(command)
+
+    def _raise_fence(self) -> None:
+        if self._raises_fence:
+            self._set({"fence": self._a["fence"]})
 
     def _set(self, fields: dict[str, Any]) -> None:
         self._queue("HSET", self._keys.meta, *(word for pair in fields.items() for word in pair))

@@ -7,11 +7,15 @@ local META, CHUNKS, PRODUCERS = KEYS[1], KEYS[2], KEYS[3]
 local call = redis.call
 local PAGE = 500
 
-local names = { 'status', 'latest', 'floor', 'kept', 'first', 'updated_at', 'refreshed_at', 'revision', 'created_at' }
+local names = { 'status', 'latest', 'floor', 'kept', 'first', 'updated_at', 'refreshed_at', 'revision', 'created_at',
+  'fence' }
 local found = call('HMGET', META, unpack(names))
 local head = {}
 for place, name in ipairs(names) do head[name] = place == 1 and found[place] or tonumber(found[place]) end
 local missing = not head.status or head.updated_at <= a.expired_before
+
+-- A caller with a smaller fence than the stream's has been replaced by a newer owner.
+local fenced = a.fence and (head.fence or 0) > a.fence
 
 local function number(value) return string.format('%.0f', value) end
 
@@ -65,6 +69,12 @@ local function retain(added)
   call('XTRIM', CHUNKS, 'MINID', '~', number(head.first) .. '-0')
 end
 
+local function raise_fence()
+  if a.fence and a.fence > (head.fence or 0) then call('HSET', META, 'fence', number(a.fence)) end
+end
+
+local function refused() return { 'fenced', number(head.fence) } end
+
 local function save(...)
   call('HSET', META, 'latest', number(head.latest), 'floor', number(head.floor), 'kept', number(head.kept),
     'first', number(head.first), 'updated_at', number(a.now), ...)
@@ -76,6 +86,7 @@ local function tell() redis.pcall('PUBLISH', a.channel, '') end
 local run = {}
 
 function run.open()
+  if fenced then return call('HGETALL', META) end
   if missing then
     call('DEL', CHUNKS, PRODUCERS)
     call('HDEL', META, 'final_output', 'error')
@@ -85,6 +96,7 @@ function run.open()
       'floor', latest, 'kept', 0, 'first', number((head.latest or 0) + 1), 'created_at', now, 'updated_at', now)
     keep_alive(true)
   end
+  raise_fence()
   return call('HGETALL', META)
 end
 
@@ -95,6 +107,7 @@ function run.append()
     local counter, sequence = string.match(known, '^(%d+):(%d+)')
     if tonumber(counter) >= a.counter then return { 'stored', sequence } end
   end
+  if fenced then return refused() end
   if head.status ~= 'active' then return { head.status } end
   local made_key = add(a.chunks)
   local too_many = a.max_chunks > 0 and head.kept > a.max_chunks
@@ -109,6 +122,8 @@ end
 
 function run.status()
   if missing then return false end
+  if fenced then return call('HGETALL', META) end
+  raise_fence()
   for _, allowed in ipairs(a.allowed) do
     if head.status == allowed then
       save('status', a.status, 'revision', head.revision + 1)
@@ -125,6 +140,8 @@ end
 
 function run.rewind()
   if missing then return false end
+  if fenced then return refused() end
+  raise_fence()
   local removed, from = 0, head.floor + 1
   while true do
     local entries, doomed = call('XRANGE', CHUNKS, number(from), '+', 'COUNT', PAGE), {}
@@ -146,6 +163,8 @@ end
 
 function run.reset()
   if missing then return false end
+  if fenced then return refused() end
+  raise_fence()
   call('DEL', CHUNKS)
   head.kept, head.floor = 0, 0
   add(a.marker)

@@ -13,7 +13,7 @@ import msgspec
 from redis import exceptions as redis_errors
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...errors import StoreCorrupt, StreamNotActive
+from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
@@ -66,10 +66,11 @@ class RedisStreamManager(StreamManagerBase):
 
     # -- changing
 
-    async def _change(self, stream_id: str, what: str, now: int, **arguments: Any) -> Any:
+    async def _change(self, stream_id: str, what: str, now: int, *, fence: int | None = None, **arguments: Any) -> Any:
         keys = StreamKeys(self._prefix, stream_id)
         arguments |= {
             "now": now,
+            "fence": False if fence is None else fence,
             "expired_before": self._expired_before(now),
             "ttl": self.ttl_seconds * 1000,
             "max_chunks": self.max_chunks,
@@ -86,16 +87,25 @@ class RedisStreamManager(StreamManagerBase):
                     self._scripts_allowed = False
             return await self._multi.run(keys, what, arguments)
 
-    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
-        return _head(stream_id, as_fields(await self._change(stream_id, "open", now, incarnation=incarnation)))
+    async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
+        reply = await self._change(stream_id, "open", now, fence=fence, incarnation=incarnation)
+        return _head(stream_id, as_fields(reply))
 
     async def _append(
-        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+        self,
+        stream_id: str,
+        *,
+        producer_id: str,
+        counter: int,
+        chunks: Sequence[NewChunk],
+        fence: int | None,
+        now: int,
     ) -> int:
         words = [word for chunk in chunks for word in (str(chunk.step), chunk.text)]
         outcome, *sequence = await self._change(
-            stream_id, "append", now, producer=producer_id, counter=counter, chunks=words
+            stream_id, "append", now, fence=fence, producer=producer_id, counter=counter, chunks=words
         )
+        _ensure_not_fenced(stream_id, fence, [outcome, *sequence])
         if outcome != b"stored":
             raise StreamNotActive(stream_id, outcome.decode())
         return int(sequence[0])
@@ -108,12 +118,14 @@ class RedisStreamManager(StreamManagerBase):
         allowed: tuple[str, ...],
         final_output: str | None,
         error: str | None,
+        fence: int | None,
         now: int,
     ) -> StreamHead | None:
         reply = await self._change(
             stream_id,
             "status",
             now,
+            fence=fence,
             status=status,
             allowed=list(allowed),
             final_output=False if final_output is None else final_output,
@@ -121,14 +133,19 @@ class RedisStreamManager(StreamManagerBase):
         )
         return None if reply is None else _head(stream_id, as_fields(reply))
 
-    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+    async def _rewind(
+        self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
+    ) -> int | None:
         words = [str(marker.step), marker.text]
-        reply = await self._change(stream_id, "rewind", now, step_count=step_count, marker=words)
+        reply = await self._change(stream_id, "rewind", now, fence=fence, step_count=step_count, marker=words)
+        _ensure_not_fenced(stream_id, fence, reply)
         return None if reply is None else int(reply)
 
-    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         words = [str(marker.step), marker.text]
-        return await self._change(stream_id, "reset", now, marker=words) is not None
+        reply = await self._change(stream_id, "reset", now, fence=fence, marker=words)
+        _ensure_not_fenced(stream_id, fence, reply)
+        return reply is not None
 
     async def _delete(self, stream_id: str) -> None:
         await self._change(stream_id, "delete", self._clock())
@@ -160,6 +177,11 @@ class RedisStreamManager(StreamManagerBase):
         return head if head.updated_at > self._expired_before(now) else None
 
 
+def _ensure_not_fenced(stream_id: str, fence: int | None, reply: Any) -> None:
+    if fence is not None and isinstance(reply, list) and reply[0] == b"fenced":
+        raise StreamFenced(stream_id, fence, int(reply[1]))
+
+
 def _head(stream_id: str, fields: dict[str, str]) -> StreamHead:
     try:
         return StreamHead(
@@ -175,6 +197,7 @@ def _head(stream_id: str, fields: dict[str, str]) -> StreamHead:
             error=fields.get("error"),
             created_at=int(fields["created_at"]),
             updated_at=int(fields["updated_at"]),
+            fence=int(fields.get("fence", 0)),
         )
     except (KeyError, ValueError) as error:
         raise StoreCorrupt(f"Stream {stream_id!r} cannot be read from Redis: {error!r}") from error

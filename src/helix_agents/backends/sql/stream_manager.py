@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
-from ...errors import InvalidArgument, StoreError, StreamNotActive
+from ...errors import InvalidArgument, StoreError, StreamFenced, StreamNotActive
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wakeup
@@ -46,31 +46,39 @@ class SqlStreamManager(StreamManagerBase):
         self._queries = Queries("stream_queries", driver.dialect, prefix)
         self._purged_at = 0
 
-    async def _open(self, stream_id: str, *, incarnation: str, now: int) -> StreamHead:
+    async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
         head = await self._info(stream_id, now=now)
-        if head is not None:
+        if head is not None and (fence is None or head.fence >= fence):
             return head
         query, expired_before = self._queries, self._expired_before(now)
         answers = await self._home(stream_id).batch(
             [
                 *self._expiry(stream_id, expired_before),
-                query("revive", stream_id, expired_before, now),
+                query("revive", stream_id, expired_before, now, fence),
                 query("create", stream_id, incarnation, now),
-                query("head", stream_id, expired_before),
+                *self._raise_fence(stream_id, fence),
+                query("head", stream_id, -1),
             ]
         )
         await self._purge(now)
         return _head(answers[-1][0])
 
     async def _append(
-        self, stream_id: str, *, producer_id: str, counter: int, chunks: Sequence[NewChunk], now: int
+        self,
+        stream_id: str,
+        *,
+        producer_id: str,
+        counter: int,
+        chunks: Sequence[NewChunk],
+        fence: int | None,
+        now: int,
     ) -> int:
         query, expired_before = self._queries, self._expired_before(now)
         longest = max([len(chunk.text) for chunk in chunks])
         statements = [
             query("advance", stream_id, len(chunks), longest, now, expired_before),
             query("refuse_repeated", stream_id, producer_id, counter),
-            query("refuse_inactive", stream_id, expired_before),
+            query("refuse_inactive", stream_id, expired_before, fence),
             *self._inserts(stream_id, chunks, now),
             query("remember_producer", stream_id, producer_id, counter, now),
         ]
@@ -81,7 +89,7 @@ class SqlStreamManager(StreamManagerBase):
         try:
             answers = await self._home(stream_id).batch(statements)
         except GuardTripped as tripped:
-            return await self._refused(stream_id, producer_id, tripped, now)
+            return await self._refused(stream_id, producer_id, tripped, fence, now)
         await self._trim(stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
         return int(answers[0][0][0])
 
@@ -109,24 +117,27 @@ class SqlStreamManager(StreamManagerBase):
         allowed: tuple[str, ...],
         final_output: str | None,
         error: str | None,
+        fence: int | None,
         now: int,
     ) -> StreamHead | None:
         expired_before = self._expired_before(now)
         one, two, three = (*allowed, "", "", "")[:3]
+        words = (status, one, two, three, final_output, error, now, expired_before, fence)
         answers = await self._home(stream_id).batch(
             [
-                self._queries(
-                    "set_status", stream_id, status, one, two, three, final_output, error, now, expired_before
-                ),
+                self._queries("set_status", stream_id, *words),
+                *self._raise_fence(stream_id, fence),
                 self._queries("head", stream_id, expired_before),
             ]
         )
-        return _head(answers[1][0]) if answers[1] else None
+        return _head(answers[-1][0]) if answers[-1] else None
 
-    async def _rewind(self, stream_id: str, *, step_count: int, marker: NewChunk, now: int) -> int | None:
+    async def _rewind(
+        self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
+    ) -> int | None:
         query = self._queries
         statements = [
-            *self._begin_rewind(stream_id, marker, now),
+            *self._begin_rewind(stream_id, marker, fence, now),
             query("count_beyond_step", stream_id, step_count),
             query("drop_beyond_step", stream_id, step_count),
             *self._inserts(stream_id, [marker], now),
@@ -134,14 +145,15 @@ class SqlStreamManager(StreamManagerBase):
         ]
         try:
             answers = await self._home(stream_id).batch(statements)
-        except GuardTripped:
+        except GuardTripped as tripped:
+            await self._ensure_not_fenced(stream_id, tripped, fence, now)
             return None
         return int(answers[2][0][0])
 
-    async def _reset(self, stream_id: str, *, marker: NewChunk, now: int) -> bool:
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         query = self._queries
         statements = [
-            *self._begin_rewind(stream_id, marker, now),
+            *self._begin_rewind(stream_id, marker, fence, now),
             query("delete_chunks", stream_id),
             query("clear", stream_id),
             query("forget_producers", stream_id, now - PRODUCER_MEMORY_MS),
@@ -150,7 +162,8 @@ class SqlStreamManager(StreamManagerBase):
         ]
         try:
             await self._home(stream_id).batch(statements)
-        except GuardTripped:
+        except GuardTripped as tripped:
+            await self._ensure_not_fenced(stream_id, tripped, fence, now)
             return False
         return True
 
@@ -163,12 +176,15 @@ class SqlStreamManager(StreamManagerBase):
 
     # -- parts of the batches
 
-    def _begin_rewind(self, stream_id: str, marker: NewChunk, now: int) -> list[Statement]:
+    def _begin_rewind(self, stream_id: str, marker: NewChunk, fence: int | None, now: int) -> list[Statement]:
         expired_before = self._expired_before(now)
         return [
-            self._queries("begin_rewind", stream_id, len(marker.text), now, expired_before),
-            self._queries("refuse_missing", stream_id, expired_before),
+            self._queries("begin_rewind", stream_id, len(marker.text), now, expired_before, fence),
+            self._queries("refuse_missing", stream_id, expired_before, fence),
         ]
+
+    def _raise_fence(self, stream_id: str, fence: int | None) -> list[Statement]:
+        return [] if fence is None else [self._queries("raise_fence", stream_id, fence)]
 
     def _deletion(self, stream_id: str) -> list[Statement]:
         return [self._queries(name, stream_id) for name in ("delete_stream", "delete_chunks", "delete_producers")]
@@ -201,14 +217,25 @@ class SqlStreamManager(StreamManagerBase):
             yield from self._arrays(texts[:middle])
             yield from self._arrays(texts[middle:])
 
-    async def _refused(self, stream_id: str, producer_id: str, tripped: GuardTripped, now: int) -> int:
+    async def _ensure_not_fenced(
+        self, stream_id: str, tripped: GuardTripped, fence: int | None, now: int
+    ) -> StreamHead | None:
+        """Whether a batch was undone because of the fence can be told afterwards, since a fence never falls."""
+        head = await self._info(stream_id, now=now)
+        if head is not None and fence is not None and head.fence > fence:
+            raise StreamFenced(stream_id, fence, head.fence) from tripped
+        return head
+
+    async def _refused(
+        self, stream_id: str, producer_id: str, tripped: GuardTripped, fence: int | None, now: int
+    ) -> int:
         if tripped.reason == "producer":
             rows = (
                 await self._home(stream_id).batch([self._queries("repeated", stream_id, producer_id)], read_only=True)
             )[0]
             if rows:
                 return int(rows[0][0])
-        head = await self._info(stream_id, now=now)
+        head = await self._ensure_not_fenced(stream_id, tripped, fence, now)
         raise StreamNotActive(stream_id, head.status if head is not None else "deleted") from tripped
 
     async def _trim(self, stream_id: str, floors: list[Row]) -> None:

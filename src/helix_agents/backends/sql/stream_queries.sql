@@ -1,5 +1,5 @@
 -- Every statement of streams. In all of them ?1 is the stream. A stream that was last written at `expired_before` or
--- earlier counts as missing.
+-- earlier counts as missing. `fence` is that of the caller, or NULL: a row with a larger one is left alone.
 
 -- name: head
 -- The row of a living stream with the sequence of its first kept chunk. ?2 expired_before.
@@ -9,7 +9,7 @@ SELECT s.stream_id, s.incarnation, s.status, s.revision, s.latest_sequence, s.fl
      WHERE c.stream_id = s.stream_id AND c.sequence > s.floor ORDER BY c.sequence LIMIT 1),
     s.latest_sequence + 1
   ),
-  s.total_chunks, s.final_output, s.error, s.created_at, s.updated_at
+  s.total_chunks, s.final_output, s.error, s.created_at, s.updated_at, s.fence
 FROM __agents_streams s
 WHERE s.stream_id = ?1 AND s.updated_at > ?2;
 
@@ -65,10 +65,14 @@ UPDATE __agents_streams SET floor = latest_sequence, trimmed_to = latest_sequenc
 WHERE stream_id = ?1 AND updated_at <= ?2;
 
 -- name: revive
--- Let a stream that has expired go on where its counter stands. ?2 expired_before, ?3 now.
+-- Let a stream that has expired go on where its counter stands. ?2 expired_before, ?3 now, ?4 fence.
 UPDATE __agents_streams
 SET status = 'active', final_output = NULL, error = NULL, revision = revision + 1, created_at = ?3, updated_at = ?3
-WHERE stream_id = ?1 AND updated_at <= ?2;
+WHERE stream_id = ?1 AND updated_at <= ?2 AND fence <= COALESCE(CAST(?4 AS BIGINT), fence);
+
+-- name: raise_fence
+-- Note that an owner with the fence ?2 has come.
+UPDATE __agents_streams SET fence = ?2 WHERE stream_id = ?1 AND fence < ?2;
 
 -- name: create
 -- A new stream, unless there is one. ?2 incarnation, ?3 now.
@@ -91,16 +95,20 @@ INSERT INTO __agents_guard (reason)
 SELECT 'producer' FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2 AND counter >= ?3;
 
 -- name: refuse_inactive
--- Undo the batch if the stream takes no chunks. ?2 expired_before.
+-- Undo the batch if the stream takes no chunks, or none from this owner. ?2 expired_before, ?3 fence.
 INSERT INTO __agents_guard (reason)
 SELECT 'stream' WHERE NOT EXISTS (
-  SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND status = 'active' AND updated_at > ?2
+  SELECT 1 FROM __agents_streams
+  WHERE stream_id = ?1 AND status = 'active' AND updated_at > ?2 AND fence <= COALESCE(CAST(?3 AS BIGINT), fence)
 );
 
 -- name: refuse_missing
--- Undo the batch if there is no such stream. ?2 expired_before.
+-- Undo the batch if there is no such stream, or it has a newer owner. ?2 expired_before, ?3 fence.
 INSERT INTO __agents_guard (reason)
-SELECT 'stream' WHERE NOT EXISTS (SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND updated_at > ?2);
+SELECT 'stream' WHERE NOT EXISTS (
+  SELECT 1 FROM __agents_streams
+  WHERE stream_id = ?1 AND updated_at > ?2 AND fence <= COALESCE(CAST(?3 AS BIGINT), fence)
+);
 
 -- name: insert_chunks
 -- The texts of the JSON array ?5, the first of them ?2 below the latest sequence. ?3 their step, ?4 now.
@@ -169,19 +177,22 @@ WHERE stream_id = ?1 AND sequence <= (SELECT floor FROM __agents_streams WHERE s
 UPDATE __agents_streams SET trimmed_to = floor WHERE stream_id = ?1;
 
 -- name: set_status
--- Change the status to ?2 if it is ?3, ?4 or ?5. ?6 final output, ?7 error, ?8 now, ?9 expired_before.
+-- Change the status to ?2 if it is ?3, ?4 or ?5. ?6 final output, ?7 error, ?8 now, ?9 expired_before, ?10 fence.
 UPDATE __agents_streams
 SET status = ?2, final_output = ?6, error = ?7, revision = revision + 1, updated_at = ?8
-WHERE stream_id = ?1 AND status IN (?3, ?4, ?5) AND updated_at > ?9;
+WHERE stream_id = ?1 AND status IN (?3, ?4, ?5) AND updated_at > ?9
+  AND fence <= COALESCE(CAST(?10 AS BIGINT), fence);
 
 -- name: begin_rewind
--- Take one sequence for the marker; comes first because it locks the row. ?2 its length, ?3 now, ?4 expired_before.
+-- Take one sequence for the marker; comes first because it locks the row. ?2 its length, ?3 now, ?4 expired_before,
+-- ?5 fence.
 UPDATE __agents_streams
 SET revision = revision + 1,
   latest_sequence = latest_sequence + 1,
   largest_chunk = CASE WHEN largest_chunk < ?2 THEN ?2 ELSE largest_chunk END,
-  updated_at = ?3
-WHERE stream_id = ?1 AND updated_at > ?4;
+  updated_at = ?3,
+  fence = COALESCE(CAST(?5 AS BIGINT), fence)
+WHERE stream_id = ?1 AND updated_at > ?4 AND fence <= COALESCE(CAST(?5 AS BIGINT), fence);
 
 -- name: count_beyond_step
 -- How many kept chunks have a higher step than ?2.

@@ -1,4 +1,4 @@
-"""Checks of the StreamManager contract (T1 to T9). Importing this package fills `STREAM_MANAGER`."""
+"""Checks of the StreamManager contract (T1 to T10). Importing this package fills `STREAM_MANAGER`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from . import (
     t7_walk,
     t8_fanout,
     t9_slow,
+    t10_fence,
 )
 from .harness import STREAM_MANAGER, StreamHarness
 
@@ -21,6 +22,7 @@ __all__ = [
     "STREAM_MANAGER",
     "StreamHarness",
     "t1_sequence",
+    "t10_fence",
     "t2_random",
     "t2_wholeness",
     "t3_producer",
