@@ -47,7 +47,7 @@ async def test_a_step_keeps_what_it_overwrote_in_the_row_of_its_checkpoint(drive
         [["items", "#0000000001", '"b"', 0], ["n", "", "1", 0]],
         [["said", "", '"a \\"word\\""', 1]],
     ]
-    assert await ask(driver, "SELECT COUNT(*) FROM __agents_custom_state WHERE died IS NOT NULL") == [0]
+    assert await ask(driver, "SELECT COUNT(*) FROM __agents_past") == [0]
 
 
 async def test_a_change_without_a_checkpoint_keeps_rows(driver: SqliteDriver) -> None:
@@ -56,8 +56,8 @@ async def test_a_change_without_a_checkpoint_keeps_rows(driver: SqliteDriver) ->
     await checkpoint(store, {"n": 1, "gone": 1}, 1)
     for n in (2, 3):  # what was between the two no checkpoint has seen
         await store.save_state(SESSION, SessionState(SESSION, "test", SESSION, custom_state={"n": n}))
-    past = "SELECT key || ' ' || value || ' ' || died FROM __agents_custom_state WHERE died IS NOT NULL ORDER BY key"
-    assert await ask(driver, past) == ["gone 1 1", "n 1 1"]
+    past = "SELECT key || ' ' || value || ' ' || number FROM __agents_past ORDER BY key"
+    assert await ask(driver, past) == ["gone 1 2", "n 1 2"]
 
 
 def some_state(chance: random.Random) -> dict[str, Any]:

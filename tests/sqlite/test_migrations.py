@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import SchemaTooNew, SqliteStateStore, open_stores
+from helix_agents import SchemaTooNew, open_stores
+from helix_agents.backends.sql import migrate as migrations
 from helix_agents.backends.sql.driver import Dialect, Statement
 from helix_agents.backends.sql.migrate import FAMILIES, applied_versions, known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
-from helix_agents.conformance.tools.sample import add, writes
 
 OPEN = """
 import asyncio, sys
@@ -47,9 +47,12 @@ async def test_migrating_twice_does_nothing_the_second_time(tmp_path: Path) -> N
     await driver.close()
 
 
-def test_versions_are_dense() -> None:
-    versions = [each.version for each in known_migrations("sqlite")]
-    assert versions == list(range(1, len(versions) + 1))
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_a_number_names_one_step(dialect: Dialect) -> None:
+    folder = Path(migrations.__file__).parent / "migrations"
+    names = {each.name.split(".")[0] for each in folder.glob(f"*.{dialect}.sql")}
+    names |= {each.name.split(".")[0] for each in folder.glob("*.sql") if each.name.count(".") == 1}
+    assert len({name[:4] for name in names}) == len(names) == len(known_migrations(dialect))
 
 
 async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,30 +62,9 @@ async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, m
         # As if this were the library of that time.
         monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _, known=known: every[:known])
         driver = SqliteDriver(tmp_path / "grown.db")
-        assert await migrate(driver) == [known]
+        assert await migrate(driver) == [every[known - 1].version]
         await driver.close()
     assert schema(tmp_path / "grown.db") == fresh
-
-
-async def test_what_was_staged_before_a_migration_is_there_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = known_migrations("sqlite")
-    path = tmp_path / "a.db"
-    with monkeypatch.context() as then:
-        then.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: every[:3])
-        old = SqliteStateStore(path)
-        await old.create_session("a", agent_type="agent", custom_state={"n": 1})
-        await old.stage_changes("a", "step", writes(add("n")), tool_call_id="call")
-        await old.close()
-    store = SqliteStateStore(path)
-    assert [staged.tool_call_id for staged in await store.list_staged("a", "step")] == ["call"]
-    await store.promote_staging("a", "step")
-    state = await store.load_state("a")
-    assert state is not None
-    assert state.custom_state == {"n": 2}
-    await store.close()
-    assert schema(path) == await fresh_schema(tmp_path)
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:

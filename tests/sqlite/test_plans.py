@@ -40,5 +40,5 @@ async def test_what_was_overwritten_is_found_by_session_and_number(tmp_path: Pat
     await driver.close()
     steps = [str(step[3]) for step in plan]
     assert any("__agents_checkpoints_1 (session_id=? AND number>?)" in step for step in steps)
-    assert any("__agents_custom_state_past (session_id=? AND died>?)" in step for step in steps)
-    assert not any(step.startswith(("SCAN c", "SCAN p", "SCAN __agents")) for step in steps)
+    assert any("USING PRIMARY KEY (session_id=? AND number>?)" in step for step in steps)
+    assert not any(step.startswith(("SCAN c", "SCAN p", "SCAN h", "SCAN __agents_past")) for step in steps)

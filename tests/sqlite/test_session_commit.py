@@ -205,7 +205,7 @@ async def test_what_no_checkpoint_has_seen_leaves_no_trace(driver: SqliteDriver,
     await create(store, ["session"])
     for number in range(5):
         await store.save_state("session", SessionState("session", "test", "session", custom_state={"n": [number] * 9}))
-    count = Statement("SELECT COUNT(*), COUNT(died) FROM __agents_custom_state")
+    count = Statement("SELECT COUNT(*), (SELECT COUNT(*) FROM __agents_past) FROM __agents_custom_state")
     assert await driver.batch([count], read_only=True) == [[(10, 0)]]
 
 
@@ -214,5 +214,5 @@ async def test_a_state_that_did_not_change_writes_no_cell(driver: SqliteDriver, 
     state = SessionState("session", "test", "session", custom_state={"items": list(range(100))})
     await store.save_state_and_promote_staging("session", state, [], CheckpointMeta("step", 1, 0))
     await store.save_state_and_promote_staging("session", state, [], CheckpointMeta("step", 2, 0))
-    born = Statement("SELECT DISTINCT born FROM __agents_custom_state WHERE died IS NULL")
-    assert await driver.batch([born], read_only=True) == [[(0,)]]
+    since = Statement("SELECT DISTINCT since FROM __agents_custom_state")
+    assert await driver.batch([since], read_only=True) == [[(0,)]]

@@ -36,7 +36,7 @@ DECLARE
   _seen text;
   _text text;
   _value text;
-  _born bigint;
+  _since bigint;
   _overwritten json[];
   _ends bigint[];
 BEGIN
@@ -87,25 +87,25 @@ BEGIN
     _seen := _t[_i + 2];
     _text := _t[_i + 3];
     IF _seen IS NOT NULL AND _text IS NOT NULL THEN
-      SELECT born INTO _born FROM __agents_custom_state
-      WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL AND value = _seen;
+      SELECT since INTO _since FROM __agents_custom_state
+      WHERE session_id = _session AND key = _key AND slot = _slot AND value = _seen;
       IF NOT FOUND THEN
         PERFORM __agents_refuse('cells');
       END IF;
-      IF _born < _number THEN
+      IF _since < _number THEN
         -- What the cell held is kept for the checkpoints that have seen it.
-        _overwritten := _overwritten || json_build_array(_key, _slot, _seen, _born);
+        _overwritten := _overwritten || json_build_array(_key, _slot, _seen, _since);
       END IF;
-      UPDATE __agents_custom_state SET value = _text, born = _number
-      WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL;
+      UPDATE __agents_custom_state SET value = _text, since = _number
+      WHERE session_id = _session AND key = _key AND slot = _slot;
     ELSE
       SELECT value INTO _value FROM __agents_custom_state
-      WHERE session_id = _session AND key = _key AND slot = _slot AND died IS NULL;
+      WHERE session_id = _session AND key = _key AND slot = _slot;
       IF _value IS DISTINCT FROM _seen THEN
         PERFORM __agents_refuse('cells');
       END IF;
       IF _text IS NOT NULL THEN
-        INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+        INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
         VALUES (_session, _key, _slot, _text, _number);
       END IF;
     END IF;
@@ -122,22 +122,22 @@ BEGIN
       _slot := _t[_i + 1];
     END IF;
     -- The nearer the slot is to the end of the list, the less of the index is read.
-    INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+    INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
     SELECT _session, _key, '#' || lpad((substr(l.slot, 2)::bigint + 1)::text, 10, '0'), _t[_i + 2], _number
     FROM __agents_custom_state AS l
-    WHERE l.session_id = _session AND l.key = _key AND l.died IS NULL AND l.slot >= _slot AND l.slot < '$'
+    WHERE l.session_id = _session AND l.key = _key AND l.slot >= _slot AND l.slot < '$'
     ORDER BY l.slot DESC LIMIT 1 RETURNING slot INTO _slot;
     IF NOT FOUND THEN
       -- The list is shorter than was thought, perhaps empty, perhaps no list any more.
       SELECT value INTO _value FROM __agents_custom_state
-      WHERE session_id = _session AND key = _key AND slot = '' AND died IS NULL;
+      WHERE session_id = _session AND key = _key AND slot = '';
       IF _value IS DISTINCT FROM '[' THEN
         PERFORM __agents_refuse('cells');
       END IF;
       SELECT max(slot) INTO _slot FROM __agents_custom_state
-      WHERE session_id = _session AND key = _key AND died IS NULL AND slot >= '#' AND slot < '$';
+      WHERE session_id = _session AND key = _key AND slot >= '#' AND slot < '$';
       _slot := '#' || lpad((COALESCE(substr(_slot, 2)::bigint, -1) + 1)::text, 10, '0');
-      INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+      INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
       VALUES (_session, _key, _slot, _t[_i + 2], _number);
     END IF;
   END LOOP;

@@ -13,7 +13,7 @@ from .queries import Queries
 
 Entry = TypeVar("Entry")
 
-REWIND = ("rewind_new_cells", "rewind_old_cells", "rewind_past_cells", "rewind_checkpoints", "rewind_session")
+REWIND = ("rewind_new_cells", "rewind_old_cells", "rewind_past", "rewind_checkpoints", "rewind_session")
 """The way back to a checkpoint, in this order: what is new has to go before what was there can come back."""
 
 
@@ -130,14 +130,15 @@ class CommitBatch:
     def _add_keys(self, session_id: str, changes: CustomChanges, whole: dict[str, KeyContent], made: int) -> None:
         cells = [*key_cells(whole)]
         wanted = encode(cells)
-        # Too long for one parameter: end every cell of those keys and begin them anew.
+        # Too long for one parameter: drop every cell of those keys and begin them anew.
         wanted = wanted if len(wanted) <= self._limit else "[]"
         if changes.replace_all:
-            self._add("close_all", session_id, wanted, made)
+            self._add("keep_all", session_id, wanted, made)
+            self._add("drop_all", session_id, wanted)
         else:
             keys = encode([escape_text(key) for key in (*whole, *changes.drop_keys)])
-            self._add("close_keys", session_id, keys, wanted, made)
-        self._add("sweep_cells", session_id, made)
+            self._add("keep_keys", session_id, keys, wanted, made)
+            self._add("drop_keys", session_id, keys, wanted)
         for part in self._parts(cells):
             self._add("begin_cells", session_id, part, made)
 

@@ -25,7 +25,7 @@ OR EXISTS (SELECT 1 FROM json_array_elements(?3::json) AS g (call) WHERE NOT EXI
 INSERT INTO __agents_guard (reason)
 SELECT 'cells' WHERE EXISTS (SELECT 1 FROM json_array_elements(?2::json) AS g (cell)
   WHERE (g.cell->>2) IS DISTINCT FROM (
-    SELECT c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
+    SELECT c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1
     AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1)));
 
 -- name: relabel_session
@@ -52,71 +52,97 @@ SELECT ?1, s.message_count - CAST(?3 AS BIGINT) + j.place - 1, j.value, CAST(?4 
 FROM json_array_elements_text(?2::json) WITH ORDINALITY AS j (value, place), __agents_states AS s
 WHERE s.session_id = ?1;
 
--- name: close_keys
--- End all cells under the keys ?2 that do not hold what ?3 ([[key, slot, text], ...]) says they should.
-UPDATE __agents_custom_state
-SET died = (SELECT checkpoint_count - ?4 FROM __agents_states WHERE session_id = ?1)
-WHERE session_id = ?1 AND died IS NULL AND key = ANY (ARRAY(SELECT json_array_elements_text(?2::json)))
+-- name: keep_keys
+-- Copy to the past what a checkpoint has seen under the keys ?2 and what is not as ?3 ([[key, slot, text], ...]) says.
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT ?1, s.checkpoint_count - CAST(?4 AS BIGINT) + 1, c.key, c.slot, c.value, c.since
+FROM __agents_states AS s, __agents_custom_state AS c
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.key = ANY (ARRAY(SELECT json_array_elements_text(?2::json)))
+  AND c.since < s.checkpoint_count - CAST(?4 AS BIGINT) AND (c.key, c.slot, c.value) NOT IN (
+    SELECT g.cell->>0, g.cell->>1, g.cell->>2 FROM json_array_elements(?3::json) AS g (cell));
+
+-- name: drop_keys
+-- Remove what is under the keys ?2 and not as ?3 ([[key, slot, text], ...]) says.
+DELETE FROM __agents_custom_state
+WHERE session_id = ?1 AND key = ANY (ARRAY(SELECT json_array_elements_text(?2::json)))
   AND (key, slot, value) NOT IN (
     SELECT g.cell->>0, g.cell->>1, g.cell->>2 FROM json_array_elements(?3::json) AS g (cell));
 
--- name: close_all
--- End all cells of the session that do not hold what ?2 ([[key, slot, text], ...]) says they should.
-UPDATE __agents_custom_state
-SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id = ?1)
-WHERE session_id = ?1 AND died IS NULL AND (key, slot, value) NOT IN (
+-- name: keep_all
+-- Copy to the past what a checkpoint has seen and what is not as ?2 ([[key, slot, text], ...]) says.
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT ?1, s.checkpoint_count - CAST(?3 AS BIGINT) + 1, c.key, c.slot, c.value, c.since
+FROM __agents_states AS s, __agents_custom_state AS c
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.since < s.checkpoint_count - CAST(?3 AS BIGINT)
+  AND (c.key, c.slot, c.value) NOT IN (
+    SELECT g.cell->>0, g.cell->>1, g.cell->>2 FROM json_array_elements(?2::json) AS g (cell));
+
+-- name: drop_all
+-- Remove what is not as ?2 ([[key, slot, text], ...]) says.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot, value) NOT IN (
     SELECT g.cell->>0, g.cell->>1, g.cell->>2 FROM json_array_elements(?2::json) AS g (cell));
 
 -- name: keep_cells
 -- Copy to the past those of these cells (?2: [[key, slot, new text or null], ...]) that a checkpoint has seen and that
 -- are about to change.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died)
-SELECT ?1, f.key, f.slot, f.value, f.born, s.checkpoint_count - CAST(?3 AS BIGINT)
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT ?1, s.checkpoint_count - CAST(?3 AS BIGINT) + 1, f.key, f.slot, f.value, f.since
 FROM __agents_states AS s, json_array_elements(?2::json) AS g (cell), LATERAL (
-  SELECT c.key, c.slot, c.value, c.born FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
-  AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f
-WHERE s.session_id = ?1 AND f.value IS DISTINCT FROM (g.cell->>2) AND f.born < s.checkpoint_count - CAST(?3 AS BIGINT);
+  SELECT c.key, c.slot, c.value, c.since FROM __agents_custom_state AS c
+  WHERE c.session_id = ?1 AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f
+WHERE s.session_id = ?1 AND f.value IS DISTINCT FROM (g.cell->>2)
+  AND f.since < s.checkpoint_count - CAST(?3 AS BIGINT);
 
 -- name: drop_cells
 -- Remove these cells (?2: [[key, slot, null], ...]) from the present.
 DELETE FROM __agents_custom_state WHERE ctid = ANY (ARRAY(
   SELECT f.place FROM json_array_elements(?2::json) AS g (cell), LATERAL (
-    SELECT c.ctid AS place FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
+    SELECT c.ctid AS place FROM __agents_custom_state AS c WHERE c.session_id = ?1
     AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f));
 
 -- name: put_cells
 -- Make these cells (?2: [[key, slot, text], ...]) hold these texts from now on.
-INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, since)
 SELECT ?1, g.cell->>0, g.cell->>1, g.cell->>2, s.checkpoint_count - CAST(?3 AS BIGINT)
 FROM json_array_elements(?2::json) AS g (cell), __agents_states AS s
 WHERE s.session_id = ?1
-ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO UPDATE SET value = excluded.value, born = excluded.born
+ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since = excluded.since
 WHERE c.value <> excluded.value;
 
 -- name: begin_cells
 -- Begin those of these cells (?2: [[key, slot, text], ...]) that are not there; the others hold their texts already and
 -- are not even locked.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, g.cell->>0, g.cell->>1, g.cell->>2, s.checkpoint_count - CAST(?3 AS BIGINT)
 FROM json_array_elements(?2::json) AS g (cell), __agents_states AS s
 WHERE s.session_id = ?1
-ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO NOTHING;
+ON CONFLICT (session_id, key, slot) DO NOTHING;
 
 -- name: append_items
 -- Begin further items (?3: [text, ...]) of the list under key ?2.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, ?2, '#' || lpad((e.position + j.place - 1)::text, 10, '0'), j.value, s.checkpoint_count - CAST(?4 AS BIGINT)
 FROM json_array_elements_text(?3::json) WITH ORDINALITY AS j (value, place), __agents_states AS s, (SELECT COALESCE((
     SELECT CAST(substr(slot, 2) AS BIGINT) + 1 FROM __agents_custom_state
-    WHERE session_id = ?1 AND key = ?2 AND died IS NULL AND slot >= '#' AND slot < '$'
+    WHERE session_id = ?1 AND key = ?2 AND slot >= '#' AND slot < '$'
     ORDER BY slot DESC LIMIT 1), 0) AS position) AS e
 WHERE s.session_id = ?1;
 
 -- name: read_cells
 -- The texts of these cells (?2: [[key, slot], ...]) that are there.
 SELECT f.key, f.slot, f.value FROM json_array_elements(?2::json) AS g (cell), LATERAL (
-  SELECT c.key, c.slot, c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
+  SELECT c.key, c.slot, c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1
   AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f;
+
+-- name: read_custom_state_at
+-- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
+WITH at (number) AS (SELECT CASE WHEN CAST(?2 AS TEXT) IS NULL
+  THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
+  ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END)
+SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c WHERE c.session_id = ?1 AND c.since < at.number
+UNION ALL SELECT h.key, h.slot, h.value FROM at, __agents_history AS h
+WHERE h.session_id = ?1 AND h.number > at.number AND h.since < at.number
+ORDER BY 1, 2;
 
 -- name: update_run
 -- Change what is given of a run, if its status is one of ?2.

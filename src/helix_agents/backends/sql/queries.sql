@@ -23,7 +23,7 @@ OR EXISTS (SELECT 1 FROM json_each(?3) AS g WHERE NOT EXISTS (
 INSERT INTO __agents_guard (reason)
 SELECT 'cells' WHERE EXISTS (SELECT 1 FROM json_each(?2) AS g
   WHERE json_extract(g.value, '$[2]') IS NOT (
-    SELECT c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1 AND c.died IS NULL
+    SELECT c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1
     AND c.key = json_extract(g.value, '$[0]') AND c.slot = json_extract(g.value, '$[1]')));
 
 -- name: guard_checkpoint
@@ -124,105 +124,111 @@ ORDER BY m.sequence LIMIT ?3;
 -- How many messages there are.
 SELECT message_count FROM __agents_states WHERE session_id = ?1;
 
--- name: close_keys
--- End all cells under the keys ?2 that do not hold what ?3 ([[key, slot, text], ...]) says they should.
-UPDATE __agents_custom_state
-SET died = (SELECT checkpoint_count - ?4 FROM __agents_states WHERE session_id = ?1)
-WHERE session_id = ?1 AND died IS NULL AND key IN (SELECT value FROM json_each(?2))
+-- name: keep_keys
+-- Copy to the past what a checkpoint has seen under the keys ?2 and what is not as ?3 ([[key, slot, text], ...]) says.
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT c.session_id, s.checkpoint_count - ?4 + 1, c.key, c.slot, c.value, c.since
+FROM __agents_states AS s CROSS JOIN __agents_custom_state AS c
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.key IN (SELECT value FROM json_each(?2))
+  AND c.since < s.checkpoint_count - ?4 AND (c.key, c.slot, c.value) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?3));
+
+-- name: drop_keys
+-- Remove what is under the keys ?2 and not as ?3 ([[key, slot, text], ...]) says.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND key IN (SELECT value FROM json_each(?2))
   AND (key, slot, value) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?3));
 
--- name: close_all
--- End all cells of the session that do not hold what ?2 ([[key, slot, text], ...]) says they should.
-UPDATE __agents_custom_state
-SET died = (SELECT checkpoint_count - ?3 FROM __agents_states WHERE session_id = ?1)
-WHERE session_id = ?1 AND died IS NULL AND (key, slot, value) NOT IN (
+-- name: keep_all
+-- Copy to the past what a checkpoint has seen and what is not as ?2 ([[key, slot, text], ...]) says.
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT c.session_id, s.checkpoint_count - ?3 + 1, c.key, c.slot, c.value, c.since
+FROM __agents_states AS s CROSS JOIN __agents_custom_state AS c
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.since < s.checkpoint_count - ?3
+  AND (c.key, c.slot, c.value) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
+
+-- name: drop_all
+-- Remove what is not as ?2 ([[key, slot, text], ...]) says.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot, value) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
 
 -- name: keep_cells
 -- Copy to the past those of these cells (?2: [[key, slot, new text or null], ...]) that a checkpoint has seen and that
 -- are about to change.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died)
-SELECT c.session_id, c.key, c.slot, c.value, c.born, s.checkpoint_count - ?3
+INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+SELECT c.session_id, s.checkpoint_count - ?3 + 1, c.key, c.slot, c.value, c.since
 FROM json_each(?2) AS j CROSS JOIN __agents_states AS s CROSS JOIN __agents_custom_state AS c
-WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.died IS NULL AND c.key = json_extract(j.value, '$[0]')
+WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.key = json_extract(j.value, '$[0]')
   AND c.slot = json_extract(j.value, '$[1]') AND c.value IS NOT json_extract(j.value, '$[2]')
-  AND c.born < s.checkpoint_count - ?3;
+  AND c.since < s.checkpoint_count - ?3;
 
 -- name: drop_cells
 -- Remove these cells (?2: [[key, slot, null], ...]) from the present.
-DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
-
--- name: sweep_cells
--- Remove cells that no checkpoint has seen: born and ended after the last one.
-DELETE FROM __agents_custom_state
-WHERE session_id = ?1 AND born = died
-  AND died = (SELECT checkpoint_count - ?2 FROM __agents_states WHERE session_id = ?1);
 
 -- name: put_cells
 -- Make these cells (?2: [[key, slot, text], ...]) hold these texts from now on.
-INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, since)
 SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
   s.checkpoint_count - ?3
 FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
-ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO UPDATE SET value = excluded.value, born = excluded.born
+ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since = excluded.since
 WHERE c.value <> excluded.value;
 
 -- name: begin_cells
 -- Begin those of these cells (?2: [[key, slot, text], ...]) that are not there; the others hold their texts already.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
   s.checkpoint_count - ?3
 FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
-ON CONFLICT (session_id, key, slot) WHERE died IS NULL DO NOTHING;
+ON CONFLICT (session_id, key, slot) DO NOTHING;
 
 -- name: append_items
 -- Begin further items (?3: [text, ...]) of the list under key ?2.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, ?2, printf('#%010d', j.key + COALESCE((
     SELECT CAST(substr(slot, 2) AS BIGINT) + 1 FROM __agents_custom_state
-    WHERE session_id = ?1 AND key = ?2 AND died IS NULL AND slot >= '#' AND slot < '$'
+    WHERE session_id = ?1 AND key = ?2 AND slot >= '#' AND slot < '$'
     ORDER BY slot DESC LIMIT 1), 0)), j.value, s.checkpoint_count - ?4
 FROM json_each(?3) AS j, __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: read_cells
 -- The texts of these cells (?2: [[key, slot], ...]) that are there.
-SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND (key, slot) IN (
+SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
   SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
 
 -- name: read_custom_state
 -- All cells, the items of a list in order.
-SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL ORDER BY key, slot;
+SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 ORDER BY key, slot;
 
 -- name: read_custom_state_at
 -- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
+-- The parts of `__agents_history` by themselves: with a number that has to be found first, SQLite would read all of the view.
 WITH at (number) AS (SELECT CASE WHEN CAST(?2 AS TEXT) IS NULL
   THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
   ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END)
-SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
-WHERE c.session_id = ?1 AND c.died IS NULL AND c.born < at.number
-UNION ALL SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
-WHERE c.session_id = ?1 AND c.died IS NOT NULL AND c.died >= at.number AND c.born < at.number
-UNION ALL SELECT o.key, o.slot, o.value FROM at, __agents_overwritten AS o
-WHERE o.session_id = ?1 AND o.number > at.number AND o.born < at.number
+SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c WHERE c.session_id = ?1 AND c.since < at.number
+UNION ALL SELECT h.key, h.slot, h.value FROM at, __agents_past AS h
+WHERE h.session_id = ?1 AND h.number > at.number AND h.since < at.number
+UNION ALL SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]')
+FROM at, __agents_checkpoints AS p, json_each(p.overwritten) AS j
+WHERE p.session_id = ?1 AND p.number > at.number AND json_extract(j.value, '$[3]') < at.number
 ORDER BY 1, 2;
 
 -- name: rewind_new_cells
--- Remove the cells that began after a checkpoint and are there still.
-DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NULL AND born >= ?2;
+-- Remove the cells that are there since after a checkpoint.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND since >= ?2;
 
 -- name: rewind_old_cells
--- Begin again the cells that a checkpoint has seen and that have changed or ended since.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, key, slot, value, born FROM __agents_custom_state
-WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2 AND born < ?2
-UNION ALL SELECT ?1, key, slot, value, born FROM __agents_overwritten
-WHERE session_id = ?1 AND number > ?2 AND born < ?2;
+-- Begin again the cells that a checkpoint has seen and that have changed or gone since.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+SELECT ?1, key, slot, value, since FROM __agents_history WHERE session_id = ?1 AND number > ?2 AND since < ?2;
 
--- name: rewind_past_cells
--- Forget the cells that have ended since a checkpoint.
-DELETE FROM __agents_custom_state WHERE session_id = ?1 AND died IS NOT NULL AND died >= ?2;
+-- name: rewind_past
+-- Forget what was overwritten after a checkpoint; the rest of it goes with the checkpoints that hold it.
+DELETE FROM __agents_past WHERE session_id = ?1 AND number > ?2;
 
 -- name: rewind_checkpoints
 -- Remove the checkpoints behind one.
@@ -363,17 +369,14 @@ WHERE session_id = ?2 AND (CAST(?3 AS BIGINT) IS NULL OR sequence < CAST(?3 AS B
 
 -- name: fork_cells
 -- Copy the custom state of session ?2 as it is now.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL;
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2;
 
 -- name: fork_cells_at
 -- Copy the custom state of session ?2 as of the checkpoint of number ?3.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born)
-SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND died IS NULL AND born < ?3
-UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_custom_state
-WHERE session_id = ?2 AND died IS NOT NULL AND died >= ?3 AND born < ?3
-UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_overwritten
-WHERE session_id = ?2 AND number > ?3 AND born < ?3;
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 AND since < ?3
+UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_history WHERE session_id = ?2 AND number > ?3 AND since < ?3;
 
 -- name: fork_recount
 -- Tell the new session how many messages it was given.

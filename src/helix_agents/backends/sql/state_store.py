@@ -31,6 +31,7 @@ from .queries import Queries
 TABLES_OF_A_SESSION = (
     "__agents_messages",
     "__agents_custom_state",
+    "__agents_past",
     "__agents_staging",
     "__agents_checkpoints",
     "__agents_runs",

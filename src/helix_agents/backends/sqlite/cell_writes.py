@@ -15,7 +15,7 @@ from ..sql.commit_sql import is_one_cell, key_cells
 from ..sql.driver import Row
 
 Overwritten = tuple[str, str, str, int]
-"""What a cell held that a checkpoint has seen: key, slot, text and birth."""
+"""What a cell held that a checkpoint has seen: key, slot, text and since when."""
 
 
 def cell_place(session_id: str, name: CellName) -> tuple[str, str, str]:
@@ -36,7 +36,7 @@ class FoundCells:
         self.single: dict[CellName, Row] = {}
         """Rows of `cell`, for those that are there."""
         self.below: dict[str, dict[str, Row]] = {}
-        """By key and slot as their columns: slot, place, text and birth of each, where all of a key was looked for."""
+        """By key and slot as their columns: text and since when of each, where all of a key was looked for."""
         self.ends: dict[str, tuple[int, str]] = {}
         """The place behind the last item of a list, and what the key's own cell says: only lists have items."""
 
@@ -56,7 +56,7 @@ class FoundCells:
     def text(self, name: CellName) -> str | None:
         """What a cell says now."""
         if (cell := self.single.get(name)) is not None:
-            return str(cell[2])
+            return str(cell[1])
         end = self.ends.get(name.key) if name.slot is None else None
         return None if end is None else end[1]
 
@@ -68,11 +68,12 @@ class CellWrites:
         self.drop_cell: list[Row] = []
         self.change_cell: list[Row] = []
         self.insert_cell: list[Row] = []
+        self.insert_past: list[Row] = []
 
     def change(self, session_id: str, found: FoundCells, number: int) -> list[Overwritten]:
         """Add what the changes come to; answer what has to be kept.
 
-        `number` is that of the last checkpoint, which has seen all cells born before it.
+        `number` is that of the last checkpoint, which has seen all cells that were there before it.
         """
         custom, whole = found.custom, found.whole
         kept: list[Overwritten] = []
@@ -90,12 +91,12 @@ class CellWrites:
         for key, items in custom.append.items():
             end = found.ends.get(key)
             for index, text in enumerate(items, start=0 if end is None else end[0]):
-                self.insert_cell.append((session_id, escape_text(key), rows.slot_text(index), text, number, None))
+                self.insert_cell.append((session_id, escape_text(key), rows.slot_text(index), text, number))
         return kept
 
     def keep(self, session_id: str, kept: list[Overwritten], number: int) -> None:
         """Keep what was overwritten in rows of the past."""
-        self.insert_cell += [(session_id, *each, number) for each in kept]
+        self.insert_past += [(session_id, number + 1, *each) for each in kept]
 
     def _replace(
         self,
@@ -117,16 +118,16 @@ class CellWrites:
         self, place: tuple[str, str, str], cell: Row | None, text: str, number: int, kept: list[Overwritten]
     ) -> None:
         if cell is None:
-            self.insert_cell.append((*place, text, number, None))
+            self.insert_cell.append((*place, text, number))
             return
-        _, row, old, born = cell
+        old, since = cell[-2:]
         if old != text:
-            if born < number:
-                kept.append((*place[1:], old, born))
-            self.change_cell.append((text, number, row))
+            if since < number:
+                kept.append((*place[1:], old, since))
+            self.change_cell.append((text, number, *place))
 
     def _drop(self, place: tuple[str, str, str], cell: Row, number: int, kept: list[Overwritten]) -> None:
-        _, row, old, born = cell
-        if born < number:
-            kept.append((*place[1:], old, born))
-        self.drop_cell.append((row,))
+        old, since = cell[-2:]
+        if since < number:
+            kept.append((*place[1:], old, since))
+        self.drop_cell.append(place)

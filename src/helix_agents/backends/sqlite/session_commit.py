@@ -82,7 +82,7 @@ class SessionCommits:
         run = self._statements.run
         for row in (*run(connection, "all_cells", all_of), *run(connection, "cells_below", keys)):
             at, key, slot = row[:3]
-            below[at].setdefault(key, {})[slot] = row[2:]
+            below[at].setdefault(key, {})[slot] = row[3:]
 
 
 @cache

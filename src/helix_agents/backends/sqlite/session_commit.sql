@@ -28,35 +28,33 @@ FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.col
 
 -- name: cell
 -- A cell as it is now. The first parameter comes back.
-SELECT ?, rowid, value, born FROM __agents_custom_state
-WHERE session_id = ? AND key = ? AND slot = ? AND died IS NULL;
+SELECT ?, value, since FROM __agents_custom_state WHERE session_id = ? AND key = ? AND slot = ?;
 
 -- name: cell_rows
 -- The same.
-SELECT v.column1, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = v.column4 AND c.died IS NULL;
+SELECT v.column1, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = v.column4;
 
 -- name: cells_below_rows
 -- All cells under a key as they are now.
-SELECT v.column1, c.key, c.slot, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.session_id = v.column2 AND c.key = v.column3 AND c.died IS NULL;
+SELECT v.column1, c.key, c.slot, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.key = v.column3;
 
 -- name: all_cells_rows
 -- All cells of a session as they are now.
-SELECT v.column1, c.key, c.slot, c.rowid, c.value, c.born FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.session_id = v.column2 AND c.died IS NULL;
+SELECT v.column1, c.key, c.slot, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2;
 
 -- name: tail
 -- The last item of the list under a key; the key's own cell if there are no items ('' sorts before '#').
 SELECT ?, slot, value FROM __agents_custom_state
-WHERE session_id = ? AND key = ? AND died IS NULL AND slot < '$' ORDER BY slot DESC LIMIT 1;
+WHERE session_id = ? AND key = ? AND slot < '$' ORDER BY slot DESC LIMIT 1;
 
 -- name: tail_rows
 -- The same.
 SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.rowid = (SELECT t.rowid FROM __agents_custom_state AS t
-    WHERE t.session_id = v.column2 AND t.key = v.column3 AND t.died IS NULL AND t.slot < '$'
-    ORDER BY t.slot DESC LIMIT 1);
+  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = (SELECT t.slot FROM __agents_custom_state AS t
+    WHERE t.session_id = v.column2 AND t.key = v.column3 AND t.slot < '$' ORDER BY t.slot DESC LIMIT 1);
 
 -- name: unstage
 -- Drop what was staged for the step.
@@ -106,20 +104,25 @@ FROM (VALUES :rows) WHERE __agents_states.rowid = column10;
 
 -- name: change_cell
 -- Give a cell another text.
-UPDATE __agents_custom_state SET value = ?, born = ? WHERE rowid = ?;
+UPDATE __agents_custom_state SET value = ?, since = ? WHERE session_id = ? AND key = ? AND slot = ?;
 
 -- name: change_cell_rows
 -- The same.
-UPDATE __agents_custom_state SET value = column1, born = column2
-FROM (VALUES :rows) WHERE __agents_custom_state.rowid = column3;
+UPDATE __agents_custom_state SET value = column1, since = column2 FROM (VALUES :rows) AS v
+WHERE __agents_custom_state.session_id = column3 AND __agents_custom_state.key = column4
+  AND __agents_custom_state.slot = column5;
 
 -- name: drop_cell_rows
 -- Remove cells.
-DELETE FROM __agents_custom_state WHERE rowid IN (VALUES :rows);
+DELETE FROM __agents_custom_state WHERE (session_id, key, slot) IN (VALUES :rows);
 
 -- name: insert_cell_rows
--- Begin cells, or keep what they held in rows of their own.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, born, died) VALUES :rows;
+-- Begin cells.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since) VALUES :rows;
+
+-- name: insert_past_rows
+-- Keep what cells held.
+INSERT INTO __agents_past (session_id, number, key, slot, value, since) VALUES :rows;
 
 -- name: insert_message_rows
 -- Append messages.
