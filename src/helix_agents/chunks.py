@@ -8,7 +8,7 @@ The TypedDicts describe what the executor writes; a stream accepts any JSON obje
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from .codec import ensure_object
 
@@ -88,10 +88,14 @@ class SubagentEnd(Stamped):
     sub_session_id: str
 
 
-class StepCommitted(Stamped):
-    type: Literal["step_committed"]
-    checkpoint_id: str
-    step_count: int
+class StepCommitted(Stamped, total=False):
+    """`warnings`: writes of parallel tools that were lost. `finish_reason`: why the model stopped, if it said so."""
+
+    type: Required[Literal["step_committed"]]
+    checkpoint_id: Required[str]
+    step_count: Required[int]
+    warnings: list[str]
+    finish_reason: str
 
 
 class Output(Stamped):

@@ -36,6 +36,7 @@ class AssistantMessage(TypedDict, total=False):
     content: str
     thinking: str
     tool_calls: list[ToolCall]
+    finish_reason: str
 
 
 class ToolMessage(TypedDict, total=False):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 from .codec import Json, ensure_id, ensure_json
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NotSerializable
 from .llm.contract import ToolSpec
 from .signature import InputModel, find_context, input_model, to_json
 from .state import StateTracker, StepWrites
@@ -182,7 +182,10 @@ class Tool:
             answer = await in_thread(lambda: self._function(**arguments))
             if inspect.isawaitable(answer):
                 answer = await contained(answer)
-        return to_json(answer)
+        try:
+            return to_json(answer)
+        except NotSerializable as error:
+            raise AnswerNotJson(error.path, error.type_name) from error
 
 
 @overload
@@ -238,6 +241,10 @@ def ensure_amount(value: object) -> None:
     """Refuse what cannot be counted."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
         raise InvalidArgument(f"An amount is a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
+
+
+class AnswerNotJson(NotSerializable):
+    """What a tool returned is not JSON; a value that it put elsewhere (state, a chunk) is an ordinary error of it."""
 
 
 class ToolEscape(Exception):

@@ -14,6 +14,7 @@ from helix_agents.backends.registry import open_stores
 from helix_agents.errors import ModelError
 from helix_agents.executor import AgentExecutor, RetryPolicy
 from helix_agents.llm.contract import (
+    Finished,
     ModelEvent,
     ModelRequest,
     TextDelta,
@@ -47,7 +48,7 @@ async def test_text_thinking_and_usage_arrive_in_order() -> None:
     async with serving([*chunks, delta("stop"), usage(11, 7, reasoning=3, cached=5)]) as endpoint:
         events = await ask(endpoint)
     expected = [ThinkingDelta("Hm."), TextDelta("Hel"), TextDelta("lo")]
-    assert events == [*expected, TokenUsage("test-model-1", 11, 7, 3, 5)]
+    assert events == [*expected, Finished("stop"), TokenUsage("test-model-1", 11, 7, 3, 5)]
 
 
 async def test_the_request_is_what_the_protocol_wants() -> None:
@@ -58,7 +59,7 @@ async def test_the_request_is_what_the_protocol_wants() -> None:
         {"role": "tool", "tool_call_id": "c1", "tool_name": "search", "content": "found", "success": True},
         {"role": "assistant", "content": "Cut o", "interrupted": True},
     ]
-    async with serving([delta(content="ok")]) as endpoint:
+    async with serving([delta(content="ok"), delta("stop")]) as endpoint:
         await ask(endpoint, ModelRequest(messages=history, instructions="Be brief.", tools=tools))
         (sent,) = endpoint.requests
     assert endpoint.headers[0]["authorization"] == "Bearer secret"
@@ -109,6 +110,33 @@ async def test_a_connection_that_breaks_off_may_be_tried_again() -> None:
     assert caught.value.retryable
 
 
+async def test_an_answer_without_a_finish_reason_was_broken_off() -> None:
+    async with serving([delta(content="half a")]) as endpoint:
+        with pytest.raises(ModelError, match="finish_reason") as caught:
+            await ask(endpoint)
+    assert caught.value.retryable
+
+
+async def test_a_silent_endpoint_in_mid_answer_may_be_tried_again() -> None:
+    async with serving([delta(content="Hel"), {"sleep": 5}]) as endpoint:
+        llm = OpenAILLM("test-model", base_url=endpoint.base_url, api_key="secret", timeout_seconds=0.2)
+        with pytest.raises(ModelError) as caught:
+            _ = [event async for event in llm.stream(ASK)]
+        await llm.close()
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_a_run_tells_why_the_model_stopped(reason: str) -> None:
+    async with serving([delta(content="Half"), delta(reason)]) as endpoint, open_stores("memory:") as stores:
+        async with model(endpoint) as llm:
+            executor = AgentExecutor(stores.state, stores.streams, llm)
+            result = await (await executor.execute(Agent("main"), "Hi", session_id="s")).result()
+        messages = (await stores.state.get_messages("s")).items
+    assert (result.output, result.finish_reason) == ("Half", reason)
+    assert messages[-1]["finish_reason"] == reason
+
+
 @pytest.mark.parametrize("answer", [PlainTextResponse("<html></html>"), PlainTextResponse(""), NO_JSON])
 async def test_what_is_no_answer_does_not_pass_for_an_empty_one(answer: PlainTextResponse) -> None:
     async with serving(answer) as endpoint:
@@ -121,7 +149,8 @@ async def test_whole_calls_without_an_index_stay_apart() -> None:
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": "{}"}} for n in (1, 2)]
     async with serving([delta(tool_calls=calls), delta("tool_calls")]) as endpoint:
         events = await ask(endpoint)
-    assert events == [ToolCallDelta(n - 1, id=f"c{n}", name="add", arguments="{}") for n in (1, 2)]
+    calls_seen = [ToolCallDelta(n - 1, id=f"c{n}", name="add", arguments="{}") for n in (1, 2)]
+    assert events == [*calls_seen, Finished("tool_calls")]
 
 
 async def test_text_that_no_request_can_carry_is_replaced() -> None:
@@ -147,13 +176,14 @@ async def test_a_whole_run_over_http_with_a_broken_answer_on_the_way() -> None:
     two_calls = [
         call_delta(0, id="a", name="search", arguments='{"q":"x"}'),
         call_delta(1, id="b", name="search", arguments='{"q":"y"}'),
+        delta("tool_calls"),
         usage(10, 5),
     ]
     answers = (
         [delta(content="Broken"), {"drop": True}],
         two_calls,
         problem(503, "busy"),
-        [delta(content="Done."), usage(20, 2)],
+        [delta(content="Done."), delta("stop"), usage(20, 2)],
     )
     async with serving(*answers) as endpoint, open_stores("memory:") as stores, model(endpoint) as llm:
         retry = RetryPolicy(first_wait_seconds=0.001)

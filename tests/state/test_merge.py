@@ -37,7 +37,10 @@ def test_the_last_tool_wins_a_path_and_the_other_is_warned_about() -> None:
     one, two = writes(lambda d: d.update(n=1)), writes(lambda d: d.update(n=2))
     (first, warned), (second, _) = both_orders(one, two)
     assert (first["n"], second["n"]) == (2, 1)
-    assert warned == ["Dropped replace /n of tool 0: tool 1 wrote the same path later."]
+    assert warned == [
+        "Dropped replace /n of tool 0: tool 1 wrote the same path later. "
+        "To count in parallel tools write draft.increment('n', 1)."
+    ]
 
 
 def test_the_same_value_written_twice_is_not_lost() -> None:

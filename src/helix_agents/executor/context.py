@@ -31,6 +31,8 @@ class RunContext:
     """What the user said while the step was open; it follows that step's outcomes."""
     first_step: int
     """How many steps the session had when the turn began."""
+    warnings: list[str] = field(default_factory=list)
+    """The writes that were lost in the steps of this run."""
     shown_children: set[str] = field(default_factory=set)
     """The calls of sub-agents that this run has shown on its stream, if only again."""
 

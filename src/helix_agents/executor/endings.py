@@ -17,12 +17,22 @@ import msgspec
 from ..codec import Json
 from ..errors import RunLost, StoreError
 from ..messages import Message
-from ..types import CheckpointMeta, RunStatus, SuspendedChildWait
+from ..types import CheckpointMeta, Committed, RunStatus, SuspendedChildWait
 from .context import RunContext
 from .handle import AgentResult, result_of
 from .openstep import OpenStep
 from .recovery import step_committed_chunk
-from .step import ASIDE_MARK, Outcome, StepCommit, Suspension, close_step, committed_state, put_aside, suspended_state
+from .step import (
+    ASIDE_MARK,
+    Outcome,
+    StepCommit,
+    Suspension,
+    close_step,
+    committed_state,
+    last_finish_reason,
+    put_aside,
+    suspended_state,
+)
 
 logger = logging.getLogger("helix_agents.executor")
 
@@ -118,7 +128,21 @@ class Endings:
             custom_state=step.sequencer.state,
         )
         self._context.watch.steps = self._owned.session.step_count - self._context.first_step
-        self._context.emitter.emit(step_committed_chunk(committed.checkpoint_id, step.number))
+        await self._tell_of_commit(committed, step)
+
+    async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
+        """Tell readers, hooks and the log; what was lost must not be lost silently."""
+        context, warnings = self._context, [*committed.warnings, *step.sequencer.likely_lost_counts()]
+        reason = step.answer.get("finish_reason")
+        context.emitter.emit(
+            step_committed_chunk(committed.checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
+        )
+        if not warnings:
+            return
+        context.warnings += warnings
+        for warning in warnings:
+            logger.warning("Session %s, step %d: %s", context.session_id, step.number, warning)
+        await context.hooks.call("writes_lost", step.number, list(warnings))
 
     async def _write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
         context = self._interrupt_context() if self._stop.requested else None
@@ -189,14 +213,25 @@ class Endings:
         if self._context.claim.resumed:
             await self._services.store.discard_staging(self._context.session_id)
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
-        return AgentResult(commit.status, commit.output, commit.error)
+        return AgentResult(
+            commit.status,
+            commit.output,
+            commit.error,
+            warnings=list(self._context.warnings),
+            finish_reason=last_finish_reason(self._owned.messages),
+        )
 
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
         await self._tell(self._context.emitter.flush)
         await self._tell(partial(self._services.streams.pause_stream, self._owned.session.stream_id))
         await self._end_record(status)
-        return await result_of(self._services, self._owned.session)
+        result = await result_of(self._services, self._owned.session)
+        return msgspec.structs.replace(
+            result,
+            warnings=list(self._context.warnings),
+            finish_reason=last_finish_reason(self._owned.messages),
+        )
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
         """Tell the readers of an end that is written already: a stream that is gone or broken cannot change it."""

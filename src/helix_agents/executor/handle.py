@@ -25,12 +25,18 @@ RESULT_POLL_SECONDS = 0.2
 
 
 class AgentResult(msgspec.Struct, frozen=True):
-    """How a run came to rest. `suspended` holds the questions that wait for an answer, those of sub-agents too."""
+    """How a run came to rest. `suspended` holds the questions that wait for an answer, those of sub-agents too.
+
+    `warnings`: writes of parallel tools that were lost, a sentence for each. `finish_reason`: why the model stopped
+    when it answered last (`stop`, `length`, `content_filter`, ...), if it said so.
+    """
 
     status: SessionStatus
     output: Json = None
     error: str | None = None
     suspended: list[PendingClientToolCall] = []
+    warnings: list[str] = []
+    finish_reason: str | None = None
 
 
 class Steering(Protocol):
@@ -110,10 +116,20 @@ class RunHandle:
             session = await self._session()
             run = await self._services.store.get_current_run(self.session_id)
             if session.status != "active":
-                return await result_of(self._services, session)
+                return await self._told(await result_of(self._services, session))
             if not is_live(run, self._services.clock()) and (await self.can_resume()).can_resume:
                 raise RunLost(self.session_id, self.run_id, "its process died")
             await asyncio.sleep(RESULT_POLL_SECONDS)
+
+    async def _told(self, result: AgentResult) -> AgentResult:
+        """The result with what the stream tells of the run's steps: it may have run in another process."""
+        stored = await self._services.streams.get_all_chunks(self._stream_id)
+        commits = [
+            one.chunk for one in stored if one.sequence > self._start_sequence and one.chunk["type"] == "step_committed"
+        ]
+        warnings = [warning for chunk in commits for warning in chunk.get("warnings", ())]
+        reason = commits[-1].get("finish_reason") if commits else None
+        return msgspec.structs.replace(result, warnings=warnings, finish_reason=reason)
 
     async def _result_here(self, task: asyncio.Task[AgentResult]) -> AgentResult:
         try:

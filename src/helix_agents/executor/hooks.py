@@ -46,11 +46,14 @@ class Hooks:
     async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
         """A step was committed or put aside; `status` is the session's."""
 
+    async def writes_lost(self, run: RunInfo, step: int, warnings: Sequence[str]) -> None:
+        """A step was committed in which parallel tools overwrote each other's writes; a sentence for each."""
+
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
         """The model is about to be asked."""
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
-        """The model answered, or did not."""
+        """The model answered, or did not. `message` has a `finish_reason` if the model gave one."""
 
     async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
         """A tool call (`id`, `name`, `arguments`) begins."""

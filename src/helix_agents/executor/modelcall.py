@@ -15,7 +15,16 @@ import msgspec
 
 from ..codec import MAX_ID_LENGTH, decode, ensure_id
 from ..errors import HelixError, InvalidArgument, ModelError, StoreCorrupt
-from ..llm.contract import LLM, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
+from ..llm.contract import (
+    LLM,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 from ..messages import Message, ToolCall
 from .emitter import Emitter
 from .hooks import HookCaller
@@ -155,6 +164,7 @@ class _Answer:
 
     def __init__(self, request: ModelRequest, taken_ids: Set[str], id_mark: str) -> None:
         self.usage: TokenUsage | None = None
+        self.finish_reason: str | None = None
         self.is_thinking = False
         self._request = request
         self._taken_ids = taken_ids
@@ -189,12 +199,19 @@ class _Answer:
                     return {"type": "tool_arg_delta", "tool_call_id": call.id, "delta": event.arguments}
             case TokenUsage():
                 self.usage = event
+            case Finished(reason=reason):
+                self.finish_reason = reason
+            case _:
+                raise ModelError(
+                    f"The model's adapter yielded {event!r:.100}, which is not a model event: "
+                    "yield TextDelta, ThinkingDelta, ToolCallDelta, TokenUsage or Finished."
+                )
         return None
 
     def message(self) -> Message:
         """The whole answer."""
         calls = [self._calls[index].finished() for index in sorted(self._calls)]
-        return answer_message("".join(self._text), "".join(self._thinking), calls)
+        return answer_message("".join(self._text), "".join(self._thinking), calls, self.finish_reason)
 
     def partial(self) -> Message | None:
         """What there is of it; calls that were begun are dropped."""

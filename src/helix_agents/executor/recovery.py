@@ -6,6 +6,8 @@ resumed run shows the step again from what is durable. It may also have cost the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..chunks import Chunk
 from ..codec import encode
 from ..streams.contract import StreamManager
@@ -60,9 +62,17 @@ async def _open_stream(streams: StreamManager, stream_id: str) -> int:
     return info.latest_sequence if info else 0
 
 
-def step_committed_chunk(checkpoint_id: str, step_count: int) -> Chunk:
-    """The chunk that tells of a commit."""
-    return {"type": "step_committed", "checkpoint_id": checkpoint_id, "step_count": step_count, "step": step_count}
+def step_committed_chunk(
+    checkpoint_id: str, step_count: int, *, warnings: Sequence[str] = (), finish_reason: str | None = None
+) -> Chunk:
+    """The chunk that tells of a commit, of the writes that were lost in it, and of why the model stopped."""
+    chunk: Chunk = {"type": "step_committed", "checkpoint_id": checkpoint_id, "step_count": step_count}
+    chunk["step"] = step_count
+    if warnings:
+        chunk["warnings"] = list(warnings)
+    if finish_reason is not None:
+        chunk["finish_reason"] = finish_reason
+    return chunk
 
 
 def shown_again(step: OpenStep) -> list[Chunk]:

@@ -87,14 +87,25 @@ def id_mark(session: SessionState) -> str:
     return f"-{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}"
 
 
-def answer_message(content: str, thinking: str, calls: Sequence[ToolCall]) -> Message:
+def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finish_reason: str | None = None) -> Message:
     """The model's answer as a message."""
     message: Message = {"role": "assistant", "content": content}
     if thinking:
         message["thinking"] = thinking
     if calls:
         message["tool_calls"] = list(calls)
+    if finish_reason is not None:
+        message["finish_reason"] = finish_reason
     return message
+
+
+def last_finish_reason(messages: Sequence[Message]) -> str | None:
+    """Why the model stopped when it answered last, if it said so."""
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            reason = message.get("finish_reason")
+            return reason if isinstance(reason, str) else None
+    return None
 
 
 def partial_message(content: str, thinking: str) -> Message | None:
@@ -160,7 +171,10 @@ def close_step(
             return StepCommit(messages, "completed", output=answer["content"])
         messages.append({"role": "user", "content": REMINDER})
     if steps_left <= 0:
-        error = "The run used up its steps without coming to an end: raise max_steps, or resume with a message."
+        error = (
+            "The run used up its steps without coming to an end: raise max_steps, "
+            "or call execute() on the session with a message to go on."
+        )
         return StepCommit(messages, "failed", error=error, failure_reason="max_steps")
     return StepCommit(messages, "active")
 

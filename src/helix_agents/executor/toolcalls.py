@@ -14,12 +14,12 @@ import msgspec
 
 from ..agent import FINISH_TOOL, Agent
 from ..codec import Json
-from ..errors import InvalidArgument, NotSerializable, RunLost, StoreError
+from ..errors import InvalidArgument, RunLost, StoreError
 from ..messages import ToolCall
 from ..signature import InvalidInput
 from ..state import StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
-from ..tools import Tool, ToolContext, ToolEscape
+from ..tools import AnswerNotJson, Tool, ToolContext, ToolEscape
 from .context import RunContext
 from .emitter import Emitter
 from .openstep import OpenStep, tool_end_chunk, tool_start_chunk
@@ -139,7 +139,7 @@ class ToolRunner:
         try:
             async with asyncio.timeout(limit) as timer:
                 return Outcome(success=True, result=await tool.run(arguments, context))
-        except NotSerializable as error:
+        except AnswerNotJson as error:
             return Outcome(success=False, error=f"The tool's answer is not JSON: {error}")
         except TimeoutError as error:
             if timer.expired():

@@ -1,6 +1,6 @@
 """What the executor asks of a model: one method that answers a request with a stream of events.
 
-An adapter turns the request into its provider's dialect and the provider's events into these four. It knows nothing
+An adapter turns the request into its provider's dialect and the provider's events into these five. It knows nothing
 of sessions, stores or retries: it raises `ModelError` and says whether another try may help; the executor decides.
 """
 
@@ -65,7 +65,13 @@ class TokenUsage(msgspec.Struct, frozen=True):
     cached: int = 0
 
 
-ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage
+class Finished(msgspec.Struct, frozen=True):
+    """Why the model stopped, in the provider's words: `stop`, `tool_calls`, `length`, `content_filter`, ..."""
+
+    reason: str
+
+
+ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage | Finished
 
 
 class LLM(Protocol):

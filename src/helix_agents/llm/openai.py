@@ -13,12 +13,15 @@ from typing import Any
 from ..codec import encode
 from ..errors import ModelError
 from ..messages import Message
-from .contract import ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta, ToolSpec
+from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta, ToolSpec
 
 try:
     import openai
 except ImportError as error:  # pragma: no cover
     raise ImportError("OpenAILLM needs the openai client: pip install 'helix-agents[openai]'.") from error
+
+TRANSPORTS = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio", "aiohttp"})
+"""The libraries that the official client reads with: httpx in versions 1 and 2, httpx2 in version 3."""
 
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 
@@ -49,21 +52,30 @@ class OpenAILLM:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Ask the endpoint. Raises `ModelError`."""
-        answered = False
+        answered = finished = False
         try:
             answer = await self._client.chat.completions.create(**self._body(request))
             async with answer:
                 async for chunk in answer:
                     answered = True
                     for event in _events(chunk, self.model):
+                        finished = finished or isinstance(event, Finished)
                         yield event
         except openai.OpenAIError as error:
             raise _model_error(error) from error
         except JSONDecodeError as error:
-            raise ModelError(f"The model endpoint sent an event that is no JSON: {error}", retryable=True) from error
+            raise ModelError(f"The model endpoint sent an event that is not JSON: {error}", retryable=True) from error
+        except Exception as error:
+            if not _is_of_the_transport(error):
+                raise
+            lost = f"The connection to the model endpoint was lost in the middle of its answer: {error!r}"
+            raise ModelError(lost, retryable=True) from error
         if not answered:
             # An error page of a proxy, or an empty body, comes as 200 too: it must not pass for an empty answer.
             raise ModelError("The model endpoint answered 200 without a single event.", retryable=True)
+        if not finished:
+            # A server or proxy that closes the connection looks like the end of the answer, but for this.
+            raise ModelError("The model endpoint broke off: its answer has no finish_reason.", retryable=True)
 
     async def close(self) -> None:
         """Close the client, unless it was given."""
@@ -120,28 +132,34 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 def _events(chunk: Any, model: str) -> list[ModelEvent]:
     events: list[ModelEvent] = []
     for choice in chunk.choices or ():
-        delta = choice.delta
-        if delta is None:
-            continue
-        # Not part of the protocol; the two names that endpoints with visible reasoning use.
-        thinking = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-        if isinstance(thinking, str) and thinking:
-            events.append(ThinkingDelta(thinking))
-        if delta.content:
-            events.append(TextDelta(delta.content))
-        for position, call in enumerate(delta.tool_calls or ()):
-            function = call.function
-            events.append(
-                ToolCallDelta(
-                    # Endpoints that send whole calls at once may leave the index out.
-                    position if call.index is None else call.index,
-                    id=call.id or None,
-                    name=(function.name or None) if function else None,
-                    arguments=(function.arguments or "") if function else "",
-                )
-            )
+        if choice.delta is not None:
+            events += _delta_events(choice.delta)
+        if choice.finish_reason:
+            events.append(Finished(choice.finish_reason))
     if chunk.usage is not None:
         events.append(_usage(chunk.usage, getattr(chunk, "model", None) or model))
+    return events
+
+
+def _delta_events(delta: Any) -> list[ModelEvent]:
+    events: list[ModelEvent] = []
+    # Not part of the protocol; the two names that endpoints with visible reasoning use.
+    thinking = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+    if isinstance(thinking, str) and thinking:
+        events.append(ThinkingDelta(thinking))
+    if delta.content:
+        events.append(TextDelta(delta.content))
+    for position, call in enumerate(delta.tool_calls or ()):
+        function = call.function
+        events.append(
+            ToolCallDelta(
+                # Endpoints that send whole calls at once may leave the index out.
+                position if call.index is None else call.index,
+                id=call.id or None,
+                name=(function.name or None) if function else None,
+                arguments=(function.arguments or "") if function else "",
+            )
+        )
     return events
 
 
@@ -170,6 +188,11 @@ def _model_error(error: openai.OpenAIError) -> ModelError:
         # An error event inside the stream: the endpoint had begun and broke off.
         return ModelError(f"The model endpoint broke off: {error.message}", retryable=True)
     return ModelError(f"The model endpoint cannot be asked: {error}")
+
+
+def _is_of_the_transport(error: Exception) -> bool:
+    """The client wraps errors of its transport while it connects, but not all while it reads the answer."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

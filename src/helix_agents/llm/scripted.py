@@ -15,7 +15,7 @@ import msgspec
 
 from ..codec import encode
 from ..errors import ModelError
-from .contract import ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
+from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -27,13 +27,17 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One scripted answer. `fail_with` breaks off after the text, as a lost connection would."""
+    """One scripted answer. `fail_with` breaks off after the text, as a lost connection would.
+
+    `finish_reason` is said only if it is given: `length`, `content_filter`, ...
+    """
 
     text: str = ""
     calls: Sequence[Call] = ()
     thinking: str = ""
     usage: TokenUsage | None = None
     fail_with: ModelError | None = None
+    finish_reason: str | None = None
 
 
 Line = str | Reply | ModelError | Sequence[Call]
@@ -76,6 +80,8 @@ class ScriptedLLM:
             yield event
         if reply.fail_with is not None:
             raise reply.fail_with
+        if reply.finish_reason is not None:
+            yield Finished(reply.finish_reason)
         yield reply.usage or TokenUsage(self._model, prompt=_length(request), completion=max(1, len(reply.text) // 4))
 
     def _line_for(self, request: ModelRequest) -> Line:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import NotSerializable
-from .counting import incremented
+from .counting import incremented, is_number
 from .diff import diff
 from .editor import Editor, Misfit, fitting, member, put, remove
 from .frozen import FrozenList, same_value, type_name
@@ -117,7 +117,7 @@ class _Merge:
                 return
             self.last[op.path] = tool, op
             if writer != tool and _loses(before, op):
-                self._warn(before, writer, f"tool {tool} wrote the same path later")
+                self._warn(before, writer, f"tool {tool} wrote the same path later{_advice(before, op)}")
         else:
             apply_op(self.editor, op)
 
@@ -127,6 +127,13 @@ def _loses(before: ParsedOp, after: ParsedOp) -> bool:
     if before.kind == "ensure":
         return before.value.__class__ is not after.value.__class__
     return before.kind != after.kind or not same_value(before.value, after.value)
+
+
+def _advice(before: ParsedOp, after: ParsedOp) -> str:
+    """What to write instead, where two tools may have meant to count."""
+    if not (is_number(before.value) and is_number(after.value)) or before.path[-1].__class__ is not str:
+        return ""
+    return f". To count in parallel tools write draft.increment({before.path[-1]!r}, 1)"
 
 
 def _name(path: Path) -> str:

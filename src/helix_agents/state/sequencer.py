@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .counting import is_number
 from .diff import diff
+from .editor import Editor, Misfit
 from .freeze import freeze
-from .merge import merge_step_writes
-from .writes import AnyWrites, JsonPatch
+from .merge import Path, merge_step_writes
+from .pointer import to_pointer
+from .writes import AnyWrites, JsonPatch, parsed
 
 
 class StepSequencer:
@@ -38,6 +41,24 @@ class StepSequencer:
         self._writes.pop(tool_index, None)
         return self._advance()
 
+    def likely_lost_counts(self) -> list[str]:
+        """A sentence for each number that several tools replaced by the same other number.
+
+        To the merge equal values are no conflict. But who reads 0 and writes 1 in five parallel tools has most likely
+        meant to count to five, and must hear of it.
+        """
+        tools: dict[tuple[Path, Any], list[int]] = {}
+        for tool_index in sorted(self._writes):
+            for op in parsed(self._writes[tool_index])[0]:
+                if op.kind == "replace" and op.path and is_number(op.value):
+                    tools.setdefault((op.path, op.value), []).append(tool_index)
+        return [
+            f"Tools {', '.join(map(str, found))} all replaced {old} by {value} at {to_pointer(path)}: if they meant to "
+            f"count, only one counted. Write draft.increment({path[-1]!r}, {value - old!r}) to add up."
+            for (path, value), found in tools.items()
+            if len(found) > 1 and is_number(old := _value_at(self._base, path))
+        ]
+
     def _advance(self) -> JsonPatch:
         # Tools that have written nothing yet keep their number, so that warnings name the right one.
         in_order = [self._writes.get(tool_index, ()) for tool_index in range(max(self._writes, default=-1) + 1)]
@@ -45,3 +66,10 @@ class StepSequencer:
         patch = diff(self.state, state)
         self.state = state
         return patch
+
+
+def _value_at(state: Any, path: Path) -> Any:
+    try:
+        return Editor(state).find(path)
+    except Misfit:
+        return None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ...errors import AlreadyRunning
+from ...executor import Hooks
+from ...executor.hooks import RunInfo
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
@@ -33,6 +36,20 @@ async def add_and_fail(item: str, ctx: ToolContext) -> str:
     raise ValueError("no more room")
 
 
+@tool
+async def choose(topic: str, ctx: ToolContext) -> str:
+    """Assign what another tool assigns, too."""
+    ctx.update_state(lambda draft: draft.update(topic=topic))
+    return topic
+
+
+@tool
+async def count_badly(ctx: ToolContext) -> str:
+    """Count without `increment`."""
+    ctx.update_state(lambda draft: draft.update(n=draft["n"] + 1))
+    return "counted"
+
+
 TWO_ADDS = Reply("Adding.", [Call("add", {"item": "a"}), Call("add", {"item": "b"})])
 
 
@@ -53,6 +70,52 @@ async def a_run_leaves_everything(harness: ExecutorHarness) -> None:
     expect(run is not None and (run.status, run.step_count) == ("completed", 2), f"the run is {run}")
     page = await stores.state.list_checkpoints("s")
     expect_same([found.step_count for found in page.items], [2, 1, 0], "the steps of the checkpoints")
+
+
+@check("X1", "writes that parallel tools lose are told: in the stream, to hooks, in the result, here and elsewhere")
+async def lost_writes_are_told_by_the_run(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    heard: list[str] = []
+
+    class Listener(Hooks):
+        async def writes_lost(self, run: RunInfo, step: int, warnings: Sequence[str]) -> None:
+            heard.extend(warnings)
+
+    script = ScriptedLLM([[Call("choose", {"topic": "cats"}), Call("choose", {"topic": "dogs"})], "Done."])
+    agent = simple_agent(choose, state={"topic": ""})
+    async with executing(stores, script, hooks=[Listener()]) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+        elsewhere = await executor.get_handle(agent, "s")
+        expect(elsewhere is not None and (await elsewhere.result()).warnings == result.warnings, "told only here")
+    expect_same(await custom_state(stores, "s"), {"topic": "dogs"}, "custom state")
+    expect_same(len(result.warnings), 1, f"the lost writes ({result.warnings})")
+    expect("/topic" in result.warnings[0], f"the warning does not name what was lost: {result.warnings[0]}")
+    expect_same(heard, result.warnings, "what the hook heard")
+    committed = of_type(await chunks_of(stores, "s"), "step_committed")
+    expect_same([chunk.get("warnings") for chunk in committed], [result.warnings, None], "what the stream tells")
+
+
+@check("X1", "parallel tools that count by assigning are told to use increment")
+async def counting_by_assignment_is_told(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    script = ScriptedLLM([[Call("count_badly")] * 5, "Done."])
+    async with executing(stores, script) as executor:
+        handle = await executor.execute(simple_agent(count_badly, state=STATE), "Go", session_id="s")
+        result = await handle.result()
+    expect(any("increment('n'" in warning for warning in result.warnings), f"the warnings are {result.warnings}")
+
+
+@check("X1", "why the model stopped is in the message, the stream and the result")
+async def the_finish_reason_is_kept(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    async with executing(stores, ScriptedLLM([Reply("Half an ans", finish_reason="length")])) as executor:
+        result = await (await executor.execute(simple_agent(), "Go", session_id="s")).result()
+        elsewhere = await executor.get_handle("main", "s")
+        expect(elsewhere is not None and (await elsewhere.result()).finish_reason == "length", "told only here")
+    expect_same([result.output, result.finish_reason], ["Half an ans", "length"], "the result")
+    expect_same((await transcript(stores, "s"))[-1].get("finish_reason"), "length", "the message")
+    (committed,) = of_type(await chunks_of(stores, "s"), "step_committed")
+    expect_same(committed.get("finish_reason"), "length", "the chunk")
 
 
 @check("X1", "the stream of a run begins, tells every step and ends with the output")

@@ -1,0 +1,94 @@
+"""What the model's side can do wrong, and how a run tells of it; on memory, since no store matters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from helix_agents.agent import Agent
+from helix_agents.backends.registry import Stores, open_stores
+from helix_agents.executor import AgentExecutor, AgentResult
+from helix_agents.llm import Call, ScriptedLLM
+from helix_agents.llm.contract import ModelEvent, ModelRequest
+from helix_agents.llm.scripted import Script
+from helix_agents.tools import ToolContext, tool
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with open_stores("memory:") as opened:
+        yield opened
+
+
+async def run(stores: Stores, agent: Agent, script: Script, **options: Any) -> AgentResult:
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM(script), **options) as executor:
+        return await (await executor.execute(agent, "Go", session_id="s")).result()
+
+
+async def tool_answers(stores: Stores) -> list[str]:
+    messages = (await stores.state.get_messages("s", limit=None)).items
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+@pytest.mark.parametrize("event", ["a plain text", {"type": "text", "text": "hi"}, None])
+async def test_an_event_that_nobody_knows_fails_the_run_by_name(stores: Stores, event: Any) -> None:
+    class Odd:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            yield event
+
+    async with AgentExecutor(stores.state, stores.streams, Odd()) as executor:
+        result = await (await executor.execute(Agent("main"), "Go")).result()
+    assert (result.status, result.output) == ("failed", None)
+    assert repr(event) in (result.error or "")
+
+
+async def test_a_run_that_used_up_its_steps_goes_on_as_its_error_says(stores: Stores) -> None:
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    agent = Agent("main", tools=[look], max_steps=1)
+    async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([[Call("look")], "Done."])) as executor:
+        first = await (await executor.execute(agent, "Go", session_id="s")).result()
+        again = await (await executor.execute(agent, "Go on", session_id="s")).result()
+    assert first.status == "failed"
+    assert "execute() on the session with a message" in (first.error or "")
+    assert (again.status, again.output) == ("completed", "Done.")
+
+
+async def test_a_bad_value_in_the_state_or_in_a_chunk_is_not_blamed_on_the_answer(stores: Stores) -> None:
+    @tool
+    async def put(where: str, ctx: ToolContext) -> object:
+        """Put something that is not JSON somewhere."""
+        if where == "state":
+            ctx.update_state(lambda draft: draft.update(callback=print))
+        if where == "chunk":
+            ctx.emit("news", {"callback": print})
+        return print
+
+    calls = [Call("put", {"where": where}) for where in ("state", "chunk", "answer")]
+    await run(stores, Agent("main", tools=[put]), [calls, "Done."])
+    state, chunk, answer = await tool_answers(stores)
+    assert "The tool's answer is not JSON" in answer
+    assert "/callback" in state
+    assert "/callback" in chunk
+    assert "answer" not in state + chunk
+
+
+async def test_lost_writes_are_logged_as_warnings(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def choose(topic: str, ctx: ToolContext) -> str:
+        """Choose a topic."""
+        ctx.update_state(lambda draft: draft.update(topic=topic))
+        return topic
+
+    calls = [Call("choose", {"topic": topic}) for topic in ("cats", "dogs")]
+    with caplog.at_level(logging.WARNING, logger="helix_agents"):
+        result = await run(stores, Agent("main", tools=[choose]), [calls, "Done."])
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(result.warnings) == 1
+    assert any("/topic" in line and "'s'" not in line for line in logged)
