@@ -132,7 +132,10 @@ class Endings:
 
     async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
         """Tell readers, hooks and the log; what was lost must not be lost silently."""
-        context, warnings = self._context, [*committed.warnings, *step.sequencer.likely_lost_counts()]
+        context = self._context
+        # Both merges lose the same; the sequencer's counts tools as the model's message does.
+        lost = step.sequencer.warnings if committed.warnings and step.sequencer.warnings else committed.warnings
+        warnings = [*lost, *step.sequencer.likely_lost_counts()]
         reason = step.answer.get("finish_reason")
         context.emitter.emit(
             step_committed_chunk(committed.checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
