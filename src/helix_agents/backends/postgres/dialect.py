@@ -13,7 +13,7 @@ from ...errors import InvalidArgument
 from ..sql.driver import Statement, Value
 
 _PARAMETER = re.compile(r"\?(\d+)")
-_NAME = re.compile(r"(\b(?:INDEX|TRIGGER|CONSTRAINT)\s+)?(?<![\w\".])(\w*__agents_\w+)")
+_NAME = re.compile(r"((?:(?<!DROP )\bINDEX|\bTRIGGER|\bCONSTRAINT)\s+)?(?<![\w\".])(\w*__agents_\w+)")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
 
@@ -30,7 +30,7 @@ def quoted(schema: str) -> str:
 
 
 def qualified(sql: str, schema: str | None) -> str:
-    """The same statement on the tables of a schema. Names of indexes and triggers follow their table."""
+    """The same statement on the tables of a schema. Indexes and triggers are created where their table is."""
     if schema is None:
         return sql
     return _NAME.sub(lambda found: found[0] if found[1] else f"{quoted(schema)}.{found[2]}", sql)

@@ -68,17 +68,17 @@ def _page(queries: Queries, wanted: SessionFilter, status: str | None, limit: in
 
 
 def _matching(queries: Queries, wanted: SessionFilter, status: str | None, *, keyset: bool) -> tuple[str, _Conditions]:
-    states, labels = queries["states_table"], queries["labels_table"]
+    states, labels, place = queries["states_table"], queries["labels_table"], queries["label_place"]
     conditions = _Conditions()
     wanted_labels = [*_labels(wanted)]
     table, alias = f"{states} AS s", "s"
     if wanted_labels:
         # Follow the first label's own index, newest first; CROSS JOIN keeps the planner from turning it round.
         table, alias = f"{labels} AS l CROSS JOIN {states} AS s", "l"
-        conditions.add("l.label = ? AND s.session_id = l.session_id", wanted_labels[0])
+        conditions.add(f"l.label = {place} AND s.session_id = l.session_id", wanted_labels[0])
         for label in wanted_labels[1:]:
             conditions.add(
-                f"EXISTS (SELECT 1 FROM {labels} AS m WHERE m.label = ? "
+                f"EXISTS (SELECT 1 FROM {labels} AS m WHERE m.label = {place} "
                 "AND m.created_at = l.created_at AND m.session_id = l.session_id)",
                 label,
             )

@@ -144,6 +144,16 @@ UNION ALL SELECT h.key, h.slot, h.value FROM at, __agents_history AS h
 WHERE h.session_id = ?1 AND h.number > at.number AND h.since < at.number
 ORDER BY 1, 2;
 
+-- name: stage
+-- Keep what one tool call wrote; the same call again replaces. The session's row is taken: nobody stages beside us.
+WITH before AS (DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2 AND tool_call_id = ?3)
+INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+
+-- name: label_place
+-- What stands in the table of labels for the label asked for.
+__agents_index_text(?);
+
 -- name: update_run
 -- Change what is given of a run, if its status is one of ?2.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),

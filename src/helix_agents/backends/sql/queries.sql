@@ -404,6 +404,10 @@ __agents_states;
 -- The name of the table of tags and metadata members.
 __agents_session_labels;
 
+-- name: label_place
+-- What stands in that table for the label asked for.
+?;
+
 -- name: refs_table
 -- The name of the refs' table, for updates of single fields.
 __agents_sub_session_refs;

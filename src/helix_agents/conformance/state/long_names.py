@@ -1,0 +1,73 @@
+"""Section 2: names may be as long as a user makes them, and no index minds."""
+
+from __future__ import annotations
+
+import random
+
+from ..expect import expect_same
+from ..harness import STATE_STORE, Harness, readers
+from ..tools.sample import meta, plain_state, put, writes
+
+check = STATE_STORE.check
+
+SEED = 13
+
+
+def long_text(length: int) -> str:
+    """Random characters that no index can compress."""
+    chance = random.Random(SEED)
+    return "".join(chance.choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=length))
+
+
+def emoji(count: int, seed: int = SEED) -> str:
+    """Random characters of four bytes each."""
+    chance = random.Random(seed)
+    return "".join(chr(chance.randint(0x1F300, 0x1F5FF)) for _ in range(count))
+
+
+@check("data", "metadata and tags may be long, and sessions are found by them")
+async def long_metadata_is_found(harness: Harness) -> None:
+    store = await harness.open()
+    text, key, value = long_text(2_800), emoji(256), emoji(256, SEED + 1)
+    given = {"a": {"text": text}, "b": {key: value}, "c": {"text": text + "."}, "d": {key: value + "."}}
+    for session_id, metadata in given.items():
+        tags = (key,) if session_id == "a" else ()
+        await store.create_session(session_id, agent_type="agent", metadata=metadata, tags=tags)
+    await store.save_state("c", plain_state("c", metadata={"text": "short"}, tags=(value,)))
+    given["c"] = {"text": "short"}
+    async for reader in readers(harness, store):
+        for session_id, metadata in given.items():
+            loaded = await reader.load_state(session_id)
+            assert loaded is not None
+            expect_same(loaded.metadata, metadata, f"metadata of {session_id}")
+            found = await reader.list_sessions(metadata=metadata)
+            expect_same([each.session_id for each in found.items], [session_id], "the sessions of this metadata")
+        for tag, session_id in ((key, "a"), (value, "c")):
+            found = await reader.list_sessions(tags=[tag])
+            expect_same([each.session_id for each in found.items], [session_id], "the sessions of this tag")
+
+
+@check("data", "ids may be as long as ids can be, all at once")
+async def long_ids_work(harness: Harness) -> None:
+    store = await harness.open()
+    session_id, step_id, call, other, run_id = (emoji(256, seed) for seed in range(5))
+    await store.create_session(
+        session_id, agent_type=call, user_id=other, parent_session_id=step_id, metadata={"text": long_text(2_800)}
+    )
+    for tool_call_id in (call, other, call):
+        await store.stage_changes(session_id, step_id, writes(put(tool_call_id, value=1)), tool_call_id=tool_call_id)
+    staged = await store.list_staged(session_id, step_id)
+    expect_same(sorted(each.tool_call_id for each in staged), sorted((call, other)), "the calls staged")
+    await store.create_run(session_id, run_id)
+    await store.save_state_and_promote_staging(
+        session_id, plain_state(session_id, agent_type=call, user_id=other), [], meta(1, step_id)
+    )
+    async for reader in readers(harness, store):
+        loaded = await reader.load_state(session_id)
+        assert loaded is not None
+        expect_same(loaded.custom_state, {call: 1, other: 1}, "custom state")
+        found = await reader.list_sessions(user_id=other, agent_type=call)
+        expect_same([each.session_id for each in found.items], [session_id], "the sessions of this user and agent")
+        latest = await reader.get_latest_checkpoint(session_id)
+        assert latest is not None
+        expect_same(latest.step_id, step_id, "the step of the checkpoint")
