@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from .errors import InvalidArgument, NotSerializable, StoreCorrupt
+from .errors import InvalidArgument, NotSerializable, StoreCorrupt, shown
 
 Json = Any
 """A JSON value. `Any`, because a recursive alias makes every `state["a"]["b"]` of a user a type error."""
@@ -22,18 +23,49 @@ T = TypeVar("T")
 
 MAX_ID_LENGTH = 256
 MAX_DEPTH = 200
+MAX_DIGITS = 4300
+"""Python itself reads no longer integer back from text."""
+
+MAX_COUNT = 2**53 - 1
+"""The most that a step, sequence, offset, version or time can be: exact in SQL, Lua and JavaScript alike."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 _ATOMS = frozenset({str, int, bool, type(None)})
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def encode(value: Json) -> str:
-    """JSON text of a value that `ensure_json` has accepted, or of one of our structs."""
+    """JSON text of a value that `ensure_json` has accepted, or of one of our structs.
+
+    Raises `NotSerializable` for the rare text and integer that JSON text would not bring back; to look for them in
+    every value would cost more than to make the text.
+    """
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+        plain = msgspec.to_builtins(value)
+        ensure_exact(plain, "")
+        return json.dumps(plain, separators=(",", ":"))
+    except ValueError:
+        ensure_exact(msgspec.to_builtins(value), "")
+        raise
+
+
+def ensure_exact(value: Json, path: str) -> None:
+    """Refuse what is JSON but would not come back from its text as it was."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            ensure_exact(key, path)
+            ensure_exact(item, f"{path}/{escape_pointer(key)}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            ensure_exact(item, f"{path}/{index}")
+    elif isinstance(value, str):
+        if _PAIR.search(value):  # JSON's escapes of the two halves mean the one character
+            raise NotSerializable(path, "a surrogate pair in two characters, where Python has one,")
+    elif isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
+        raise NotSerializable(path, f"an integer of more than {MAX_DIGITS} digits")
 
 
 def decode(text: str | bytes) -> Json:
@@ -68,6 +100,13 @@ def ensure_json(value: object, path: str = "") -> None:
     """Raise `NotSerializable` with the pointer to the first thing in `value` that is not JSON."""
     if not is_json(value):
         _check(value, path, [])
+
+
+def ensure_storable(value: object, path: str = "") -> None:
+    """Like `ensure_json`, and it comes back from its text: for values that a backend makes the text of."""
+    ensure_json(value, path)
+    if value is not None:
+        encode(value)
 
 
 def is_json(value: Any, room: int = MAX_DEPTH) -> bool:
@@ -117,7 +156,7 @@ def _check(value: object, path: str, above: list[int]) -> None:
 def _check_members(value: dict[Any, Any], path: str, above: list[int]) -> None:
     for key, item in value.items():
         if key.__class__ is not str:
-            raise NotSerializable(path, f"object key {key!r} ({type(key).__name__})")
+            raise NotSerializable(path, f"object key {shown(key)} ({type(key).__name__})")
         if item.__class__ not in _ATOMS:
             _check(item, f"{path}/{escape_pointer(key)}", above)
 
@@ -127,20 +166,34 @@ def ensure_object(value: object, what: str, required: str) -> None:
     if value.__class__ is not dict and not isinstance(value, Mapping):
         raise InvalidArgument(f"A {what} is a dict, not {type(value).__name__}.")
     if not isinstance(value.get(required), str):
-        raise InvalidArgument(f"A {what} needs a string {required!r}: {value!r:.120}")
+        raise InvalidArgument(f"A {what} needs a string {required!r}: {shown(value)}")
     ensure_json(value)
 
 
 def ensure_id(value: object, what: str) -> str:
     """The id itself, or `InvalidArgument`: 1 to 256 characters, no control characters, no braces."""
     if not isinstance(value, str) or not value:
-        raise InvalidArgument(f"{what} must be a non-empty string, not {value!r}.")
+        raise InvalidArgument(f"{what} must be a non-empty string, not {shown(value)}.")
     if len(value) > MAX_ID_LENGTH:
         raise InvalidArgument(f"{what} has {len(value)} characters; {MAX_ID_LENGTH} is the most.")
+    return ensure_printable(value, what)
+
+
+def ensure_printable(value: object, what: str) -> str:
+    """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is a string, not {shown(value)}.")
     if not value.isprintable() or "{" in value or "}" in value:
         for char in value:
             if char in "{}" or ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000:
-                raise InvalidArgument(f"{what} must not contain {char!r}: {value!r}")
+                raise InvalidArgument(f"{what} must not contain {char!r}: {shown(value)}")
+    return value
+
+
+def ensure_count(value: object, what: str) -> int:
+    """The number itself, or `InvalidArgument`: a whole number from 0 to `MAX_COUNT`."""
+    if value.__class__ is not int or not 0 <= value <= MAX_COUNT:
+        raise InvalidArgument(f"{what} must be a whole number from 0 to {MAX_COUNT}, not {shown(value)}.")
     return value
 
 

@@ -32,6 +32,19 @@ backend: they are the `__cause__` of one of these.
 
 from __future__ import annotations
 
+from reprlib import Repr
+
+_repr = Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 80
+
+
+def shown(value: object) -> str:
+    """A value as an error's sentence shows it: short, and whatever it is, since a bad argument can be anything."""
+    try:
+        return _repr.repr(value)
+    except Exception:  # too deep, an int of too many digits, a __repr__ that raises
+        return f"a value of type {type(value).__name__}"
+
 
 class HelixError(Exception):
     """Base of all errors of this library."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from .errors import IllegalTransition, InvalidArgument
+from .errors import IllegalTransition, InvalidArgument, shown
 from .types import RunStatus, SessionStatus, StreamStatus
 
 SESSION_STATUSES: Final[frozenset[str]] = frozenset(get_args(SessionStatus))
@@ -60,9 +60,9 @@ _TABLES: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 
 def ensure_status(kind: str, status: object) -> None:
     """Refuse a status that does not exist."""
-    if status not in _TABLES[kind]:
+    if status.__class__ is not str or status not in _TABLES[kind]:
         known = ", ".join(sorted(_TABLES[kind]))
-        raise InvalidArgument(f"{status!r} is no {kind} status; these are: {known}.")
+        raise InvalidArgument(f"{shown(status)} is not a {kind} status; these are: {known}.")
 
 
 def ensure_transition(kind: str, current: str, wanted: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from helix_agents import InvalidArgument, NotSerializable, StoreCorrupt
 from helix_agents.codec import decode, decode_many, encode, ensure_id, ensure_json, escape_text, unescape_text
+from helix_agents.errors import shown
 
 
 class Colour(Enum):
@@ -95,3 +96,31 @@ def test_bad_ids_are_refused(bad: object) -> None:
 @pytest.mark.parametrize("good", ["a", "x" * 256, "user@host/1", "é 😀", "a:b"])
 def test_good_ids_are_taken(good: str) -> None:
     assert ensure_id(good, "session_id") == good
+
+
+@pytest.mark.parametrize("value", [{"n": [1, 10**5000]}, {"n": [1, "\ud83d\ude00"]}, {"n": [1, {"\ud83d\ude00": 1}]}])
+def test_what_json_text_would_not_bring_back_is_refused_with_its_pointer(value: object) -> None:
+    with pytest.raises(NotSerializable, match="/n/1"):
+        encode(value)
+
+
+def test_halves_of_an_emoji_that_stand_alone_come_back() -> None:
+    text = "\ude00\ud83d \ud83d 😀"
+    assert decode(encode(text)) == text
+
+
+@pytest.mark.parametrize("value", [10**5000, "x" * 10**6, {"a": 1}], ids=["digits", "text", "dict"])
+def test_an_error_shows_any_value_in_a_few_words(value: object) -> None:
+    assert 0 < len(shown(value)) < 200
+
+
+def test_an_error_shows_a_value_that_is_deep_or_cannot_show_itself() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    deep: object = 1
+    for _ in range(10_000):
+        deep = [deep]
+    assert "Shy" in shown(Shy())
+    assert len(shown(deep)) < 200

@@ -45,7 +45,7 @@ def test_a_finished_session_may_go_on_with_the_next_turn() -> None:
 
 
 def test_an_unknown_status_is_named_with_the_known_ones() -> None:
-    with pytest.raises(InvalidArgument, match="'asleep' is no session status; these are: active"):
+    with pytest.raises(InvalidArgument, match="'asleep' is not a session status; these are: active"):
         ensure_transition("session", "active", "asleep")
 
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ..errors import InvalidArgument
+from ..codec import ensure_count
 from ..types import Page
-from .state.validate import ensure_count
 
 T = TypeVar("T")
-
-MAX_OFFSET = 2**53 - 1
-"""What every database can carry as a parameter."""
 
 
 def ensure_offset(offset: object) -> int:
     """The offset itself, or `InvalidArgument`."""
-    found = ensure_count(offset, "offset")
-    if found > MAX_OFFSET:
-        raise InvalidArgument(f"offset is at most {MAX_OFFSET}, not {found}.")
-    return found
+    return ensure_count(offset, "offset")
 
 
 def page_of(rows: list[T], total: int | None, *, limit: int, offset: int) -> Page[T]:

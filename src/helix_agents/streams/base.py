@@ -37,7 +37,7 @@ from typing import ClassVar
 from weakref import WeakSet
 
 from ..clock import Clock, IdSource, random_id, system_clock
-from ..codec import Json, decode, decode_many, encode, ensure_id, ensure_json
+from ..codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_json
 from ..errors import (
     IllegalTransition,
     InvalidArgument,
@@ -191,6 +191,7 @@ class StreamManagerBase(StreamManager):
         ensure_id(stream_id, "stream_id")
         ensure_id(run_id, "run_id")
         _ensure_fence(fence)
+        ensure_id(agent_type, "agent_type")
         seen_at = self._clock()
         head = await self._open(stream_id, incarnation=self._ids(), fence=fence, now=seen_at)
         _pass_fence(head, fence)
@@ -238,6 +239,7 @@ class StreamManagerBase(StreamManager):
     async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
         ensure_id(stream_id, "stream_id")
         _ensure_fence(fence)
+        ensure_count(step_count, "step_count")
         marker = self._marker("stream_rewound", step=step_count, step_count=step_count)
         removed = await self._rewind(stream_id, step_count=step_count, marker=marker, fence=fence, now=self._clock())
         self._changed(stream_id)
@@ -265,8 +267,7 @@ class StreamManagerBase(StreamManager):
 
     async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
         ensure_id(stream_id, "stream_id")
-        if type(from_sequence) is not int or from_sequence < 0:
-            raise InvalidArgument(f"from_sequence is a sequence seen before, or 0 for all, not {from_sequence!r}.")
+        ensure_count(from_sequence, "from_sequence")
         head = await self._look(stream_id, from_sequence)
         if head is None:
             return None
@@ -298,6 +299,7 @@ class StreamManagerBase(StreamManager):
         return _handed_out(await self._all_rows(stream_id))
 
     async def get_chunks_from_step(self, stream_id: str, from_step: int) -> list[StoredChunk]:
+        ensure_count(from_step, "from_step")
         return _handed_out([row for row in await self._all_rows(stream_id) if row.step >= from_step])
 
     async def close(self) -> None:
@@ -383,8 +385,8 @@ class StreamManagerBase(StreamManager):
 
 
 def _ensure_fence(fence: int | None) -> None:
-    if fence is not None and (type(fence) is not int or not 0 <= fence <= MAX_FENCE):
-        raise InvalidArgument(f"Invalid fence {fence!r}: expected an integer from 0 to {MAX_FENCE}, or None.")
+    if fence is not None:
+        ensure_count(fence, "fence")
 
 
 def _pass_fence(head: StreamHead, fence: int | None) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ..chunks import Chunk, ensure_chunk
 from ..clock import Clock
-from ..codec import encode
+from ..codec import encode, ensure_count
 from ..errors import StoreUnavailable, StreamError
 from .contract import StreamWriter
 from .records import NewChunk
@@ -122,6 +122,8 @@ class BatchingWriter(StreamWriter):
         if "timestamp" not in stamped:
             stamped["timestamp"] = self._clock()
         step = stamped["step"]
+        if type(step) is int:
+            ensure_count(step, "The step of a chunk")
         return NewChunk(step if type(step) is int else 0, encode(stamped), stamped if flat else None)
 
     def _raise_error(self) -> None:

@@ -6,6 +6,7 @@ from . import (
     data,
     long_names,
     messages,
+    odd_values,
     random_walks,
     runs,
     s01_claim,
@@ -49,5 +50,6 @@ __all__ = [
     "runs",
     "bad_input",
     "bad_ops",
+    "odd_values",
     "random_walks",
 ]

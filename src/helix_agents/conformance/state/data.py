@@ -116,7 +116,7 @@ async def messages_round_trip(harness: Harness) -> None:
 @check("data", "texts of all other places round-trip")
 async def other_texts_round_trip(harness: Harness) -> None:
     store = await harness.open()
-    text = "".join(AWKWARD_TEXTS)
+    text = " ".join(AWKWARD_TEXTS)
     labels = {each: each for each in AWKWARD_TEXTS}
     await store.create_session("a", agent_type="agent", metadata=labels)
     made = await store.load_state("a")

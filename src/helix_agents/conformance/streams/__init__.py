@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    bad_input,
     t1_sequence,
     t2_random,
     t2_wholeness,
@@ -21,6 +22,7 @@ from .harness import STREAM_MANAGER, StreamHarness
 __all__ = [
     "STREAM_MANAGER",
     "StreamHarness",
+    "bad_input",
     "t1_sequence",
     "t10_fence",
     "t2_random",

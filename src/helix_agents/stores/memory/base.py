@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import ensure_id, ensure_json
-from ...errors import InvalidArgument
+from ...codec import ensure_exact, ensure_id, ensure_storable
+from ...errors import InvalidArgument, shown
 from ...types import Page
 from ..paging import ensure_offset, page_of
 from ..state.validate import ensure_limit
@@ -206,9 +206,10 @@ def _check(memory: Memory) -> None:
         )
     if not isinstance(memory.metadata, dict):
         raise InvalidArgument(f"The metadata of a memory is a dict, not {type(memory.metadata).__name__}.")
-    ensure_json(memory.metadata)
+    ensure_storable(memory.metadata)
+    ensure_exact(memory.content, "/content")
     if not isinstance(memory.created_at, int) or not 0 <= memory.created_at < 2**53:
-        raise InvalidArgument(f"created_at must be epoch milliseconds, not {memory.created_at!r}.")
+        raise InvalidArgument(f"created_at must be epoch milliseconds, not {shown(memory.created_at)}.")
     if memory.embedding is not None:
         _check_embedding(memory.embedding)
 

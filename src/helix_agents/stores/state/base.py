@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...codec import Json, decode, decode_many, encode, ensure_id, ensure_json
+from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_storable
 from ...errors import IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
 from ...lifecycle import RUN_TERMINAL, ensure_status, may_become
 from ...messages import Message, is_thinking, without_thinking
@@ -104,6 +104,7 @@ class StateStoreBase(CheckpointingStore):
     async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
+        validate.ensure_version(expected_version)
         changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
         applied = await self._write(
             Commit(
@@ -152,8 +153,9 @@ class StateStoreBase(CheckpointingStore):
     ) -> StatusSwapped | StatusConflict:
         ensure_id(session_id, "session_id")
         ensure_status("session", new)
-        ensure_json(interrupt_context, "/interrupt_context")
+        ensure_storable(interrupt_context, "/interrupt_context")
         validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
+        validate.ensure_version(expected_version)
         if expected is None:
             raise InvalidArgument("compare_and_set_status needs the status, or the statuses, to swap from.")
         given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
@@ -228,7 +230,7 @@ class StateStoreBase(CheckpointingStore):
         ensure_id(session_id, "session_id")
         if limit is not None:
             validate.ensure_limit(limit, None)
-        validate.ensure_count(abs(offset) if offset.__class__ is int else offset, "offset")
+        validate.ensure_signed_offset(offset)
         texts, total = require_session(session_id, await self._read_messages(session_id, offset, limit))
         start = max(0, total + offset) if offset < 0 else offset
         messages: list[Message] = decode_many(texts)
@@ -242,7 +244,7 @@ class StateStoreBase(CheckpointingStore):
 
     async def truncate_messages(self, session_id: str, message_count: int) -> int:
         ensure_id(session_id, "session_id")
-        validate.ensure_count(message_count, "message_count")
+        ensure_count(message_count, "message_count")
         commit = Commit(session_id=session_id, now=self._clock(), keep_messages=message_count)
         return (await self._write(commit)).removed
 
@@ -266,18 +268,22 @@ class StateStoreBase(CheckpointingStore):
         count: bool = True,
     ) -> Page[SessionState]:
         validate.ensure_limit(limit)
-        validate.ensure_count(offset, "offset")
+        ensure_count(offset, "offset")
         validate.ensure_tags(tags)
         validate.ensure_metadata(metadata)
         parent = None if parent_session_id is UNSET else parent_session_id
         validate.ensure_optional(
-            texts={"user_id": user_id, "agent_type": agent_type, "parent_session_id": parent},
+            ids={"user_id": user_id, "agent_type": agent_type, "parent_session_id": parent},
             counts={"created_from": created_from, "created_to": created_to, "expires_before": expires_before},
         )
+        statuses = validate.one_or_many(status)
+        after = None if cursor is None else validate.from_cursor(cursor)
+        if status is not None and not statuses:
+            return Page([], 0 if count else None, offset, limit, has_more=False)  # one of none
         wanted = SessionFilter(
             user_id=user_id,
             agent_type=agent_type,
-            statuses=validate.one_or_many(status),
+            statuses=statuses,
             roots_only=parent_session_id is None,
             parent_session_id=parent,
             tags=tuple(tags),
@@ -285,7 +291,7 @@ class StateStoreBase(CheckpointingStore):
             created_from=created_from,
             created_to=created_to,
             expires_before=expires_before,
-            after=None if cursor is None else validate.from_cursor(cursor),
+            after=after,
         )
         # One more than asked for tells whether there is a next page.
         found, total = await self._scan_sessions(wanted, limit=limit + 1, offset=offset, count=count)
@@ -308,10 +314,10 @@ class StateStoreBase(CheckpointingStore):
     ) -> RunRecord:
         ensure_id(session_id, "session_id")
         ensure_id(run_id, "run_id")
-        validate.ensure_count(start_sequence, "start_sequence")
+        ensure_count(start_sequence, "start_sequence")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
-        ensure_json(dict(metadata or {}), "/metadata")
+        ensure_storable(dict(metadata or {}), "/metadata")
         validate.ensure_optional(counts={"lease_until": lease_until})
         now = self._clock()
         run = RunRecord(
@@ -339,7 +345,7 @@ class StateStoreBase(CheckpointingStore):
     ) -> RunRecord:
         ensure_id(run_id, "run_id")
         ensure_status("run", status)
-        ensure_json(output, "/output")
+        ensure_storable(output, "/output")
         times = {"completed_at": completed_at, "lease_until": lease_until}
         validate.ensure_optional(texts={"error": error}, counts={"step_count": step_count, **times})
         if completed_at is None and status in RUN_TERMINAL:

@@ -12,7 +12,7 @@ import asyncio
 import msgspec
 
 from ...clock import pause_seconds
-from ...codec import Json, ensure_id
+from ...codec import Json, ensure_count, ensure_id, ensure_printable
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...types import Checkpoint, Page, SessionState
 from . import validate
@@ -30,14 +30,14 @@ class CheckpointingStore(MergingStore):
     async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
         ensure_id(session_id, "session_id")
         validate.ensure_limit(limit)
-        validate.ensure_count(offset, "offset")
+        ensure_count(offset, "offset")
         rows, total = require_session(session_id, await self._read_checkpoints(session_id, limit, offset))
         items = [_checkpoint(session_id, row, None) for row in rows]
         return Page(items, total, offset, limit, has_more=offset + len(items) < total)
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
         ensure_id(session_id, "session_id")
-        validate.ensure_text(checkpoint_id, "checkpoint_id")
+        ensure_printable(checkpoint_id, "checkpoint_id")
         return await self._checkpoint_with_state(session_id, checkpoint_id)
 
     async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
@@ -49,7 +49,7 @@ class CheckpointingStore(MergingStore):
         return None if found is None else _checkpoint(session_id, *found)
 
     async def _checkpoint_row(self, session_id: str, checkpoint_id: str) -> StoredCheckpoint:
-        validate.ensure_text(checkpoint_id, "checkpoint_id")
+        ensure_printable(checkpoint_id, "checkpoint_id")
         found = await self._read_checkpoint(session_id, checkpoint_id, custom_state=False)
         if found is not None:
             return found[0]
@@ -61,6 +61,7 @@ class CheckpointingStore(MergingStore):
         self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
     ) -> int:
         ensure_id(session_id, "session_id")
+        validate.ensure_version(expected_version)
         for attempt in range(MAX_ATTEMPTS):
             source = require_session(session_id, await self._read_session(session_id, custom_state=False))
             row = await self._checkpoint_row(session_id, checkpoint_id)

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from ...clock import Clock, IdSource, checkpoint_id, pause_seconds, random_id, system_clock
-from ...codec import Json, decode, encode, ensure_id, ensure_json
+from ...codec import Json, decode, encode, ensure_count, ensure_id, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
@@ -56,7 +56,7 @@ class MergingStore(ExplainingStore):
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
         ensure_id(tool_call_id, "tool_call_id")
-        validate.ensure_count(index, "index")
+        ensure_count(index, "index")
         validate.ensure_writes(writes)
         ensure_json(result, "/result")
         now = self._clock()
@@ -137,6 +137,7 @@ class MergingStore(ExplainingStore):
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
+        validate.ensure_version(expected_version)
         texts = validate.encoded_messages(append_messages)
         _ensure_meta(checkpoint)
         state = msgspec.structs.replace(state, step_count=checkpoint.step_count)
@@ -250,8 +251,8 @@ def _ensure_meta(checkpoint: object) -> None:
     if not isinstance(checkpoint, CheckpointMeta):
         raise InvalidArgument(f"checkpoint is a CheckpointMeta, not {type(checkpoint).__name__}.")
     ensure_id(checkpoint.step_id, "step_id")
-    validate.ensure_count(checkpoint.step_count, "step_count")
-    validate.ensure_count(checkpoint.stream_sequence, "stream_sequence")
+    ensure_count(checkpoint.step_count, "step_count")
+    ensure_count(checkpoint.stream_sequence, "stream_sequence")
 
 
 def _contended(session_id: str) -> StoreUnavailable:

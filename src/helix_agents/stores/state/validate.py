@@ -8,15 +8,30 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...codec import Json, decode, encode, ensure_id, ensure_json, is_json
-from ...errors import InvalidArgument, NotSerializable, StoreCorrupt
+from ...codec import (
+    MAX_COUNT,
+    MAX_ID_LENGTH,
+    Json,
+    decode,
+    encode,
+    ensure_count,
+    ensure_exact,
+    ensure_id,
+    ensure_json,
+    ensure_storable,
+    is_json,
+)
+from ...errors import InvalidArgument, NotSerializable, StoreCorrupt, shown
 from ...lifecycle import ensure_status
 from ...messages import Message, ensure_message
 from ...state import StepWrites, to_pointer
 from ...types import SessionState, SubSessionRef
 
 MAX_PAGE = 200
-MAX_INTEGER = 2**63 - 1
+MAX_TAGS = 1_000
+MAX_METADATA = 1_000
+MAX_METADATA_LENGTH = 10_000
+"""Labels are for finding sessions: what is larger belongs into custom state."""
 
 
 def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -65,7 +80,7 @@ def ensure_custom_state(value: object) -> None:
     ensure_json(value)
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 class _Sound(SessionState, frozen=True, array_like=True):
@@ -117,7 +132,7 @@ def _ensure_types(value: SessionState | SubSessionRef) -> None:
     try:
         msgspec.convert(msgspec.structs.asdict(value), type(value))
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"A {type(value).__name__} cannot hold this: {error}") from error
+        raise InvalidArgument(f"A {type(value).__name__} cannot hold this: {error!s:.300}") from error
 
 
 def ensure_labels(
@@ -150,7 +165,10 @@ def ensure_labels(
 
 def ensure_tags(tags: Sequence[str]) -> None:
     """Tags that a session may have, or be looked for by."""
-    for tag in ensure_many(tags, "tags"):
+    given = tuple(ensure_many(tags, "tags"))
+    if len(given) > MAX_TAGS:
+        raise InvalidArgument(f"A session has at most {MAX_TAGS} tags, not {len(given)}.")
+    for tag in given:
         ensure_id(tag, "A tag")
 
 
@@ -160,9 +178,18 @@ def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
         return
     if metadata.__class__ is not dict and not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata maps strings to strings; this is {type(metadata).__name__}.")
+    if len(metadata) > MAX_METADATA:
+        raise InvalidArgument(f"A session has at most {MAX_METADATA} entries of metadata, not {len(metadata)}.")
     for key, text in metadata.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidArgument(f"metadata maps strings to strings, not {key!r} to {text!r}.")
+            raise InvalidArgument(f"metadata maps strings to strings, not {shown(key)} to {shown(text)}.")
+        if len(key) > MAX_ID_LENGTH or len(text) > MAX_METADATA_LENGTH:
+            raise InvalidArgument(
+                f"metadata {shown(key)}: a key has at most {MAX_ID_LENGTH} characters and a value "
+                f"{MAX_METADATA_LENGTH}, not {len(key)} and {len(text)}. Keep what is larger in custom state."
+            )
+        if not (key.isascii() and text.isascii()):
+            ensure_exact({key: text}, "/metadata")
 
 
 def ensure_many(value: Any, what: str) -> Iterable[Any]:
@@ -177,7 +204,7 @@ def ensure_many(value: Any, what: str) -> Iterable[Any]:
 def ensure_text(value: object, what: str) -> None:
     """A string."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} is a string, not {value!r}.")
+        raise InvalidArgument(f"{what} is a string, not {shown(value)}.")
 
 
 def ensure_ref(ref: object) -> SubSessionRef:
@@ -188,16 +215,24 @@ def ensure_ref(ref: object) -> SubSessionRef:
     ensure_id(ref.sub_session_id, "sub_session_id")
     ensure_id(ref.agent_type, "agent_type")
     ensure_id(ref.parent_tool_call_id, "parent_tool_call_id")
-    if ref.mode not in ("ephemeral", "persistent"):
-        raise InvalidArgument(f"A ref's mode is 'ephemeral' or 'persistent', not {ref.mode!r}.")
+    if ref.mode.__class__ is not str or ref.mode not in ("ephemeral", "persistent"):
+        raise InvalidArgument(f"A ref's mode is 'ephemeral' or 'persistent', not {shown(ref.mode)}.")
     if not isinstance(ref.status, str):
-        raise InvalidArgument(f"A ref's status is a string, not {ref.status!r}.")
-    ensure_json(ref.remote, "/remote")
+        raise InvalidArgument(f"A ref's status is a string, not {shown(ref.status)}.")
+    ensure_storable(ref.remote, "/remote")
     return ref
 
 
-def ensure_optional(*, texts: Mapping[str, object] | None = None, counts: Mapping[str, object] | None = None) -> None:
-    """Arguments that may be left out: strings and whole numbers, by name."""
+def ensure_optional(
+    *,
+    texts: Mapping[str, object] | None = None,
+    ids: Mapping[str, object] | None = None,
+    counts: Mapping[str, object] | None = None,
+) -> None:
+    """Arguments that may be left out: strings, ids and whole numbers, by name."""
+    for what, value in (ids or {}).items():
+        if value is not None:
+            ensure_id(value, what)
     for what, value in (texts or {}).items():
         if value is not None:
             ensure_text(value, what)
@@ -206,18 +241,23 @@ def ensure_optional(*, texts: Mapping[str, object] | None = None, counts: Mappin
             ensure_count(value, what)
 
 
-def ensure_count(value: object, what: str) -> int:
-    """A whole number from 0 on, within 64 bits."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
-        raise InvalidArgument(f"{what} is a whole number from 0 on, not {value!r}.")
-    return value
+def ensure_version(value: object) -> None:
+    """The version that a caller has seen, or None for whichever is stored."""
+    if value is not None:
+        ensure_count(value, "expected_version")
+
+
+def ensure_signed_offset(value: object) -> int:
+    """The place to read from; a negative one counts from the end."""
+    ensure_count(abs(value) if value.__class__ is int else value, "offset")
+    return value  # type: ignore[return-value]
 
 
 def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
     """A page size."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_INTEGER):
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
         span = f"from 1 to {most}" if most is not None else "from 1 on"
-        raise InvalidArgument(f"limit is a whole number {span}, not {limit!r}.")
+        raise InvalidArgument(f"limit is a whole number {span}, not {shown(limit)}.")
 
 
 def to_cursor(created_at: int, session_id: str) -> str:
@@ -230,11 +270,12 @@ def from_cursor(cursor: str) -> tuple[int, str]:
     try:
         parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         created_at, session_id = parts
-    except (ValueError, TypeError, AttributeError, StoreCorrupt) as error:
-        raise InvalidArgument(f"{cursor!r} is no cursor: use the next_cursor of an earlier page.") from error
-    if created_at.__class__ is not int or not isinstance(session_id, str):
-        raise InvalidArgument(f"{cursor!r} is no cursor: use the next_cursor of an earlier page.")
-    return created_at, session_id
+    except (ValueError, TypeError, AttributeError, RecursionError, StoreCorrupt) as error:
+        raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
+    try:
+        return ensure_count(created_at, "created_at"), ensure_id(session_id, "session_id")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
 
 
 def one_or_many(value: Any) -> tuple[str, ...]:
@@ -242,7 +283,7 @@ def one_or_many(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, Iterable):
-        raise InvalidArgument(f"A status, or several of them, is what is needed, not {value!r}.")
+        raise InvalidArgument(f"A status, or several of them, is what is needed, not {shown(value)}.")
     statuses = (value,) if isinstance(value, str) else tuple(value)
     for status in statuses:
         ensure_status("session", status)

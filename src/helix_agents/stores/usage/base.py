@@ -13,7 +13,7 @@ import msgspec
 
 from ...clock import Clock, system_clock
 from ...codec import Json, ensure_id
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, shown
 from ...types import Page
 from ..paging import ensure_offset, page_of
 from ..state.validate import ensure_limit
@@ -158,7 +158,7 @@ def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
         data = msgspec.to_builtins(entry) if isinstance(entry, msgspec.Struct) else dict(entry)
         made: UsageEntry = msgspec.convert(data, UsageEntry)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"This is no usage entry: {error}. It was {data!r:.200}") from error
+        raise InvalidArgument(f"This is no usage entry: {error}. It was {shown(data)}") from error
     ensure_id(made.id, "id of a usage entry")
     ensure_id(made.session_id, "session_id")
     for field in _NAMES:
@@ -176,7 +176,7 @@ def _id_or_none(what: str, value: str | None) -> str | None:
 
 def _time_or_none(what: str, value: int | None) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**53):
-        raise InvalidArgument(f"{what} must be epoch milliseconds, not {value!r}.")
+        raise InvalidArgument(f"{what} must be epoch milliseconds, not {shown(value)}.")
     return value
 
 
