@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
     from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
     from .llm.openai import OpenAILLM as OpenAILLM
+    from .server import create_app as create_app
 
 __version__ = "0.1.0"
 
@@ -113,6 +114,7 @@ _ON_DEMAND = {
     "SqliteStateStore": "backends.sqlite.state_store",
     "SqliteStreamManager": "backends.sqlite.stream_manager",
     "SqliteUsageStore": "backends.sqlite.usage_store",
+    "create_app": "server",
 }
 
 

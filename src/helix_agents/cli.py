@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["conformance"]:  # has options of its own
         return run_conformance(arguments[1:])
+    if arguments[:1] == ["serve"]:  # needs an extra
+        return int(import_module(".cli_serve", __package__).main(arguments[1:]))
     given = _parser().parse_args(arguments)
     try:
         if given.command == "demo":
@@ -75,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     follow.add_argument("session")
     follow.add_argument("--from", dest="from_sequence", type=int, metavar="N", help="begin after this sequence")
     follow.add_argument("--json", action="store_true", help="one chunk a line, for programs")
+    commands.add_parser("serve", help="serve agents over HTTP: helix serve --help")
     commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
     add_demo_arguments(commands.add_parser("demo", help="see an agent survive a kill -9"))
     return parser

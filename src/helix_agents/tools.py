@@ -161,6 +161,11 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSpec(self.name, self.description, self.input.schema)
 
+    @property
+    def requires_approval(self) -> bool | None:
+        """Whether a person must agree to every call; None if that depends on the arguments."""
+        return self._requires_approval if isinstance(self._requires_approval, bool) else None
+
     async def needs_approval(self, arguments: dict[str, Any]) -> bool:
         """Whether a person must agree before these arguments may run."""
         rule = self._requires_approval

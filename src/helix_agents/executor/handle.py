@@ -82,6 +82,11 @@ class RunHandle:
         self._start_sequence = start_sequence
         self._task = task
 
+    @property
+    def start_sequence(self) -> int:
+        """Where this run begins in the stream of its session: its chunks come after this sequence."""
+        return self._start_sequence
+
     def __repr__(self) -> str:
         return f"<run {self.run_id} of session {self.session_id}>"
 

@@ -27,6 +27,7 @@ import msgspec
 from ..chunks import Chunk
 from ..codec import Json
 from ..types import StreamStatus
+from .records import StoredText
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
@@ -107,6 +108,18 @@ class StreamReader(ABC):
     @abstractmethod
     def stored(self) -> AsyncIterator[StoredChunk]:
         """The same chunks with their sequences."""
+
+    @abstractmethod
+    async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
+        """The next chunks that are ready together, as JSON texts; for those who pass them on unread.
+
+        Empty after `timeout_seconds` without one, when the reader was closed, and when the stream has come to its end:
+        `outcome` tells, also of a failed one. Do not iterate over the same reader as well.
+        """
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Read past an end or a pause: forget the `outcome`, and let `read` wait for what comes after it."""
 
     @abstractmethod
     async def close(self) -> None:

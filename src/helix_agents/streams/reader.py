@@ -29,8 +29,9 @@ class HubReader(StreamReader):
         self._cursor = cursor
         self._outcome: StreamOutcome | None = None
         self._tail: Tail | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool | None] | None = None
         self._closed = False
+        self._passed: tuple[int, int] | None = None  # the end or pause that `go_on` was told to read past
 
     @property
     def current_sequence(self) -> int:
@@ -62,6 +63,19 @@ class HubReader(StreamReader):
         finally:
             self._detach()
 
+    async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
+        try:
+            rows = await self._next_rows(timeout_seconds)
+        except StreamFailed:
+            return []  # the outcome tells
+        if rows:
+            self._cursor = rows[-1].sequence
+        return rows
+
+    def go_on(self) -> None:
+        self._outcome = None
+        self._passed = None if self._tail is None else self._tail.head.moment
+
     async def close(self) -> None:
         self._closed = True
         if self._waiter is not None and not self._waiter.done():
@@ -73,8 +87,8 @@ class HubReader(StreamReader):
         if tail is not None:
             self._hub.detach(tail)
 
-    async def _next_rows(self) -> list[StoredText]:
-        """The next few rows; none when the stream or the reader has come to its end."""
+    async def _next_rows(self, timeout_seconds: float | None = None) -> list[StoredText]:
+        """The next few rows; none when the stream or the reader has come to its end, or time is up."""
         while not self._closed and self._outcome is None:
             tail = self._tail
             if tail is None:
@@ -89,16 +103,25 @@ class HubReader(StreamReader):
                 return rows
             if tail.gone:
                 self._outcome = DELETED
-            elif self._cursor >= tail.start and not self._finished(tail):
-                await self._change(tail)
+            elif self._cursor < tail.start or self._finished(tail):
+                continue
+            elif not await self._change(tail, timeout_seconds):
+                break
         return []
 
-    async def _change(self, tail: Tail) -> None:
-        self._waiter = tail.waiter()
+    async def _change(self, tail: Tail, timeout_seconds: float | None) -> bool:
+        """Wait until the tail, or this reader, has something new; False if time was up first."""
+        self._waiter = waiter = tail.waiter()
+        timer = None
+        if timeout_seconds is not None:
+            # A timer on the one future, not a task around it: a process may hold ten thousand readers that wait.
+            timer = asyncio.get_running_loop().call_later(timeout_seconds, _time_is_up, waiter)
         try:
-            await self._waiter
+            return (await waiter) is None
         finally:
-            tail.forget(self._waiter)
+            if timer is not None:
+                timer.cancel()
+            tail.forget(waiter)
             self._waiter = None
 
     async def _history(self, tail: Tail) -> list[StoredText]:
@@ -117,9 +140,16 @@ class HubReader(StreamReader):
         # An older view than the one this reader was made with may still say "paused" after a resume.
         if head.status == "active" or self._cursor < head.latest_sequence or not tail.knows(self._head):
             return False
+        if head.moment == self._passed:
+            return False
         output = None if head.final_output is None else decode(head.final_output)
         error = None if head.error is None else decode(head.error)
         self._outcome = StreamOutcome(head.status, output, error)
         if head.status == "failed" and self._head.status != "failed":
             raise StreamFailed(head.stream_id, error or "")
         return True
+
+
+def _time_is_up(waiter: asyncio.Future[bool | None]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

@@ -27,12 +27,17 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredText(msgspec.Struct, gc=False):
-    """A chunk on its way out. `chunk` as in `NewChunk`: nobody hands it out or changes it, only copies of it."""
+    """A chunk on its way out. `chunk` as in `NewChunk`: nobody hands it out or changes it, only copies of it.
+
+    `frame`: the bytes that a server sends for it, once one has made them. Rows are shared by the readers of a process,
+    so a chunk is encoded once however many clients it goes to.
+    """
 
     sequence: int
     step: int
     text: str
     chunk: Chunk | None = None
+    frame: bytes | None = None
 
 
 def fresh_chunks(rows: list[StoredText]) -> list[Chunk]:

@@ -38,7 +38,7 @@ class Tail:
         self._chars = 0
         self._large = False
         self._dirty = asyncio.Event()
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[bool | None]] = set()
         self._pump: asyncio.Task[None] | None = None
         if page is not None:
             self._absorb(page)
@@ -72,13 +72,13 @@ class Tail:
             fill_in(rows)  # decoded once for all of them; a single reader does better by itself
         return rows
 
-    def waiter(self) -> asyncio.Future[None]:
-        """A future that is done at the next change; give it back with `forget`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def waiter(self) -> asyncio.Future[bool | None]:
+        """A future that is done (with None) at the next change; give it back with `forget`."""
+        future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
         return future
 
-    def forget(self, waiter: asyncio.Future[None]) -> None:
+    def forget(self, waiter: asyncio.Future[bool | None]) -> None:
         """The reader no longer waits."""
         self._waiters.discard(waiter)
 

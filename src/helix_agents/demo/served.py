@@ -1,0 +1,111 @@
+"""The agents that `helix serve` serves when it is given none: something to try every route with, without a model.
+
+`researcher` is the demo's. `assistant` listens for a few words: "search ..." calls a tool, "delete ..." wants an
+approval, "ask ..." puts a question to the client, "think" thinks aloud, "fail" fails, "long" talks for a while;
+anything else is said back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..agent import Agent
+from ..backends.registry import Stores
+from ..errors import ModelError
+from ..executor import AgentExecutor
+from ..llm.contract import ModelRequest
+from ..llm.scripted import Call, Line, Reply, ScriptedLLM
+from ..tools import ToolContext, tool
+from .researcher import SCRIPT, critic, researcher
+
+LONG_TALK = 40
+
+
+@tool
+async def search(query: str, ctx: ToolContext) -> str:
+    """Search the web, or something like it."""
+    ctx.emit("progress", {"query": query, "percent": 50})
+    await asyncio.sleep(0.2)
+    ctx.update_state(lambda state: state.setdefault("searches", []).append(query))
+    return f"Three pages speak of {query}."
+
+
+@tool(requires_approval=True)
+def delete_file(path: str, ctx: ToolContext) -> str:
+    """Delete a file. A person must agree; nothing is really deleted."""
+    ctx.update_state(lambda state: state.setdefault("deleted", []).append(path))
+    return f"{path} is gone."
+
+
+@tool(execute="client")
+def ask_user(question: str) -> str:
+    """Ask the person at the client."""
+    raise NotImplementedError("A client executes this.")
+
+
+assistant = Agent(
+    "assistant",
+    instructions="Be of use.",
+    description='Try: "search ants", "delete notes.txt", "ask my name", "think", "long", "fail", or anything else.',
+    tools=[search, delete_file, ask_user],
+    state={"searches": [], "deleted": []},
+)
+
+
+def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor:
+    """An executor that knows the demo agents."""
+    llm = ScriptedLLM(
+        {"assistant": _assistant, "researcher": _researcher, "critic": _critic}, delay_seconds=0.02, piece=6
+    )
+    return AgentExecutor(
+        stores.state,
+        stores.streams,
+        llm,
+        usage_store=stores.usage,
+        lease_seconds=lease_seconds,
+        agents=[assistant, researcher, critic],
+    )
+
+
+def _researcher(request: ModelRequest) -> Line:
+    """The demo's script, from the beginning again in every turn."""
+    script = SCRIPT["researcher"]
+    assert not callable(script)
+    lines: list[Line] = [line for line in script if isinstance(line, Reply | list)]
+    return lines[_answers_in_this_turn(request) % len(lines)]
+
+
+def _critic(request: ModelRequest) -> Line:
+    return "'Shortest' is too strong: colonies can get stuck on a way that is merely good."
+
+
+def _assistant(request: ModelRequest) -> Line:
+    last = request.messages[-1]
+    if last["role"] == "tool":
+        return f"Done: {last['content']}"
+    said = str(last.get("content", ""))
+    word, _, rest = said.partition(" ")
+    match word.lower():
+        case "search":
+            return Reply("I will look.", [Call("search", {"query": rest or "nothing"})])
+        case "delete":
+            return Reply("As you wish, if you agree.", [Call("delete_file", {"path": rest or "everything"})])
+        case "ask":
+            return Reply("I have a question.", [Call("ask_user", {"question": f"What about {rest or 'it'}?"})])
+        case "think":
+            return Reply("I have thought about it.", thinking="First this, then that, and therefore the other.")
+        case "long":
+            return " ".join(f"This is sentence number {number}." for number in range(1, LONG_TALK + 1))
+        case "fail":
+            return ModelError("The model was told to fail.")
+    return f"You said: {said}"
+
+
+def _answers_in_this_turn(request: ModelRequest) -> int:
+    """How often the model has answered since the user spoke last."""
+    count = 0
+    for message in reversed(request.messages):
+        if message["role"] == "user":
+            break
+        count += message["role"] == "assistant" and not message.get("interrupted")
+    return count

@@ -1,0 +1,10 @@
+"""The HTTP server: agents over HTTP, SSE and WebSocket, for browsers, phones and other services.
+
+Needs the extra `server`. This room turns requests into calls of an executor and its stores, and chunks into frames; it
+decides who may see what. It knows no backend, and it keeps nothing that must survive.
+"""
+
+from .app import create_app
+from .auth import Authenticate, User, bearer_tokens
+
+__all__ = ["Authenticate", "User", "bearer_tokens", "create_app"]

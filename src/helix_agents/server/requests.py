@@ -1,0 +1,106 @@
+"""Requests in and answers out: bodies and queries checked against structs, values as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from ..codec import Json, encode, ensure_json
+from ..errors import InvalidArgument
+from .problems import Problem
+
+BODY_PATIENCE_SECONDS = 30
+MAX_SEQUENCE = 2**63 - 1
+
+T = TypeVar("T")
+
+
+def reply(value: Json, status: int = 200) -> Response:
+    """A value as a JSON response."""
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return Response(encode(value), status, headers, media_type="application/json")
+
+
+async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
+    """The body of a request as a struct. Raises a `Problem` or `InvalidArgument` for anything else.
+
+    No body at all is an empty object, so that a POST whose members are all optional needs none.
+    """
+    text = await _read_bytes(request, max_bytes)
+    if not text:
+        return _fit({}, kind)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Problem(415, "unsupported_media_type", "Send the body as application/json.")
+    return _fit(_parse(text), kind)
+
+
+def read_query(connection: HTTPConnection, kind: type[T]) -> T:
+    """The query parameters that `kind` has as fields; others are ignored, lists are given by repeating."""
+    return _fit(_plain(connection.query_params, kind), kind, strict=False)
+
+
+def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
+    """Where a client wants to begin: `Last-Event-ID` goes before the query."""
+    given = connection.headers.get("last-event-id", "").strip()
+    if not given:
+        return from_sequence
+    if not (given.isascii() and given.isdigit() and int(given) <= MAX_SEQUENCE):
+        raise InvalidArgument(f"Last-Event-ID is the id of an event seen before, a whole number, not {given[:40]!r}.")
+    return int(given)
+
+
+async def _read_bytes(request: Request, max_bytes: int) -> bytes:
+    too_large = Problem(413, "body_too_large", f"A body has at most {max_bytes} bytes.", max_body_bytes=max_bytes)
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_PATIENCE_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > max_bytes:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(408, "request_timeout", "The body did not arrive in time.") from None
+    return b"".join(parts)
+
+
+def _parse(text: bytes) -> Json:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    try:
+        # Lone surrogates are JSON, but not msgspec's. NaN and infinity come through here and are refused below.
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidArgument("The body is not JSON.") from None
+    ensure_json(value)
+    return value
+
+
+def _plain(query: QueryParams, kind: type) -> Mapping[str, Any]:
+    fields = get_type_hints(kind)
+    return {
+        name: query.getlist(name) if get_origin(fields[name]) is list else query[name]
+        for name in query
+        if name in fields
+    }
+
+
+def _fit(value: Json, kind: type[T], *, strict: bool = True) -> T:
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise InvalidArgument(f"{error}.") from None

@@ -1,0 +1,129 @@
+"""Running the app in this process: uvicorn with a graceful stop, and the search for runs whose process died.
+
+Several such processes may share one backend; each lost run is taken up by one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import uvicorn
+from starlette.applications import Starlette
+
+from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable
+from ..executor import AgentExecutor
+from ..executor.claim import has_crashed
+
+logger = logging.getLogger("helix_agents.server")
+
+GRACE_SECONDS = 5
+MAX_WEBSOCKET_MESSAGE = 65_536
+RECOVER_AT_ONCE = 100
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, except that open streams end when a stop begins instead of holding it up."""
+
+    def __init__(self, config: uvicorn.Config, stop_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop_streams = stop_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_streams()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    app: Starlette,
+    executor: AgentExecutor,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    recover: bool = True,
+    on_ready: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. `port=0` takes a free one; `on_ready` is told the address."""
+    listener = _listen(host, port)
+    bound = listener.getsockname()[1]
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws_max_size=MAX_WEBSOCKET_MESSAGE,
+        ws_ping_interval=15.0,
+        ws_per_message_deflate=False,
+        server_header=False,
+    )
+    server = Server(config, app.state.desk.stop)
+    name = f"[{host}]" if ":" in host else host
+    async with _recovering(executor) if recover else contextlib.nullcontext():
+        on_ready(f"http://{name}:{bound}")
+        await server.serve(sockets=[listener])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise InvalidArgument(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port.") from error
+    listener.setblocking(False)
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def _recovering(executor: AgentExecutor) -> AsyncIterator[None]:
+    task = asyncio.create_task(_recover_for_ever(executor), name="helix-recover")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _recover_for_ever(executor: AgentExecutor) -> None:
+    while True:
+        try:
+            for session_id in await take_up_lost_runs(executor):
+                logger.info("Took up session %s, whose process died.", session_id)
+        except HelixError as error:
+            logger.warning("Cannot look for lost runs now: %s", error)
+        await asyncio.sleep(executor.services.lease_seconds / 2)
+
+
+async def take_up_lost_runs(executor: AgentExecutor) -> list[str]:
+    """Resume the sessions of known agents whose lease has lapsed; which ones this process got."""
+    store, clock = executor.services.store, executor.services.clock
+    page = await store.list_sessions(status="active", parent_session_id=None, limit=RECOVER_AT_ONCE, count=False)
+    taken = []
+    for session in page.items:
+        if session.agent_type not in executor.agents:
+            continue
+        if not has_crashed(await store.get_current_run(session.session_id), clock()):
+            continue
+        try:
+            await executor.resume(session.agent_type, session.session_id)
+        except (AlreadyRunning, NotResumable):
+            continue  # another process was faster
+        taken.append(session.session_id)
+    return taken

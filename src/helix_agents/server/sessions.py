@@ -1,0 +1,330 @@
+"""Routes that read and change sessions. Values are the structs of the stores, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from ..clock import random_id
+from ..codec import Json
+from ..errors import AlreadyRunning, CheckpointNotFound, SessionNotFound, StoreUnavailable
+from ..executor.claim import is_live
+from ..executor.step import TURN_MARK
+from ..stores.state.contract import UNSET
+from ..stores.usage.contract import UsageRollup
+from ..types import Checkpoint, Page, SessionState, SessionStatus
+from .desk import Desk
+from .endpoints import Call, Endpoint
+from .requests import read_body, read_query, reply
+
+MAX_PAGE = 200
+MAX_MESSAGES = 1000
+SNAPSHOT_TRIES = 50
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class ListQuery(msgspec.Struct):
+    """`parent_session_id` empty: only sessions without a parent. `q`: the session with this id."""
+
+    status: list[SessionStatus] = []
+    agent_type: str | None = None
+    tag: list[str] = []
+    user_id: str | None = None
+    parent_session_id: str | None = None
+    q: str | None = None
+    include: list[Literal["usage"]] = []
+    limit: Limit = 50
+    cursor: str | None = None
+    count: bool = False
+
+
+class MessagesQuery(msgspec.Struct):
+    """A negative `offset` counts from the end."""
+
+    offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)] = 50
+
+
+class PageQuery(msgspec.Struct):
+    limit: Limit = 50
+    offset: Offset = 0
+
+
+class TreeQuery(msgspec.Struct):
+    tree: bool = True
+
+
+class Fork(msgspec.Struct, forbid_unknown_fields=True):
+    checkpoint_id: str | None = None
+    new_session_id: str | None = None
+
+
+class Restore(msgspec.Struct, forbid_unknown_fields=True):
+    checkpoint_id: str
+
+
+class Items(msgspec.Struct):
+    """A list. `total`, `has_more` and `next_cursor` are there where they are known."""
+
+    items: list[dict[str, Any]]
+
+
+class StateAnswer(msgspec.Struct):
+    custom_state: Any
+    version: int
+
+
+class Snapshot(msgspec.Struct):
+    """A session and its messages at one moment; streaming from `sequence` goes on from exactly there."""
+
+    session: dict[str, Any]
+    messages: list[dict[str, Any]]
+    sequence: int
+
+
+# -- lists
+
+
+async def list_sessions(call: Call) -> Response:
+    query = read_query(call.request, ListQuery)
+    user_id = query.user_id
+    if not call.user.is_admin:
+        if user_id not in (None, call.user.id):
+            return reply({"items": [], "has_more": False, "next_cursor": None})
+        user_id = call.user.id
+    if query.q is not None:
+        page = await _by_id(call, query.q)
+    else:
+        page = await call.desk.store.list_sessions(
+            user_id=user_id,
+            agent_type=query.agent_type,
+            status=query.status or None,
+            parent_session_id=UNSET if query.parent_session_id is None else query.parent_session_id or None,
+            tags=query.tag,
+            limit=query.limit,
+            cursor=query.cursor,
+            count=query.count,
+        )
+    items = [_listed(session) for session in page.items]
+    if "usage" in query.include:
+        spent = await asyncio.gather(*(_spent(call.desk, session.session_id) for session in page.items))
+        for item, usage in zip(items, spent, strict=True):
+            item["usage"] = usage
+    answer: dict[str, Json] = {"items": items, "has_more": page.has_more, "next_cursor": page.next_cursor}
+    if page.total is not None:
+        answer["total"] = page.total
+    return reply(answer)
+
+
+async def _by_id(call: Call, text: str) -> Page[SessionState]:
+    """No backend has an index on parts of ids: what can be found at once is the session of that very id."""
+    try:
+        found = [await call.desk.session(call.user, text)]
+    except SessionNotFound:
+        found = []
+    return Page(found, len(found), 0, MAX_PAGE, False)
+
+
+async def _spent(desk: Desk, session_id: str) -> dict[str, Json]:
+    rollup = await _rollup(desk, session_id, tree=True)
+    return {"tokens": msgspec.to_builtins(rollup.tokens), "cost": rollup.custom.get("cost")}
+
+
+def _listed(session: SessionState) -> dict[str, Json]:
+    item: dict[str, Json] = msgspec.to_builtins(session)
+    del item["custom_state"]
+    return item
+
+
+async def messages(call: Call) -> Response:
+    query = read_query(call.request, MessagesQuery)
+    session = await call.desk.session(call.user, call.path("session_id"))
+    page = await call.desk.store.get_messages(session.session_id, offset=query.offset, limit=query.limit)
+    return reply(_numbered(page))
+
+
+async def checkpoints(call: Call) -> Response:
+    query = read_query(call.request, PageQuery)
+    session = await call.desk.session(call.user, call.path("session_id"))
+    page = await call.desk.store.list_checkpoints(session.session_id, limit=query.limit, offset=query.offset)
+    return reply(_numbered(page))
+
+
+def _numbered(page: Page[Any]) -> dict[str, Json]:
+    return {
+        "items": msgspec.to_builtins(page.items),
+        "total": page.total,
+        "offset": page.offset,
+        "limit": page.limit,
+        "has_more": page.has_more,
+    }
+
+
+async def runs(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply({"items": await call.desk.store.list_runs(session.session_id)})
+
+
+async def children(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply({"items": await call.desk.store.list_sub_session_refs(session.session_id)})
+
+
+# -- one session
+
+
+async def get_session(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply(await _whole(call.desk, session))
+
+
+async def _whole(desk: Desk, session: SessionState) -> dict[str, Json]:
+    run = await desk.store.get_current_run(session.session_id)
+    return {**msgspec.to_builtins(session), "current_run": msgspec.to_builtins(run)}
+
+
+async def state(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply(StateAnswer(session.custom_state, session.version))
+
+
+async def usage(call: Call) -> Response:
+    query = read_query(call.request, TreeQuery)
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply(await _rollup(call.desk, session.session_id, tree=query.tree))
+
+
+async def _rollup(desk: Desk, session_id: str, *, tree: bool) -> UsageRollup:
+    store = desk.executor.services.usage
+    return UsageRollup() if store is None else await store.get_rollup(session_id, include_sub_sessions=tree)
+
+
+async def get_checkpoint(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    found = await call.desk.store.get_checkpoint(session.session_id, call.path("checkpoint_id"))
+    if found is None:
+        raise CheckpointNotFound(session.session_id, call.path("checkpoint_id"))
+    return reply(found)
+
+
+async def snapshot(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    return reply(await take_snapshot(call.desk, session))
+
+
+async def take_snapshot(desk: Desk, session: SessionState) -> Snapshot:
+    """Read a session, its messages and its place in the stream; again if a commit came in between."""
+    session_id = session.session_id
+    for _ in range(SNAPSHOT_TRIES):
+        page = await desk.store.get_messages(session_id, limit=None)
+        sequence = await _place(desk, session)
+        again = await desk.store.load_state(session_id)
+        if again is None:
+            raise SessionNotFound(session_id)
+        if again.version == session.version:
+            return Snapshot(await _whole(desk, again), list(page.items), sequence)
+        session = again
+    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
+
+
+async def _place(desk: Desk, session: SessionState) -> int:
+    """Where the last commit stood in the stream."""
+    latest = await desk.store.get_latest_checkpoint(session.session_id)
+    if latest is not None and not latest.step_id.endswith(TURN_MARK):
+        return latest.stream_sequence
+    # The last commit is the claim of a turn, which knows no place: the turn begins where its run does.
+    info = await desk.streams.get_stream_info(session.stream_id)
+    if info is None:
+        return 0
+    run = await desk.store.get_current_run(session.session_id)
+    if info.status in ("ended", "failed") or run is None:
+        return info.latest_sequence  # the stream is that of the turn before, and about to be reset
+    return max(run.start_sequence, info.first_sequence - 1)
+
+
+# -- changes
+
+
+async def delete(call: Call) -> Response:
+    session = await call.desk.session(call.user, call.path("session_id"))
+    if not await call.desk.executor.delete_session(session.session_id):
+        raise SessionNotFound(session.session_id)
+    return Response(status_code=204)
+
+
+async def fork(call: Call) -> Response:
+    given = await read_body(call.request, Fork, max_bytes=call.desk.max_body_bytes)
+    session = await call.desk.session(call.user, call.path("session_id"))
+    new_id = given.new_session_id if given.new_session_id is not None else f"session-{random_id()}"
+    made = await call.desk.store.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
+    return reply(await _whole(call.desk, made), 201)
+
+
+async def restore(call: Call) -> Response:
+    given = await read_body(call.request, Restore, max_bytes=call.desk.max_body_bytes)
+    desk = call.desk
+    session = await desk.session(call.user, call.path("session_id"))
+    run = await desk.store.get_current_run(session.session_id)
+    if is_live(run, desk.executor.services.clock()):
+        raise AlreadyRunning(session.session_id, run.run_id if run else None)
+    await desk.store.restore_checkpoint(session.session_id, given.checkpoint_id, expected_version=session.version)
+    restored = await desk.session(call.user, session.session_id)
+    # Whoever streams the session must not go on with what no longer happened.
+    await desk.streams.cleanup_to_step(restored.stream_id, restored.step_count)
+    return reply(await _whole(desk, restored))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/sessions", list_sessions, "Sessions, newest first", query=ListQuery, gives=Items),
+    Endpoint("GET", "/sessions/{session_id:id}", get_session, "One session", gives=SessionState),
+    Endpoint("DELETE", "/sessions/{session_id:id}", delete, "Delete a session and all below it", 204),
+    Endpoint("GET", "/sessions/{session_id:id}/messages", messages, "Its messages", query=MessagesQuery, gives=Items),
+    Endpoint("GET", "/sessions/{session_id:id}/runs", runs, "Its runs", gives=Items),
+    Endpoint(
+        "GET",
+        "/sessions/{session_id:id}/checkpoints",
+        checkpoints,
+        "Its checkpoints, newest first",
+        query=PageQuery,
+        gives=Items,
+    ),
+    Endpoint(
+        "GET",
+        "/sessions/{session_id:id}/checkpoints/{checkpoint_id:id}",
+        get_checkpoint,
+        "A checkpoint with its state",
+        gives=Checkpoint,
+    ),
+    Endpoint("GET", "/sessions/{session_id:id}/usage", usage, "What it spent", query=TreeQuery, gives=UsageRollup),
+    Endpoint("GET", "/sessions/{session_id:id}/state", state, "Its custom state", gives=StateAnswer),
+    Endpoint("GET", "/sessions/{session_id:id}/children", children, "Its sub-sessions", gives=Items),
+    Endpoint(
+        "GET",
+        "/sessions/{session_id:id}/snapshot",
+        snapshot,
+        "Session, messages and place in the stream",
+        gives=Snapshot,
+    ),
+    Endpoint(
+        "POST",
+        "/sessions/{session_id:id}/fork",
+        fork,
+        "Make an independent session from it",
+        201,
+        body=Fork,
+        gives=SessionState,
+    ),
+    Endpoint(
+        "POST",
+        "/sessions/{session_id:id}/restore",
+        restore,
+        "Go back to a checkpoint",
+        body=Restore,
+        gives=SessionState,
+    ),
+)

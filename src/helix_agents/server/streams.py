@@ -1,0 +1,81 @@
+"""Routes that stream: Server-Sent Events and WebSocket. What they say is in `feed.py`, how it looks in `framing.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from .auth import User
+from .desk import Desk, Seat
+from .endpoints import Call, Endpoint
+from .feed import Feed, open_feed
+from .framing import EventStream, HelixEvents, pump_websocket
+from .problems import problem_of
+from .requests import MAX_SEQUENCE, read_query, start_of_stream
+
+
+class StreamQuery(msgspec.Struct):
+    """`Last-Event-ID` goes before `from_sequence`. `follow`: stay open into the next turn."""
+
+    from_sequence: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] = 0
+    follow: bool = False
+
+
+async def stream(call: Call) -> ASGIApp:
+    seat = call.desk.take_seat(call.user)
+    try:
+        feed = await _open(call.desk, call.user, call.request, call.path("session_id"), seat)
+    except BaseException:
+        seat.free()
+        raise
+    return EventStream(feed, HelixEvents(), seat.free)
+
+
+async def _open(desk: Desk, user: User, connection: HTTPConnection, session_id: str, seat: Seat) -> Feed:
+    query = read_query(connection, StreamQuery)
+    from_sequence = start_of_stream(connection, query.from_sequence)
+    session = await desk.session(user, session_id)
+    feed = await open_feed(
+        desk.executor,
+        session,
+        from_sequence=from_sequence,
+        follow=query.follow,
+        heartbeat_seconds=desk.heartbeat_seconds,
+    )
+    return seat.attend(feed)
+
+
+async def serve_websocket(desk: Desk, socket: WebSocket) -> None:
+    """The WebSocket form of the same stream. What goes wrong before it is accepted is told as over HTTP."""
+    seat = None
+    try:
+        try:
+            user = await desk.user(socket)
+            seat = desk.take_seat(user)
+            feed = await _open(desk, user, socket, socket.path_params["session_id"], seat)
+        except Exception as error:
+            await socket.send_denial_response(problem_of(error).response())
+            return
+        await socket.accept()
+        await pump_websocket(socket, feed)
+    finally:
+        if seat is not None:
+            seat.free()
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/stream/{session_id:id}",
+        stream,
+        "A session's chunks, kept and live, as Server-Sent Events",
+        query=StreamQuery,
+        gives=bytes,
+        headers=("Last-Event-ID",),
+        tag="streams",
+    ),
+)

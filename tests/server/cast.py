@@ -1,0 +1,72 @@
+"""The agents and the app of the server under test. What a run does follows from what the user says (`demo.served`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from helix_agents.agent import Agent
+from helix_agents.backends.registry import Stores
+from helix_agents.demo.researcher import critic, researcher
+from helix_agents.demo.served import ask_user, assistant, delete_file, search
+from helix_agents.executor import AgentExecutor
+from helix_agents.llm.contract import ModelRequest
+from helix_agents.llm.scripted import Call, Line, Reply, ScriptedLLM
+from helix_agents.server import User
+from helix_agents.tools import tool
+
+TOKENS = {
+    "alice-token": User("alice"),
+    "bob-token": User("bob"),
+    "admin-token": User("root", is_admin=True),
+}
+MAX_BODY_BYTES = 50_000
+LEASE_SECONDS = 2.0
+
+
+@tool
+async def nap(seconds: float) -> str:
+    """Sleep."""
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, ask_user])
+
+
+def play(request: ModelRequest) -> Line:
+    """Say back, call a tool, or talk for a while."""
+    last = request.messages[-1]
+    if last["role"] == "tool":
+        return f"Done: {last['content']}"
+    word, _, rest = str(last.get("content", "")).partition(" ")
+    match word:
+        case "nap":
+            return [Call("nap", {"seconds": float(rest)})]
+        case "search":
+            return Reply("I will look.", [Call("search", {"query": rest})], thinking="Where could it be?")
+        case "delete":
+            return [Call("delete_file", {"path": path}) for path in rest.split()]
+        case "ask":
+            return [Call("ask_user", {"question": rest})]
+        case "tell":
+            return [Call("assistant", {"input": rest})]
+        case "talk":
+            return " ".join(f"word{number}" for number in range(int(rest)))
+    return f"You said: {word} {rest}".rstrip()
+
+
+def make_executor(stores: Stores, *, delay_seconds: float = 0.0) -> AgentExecutor:
+    """An executor with all the agents of the tests."""
+    llm = ScriptedLLM(
+        {"manager": play, "assistant": play, "critic": ["Fine."], "researcher": play},
+        delay_seconds=delay_seconds,
+        piece=6,
+    )
+    return AgentExecutor(
+        stores.state,
+        stores.streams,
+        llm,
+        usage_store=stores.usage,
+        lease_seconds=LEASE_SECONDS,
+        agents=[manager, assistant, researcher, critic],
+    )
