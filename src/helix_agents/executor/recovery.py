@@ -49,7 +49,7 @@ async def ready_stream(
         stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
     )
     if rewind_to > 0 and not told and checkpoint_id is not None:
-        async with await streams.create_writer(stream_id, "recovery", "") as writer:
+        async with await streams.create_writer(stream_id, "recovery", "recovery") as writer:
             await writer.write(step_committed_chunk(checkpoint_id, rewind_to))
     info = await streams.get_stream_info(stream_id)
     return True, info.latest_sequence if info else 0
@@ -57,7 +57,7 @@ async def ready_stream(
 
 async def _open_stream(streams: StreamManager, stream_id: str) -> int:
     """Open a stream that is new or has expired; where its counter stands, which an expired one keeps."""
-    async with await streams.create_writer(stream_id, "recovery", ""):
+    async with await streams.create_writer(stream_id, "recovery", "recovery"):
         info = await streams.get_stream_info(stream_id)
     return info.latest_sequence if info else 0
 
