@@ -310,8 +310,8 @@ def _change_staging(session: Session, commit: Commit) -> int:
     if commit.promote is not None:
         session.staged.pop(commit.promote.step_id, None)
     if commit.stage is not None:
-        step_id, row = commit.stage
-        session.staged.setdefault(step_id, {})[row.tool_call_id] = row
+        step_id, rows = commit.stage
+        session.staged.setdefault(step_id, {}).update({row.tool_call_id: row for row in rows})
     return removed
 
 

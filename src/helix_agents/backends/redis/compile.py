@@ -252,9 +252,10 @@ def _add_staging(program: Program, commit: Commit, keys: SessionKeys) -> None:
     if commit.promote is not None and commit.promote.rows:
         program.do("HDEL", keys.staging, *promoted_rows(commit.promote))
     if commit.stage is not None:
-        step_id, row = commit.stage
-        text = encode([row.tool_call_id, row.position, row.writes, row.result, row.token, row.staged_at])
-        program.effect("stage", staged_field(step_id, row.tool_call_id), staged_field(row.token), text)
+        step_id, rows = commit.stage
+        for row in rows:
+            text = encode([row.tool_call_id, row.position, row.writes, row.result, row.token, row.staged_at])
+            program.effect("stage", staged_field(step_id, row.tool_call_id), staged_field(row.token), text)
 
 
 def _add_checkpoint(program: Program, commit: Commit, keys: SessionKeys) -> None:

@@ -150,8 +150,9 @@ class CommitBatch:
         elif commit.discard_step is not None:
             self._removals.append(self._add("discard_step", commit.session_id, commit.discard_step))
         if commit.stage is not None:
-            step_id, row = commit.stage
-            self._add("stage", commit.session_id, step_id, *row)
+            step_id, rows = commit.stage
+            for row in rows:
+                self._add("stage", commit.session_id, step_id, *row)
 
     def _add_checkpoint(self, commit: Commit) -> None:
         row = commit.checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...stores.state.contract import StateStore
+from ...types import StagedChanges
 from ..expect import expect, expect_same
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump_session
@@ -119,6 +120,21 @@ async def tracker_warnings_are_kept(harness: Harness) -> None:
     await store.stage_changes("a", "step-1", warned, tool_call_id="call-1")
     rows = await store.list_staged("a", "step-1")
     expect_same(rows[0].writes.warnings, ["seen while tracking"], "the warnings as staged")
+
+
+@check("S5", "several calls staged in one write are there together, and commit as if staged one by one")
+async def staged_together(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"log": []})
+    items = {index: {"kind": "append", "path": ["log"], "items": [index]} for index in (2, 0, 1)}
+    await store.stage_changes("a", "step-1", writes(items[0]), tool_call_id="call-0", index=7, result="old")
+    calls = [StagedChanges(f"call-{index}", index, writes(op), {"n": index}) for index, op in items.items()]
+    await store.stage_calls("a", "step-1", calls)
+    await store.stage_calls("a", "step-1", [])
+    rows = await store.list_staged("a", "step-1")
+    expect_same([(row.tool_call_id, row.result) for row in rows], [(f"call-{n}", {"n": n}) for n in range(3)], "rows")
+    expect_same(await store.promote_staging("a", "step-1"), [], "warnings")
+    expect_same(await _custom(store), {"log": [0, 1, 2]}, "custom state")
 
 
 @check("S5", "discarding drops one step or all, and says how many calls")

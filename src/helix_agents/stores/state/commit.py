@@ -130,8 +130,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     keep_messages: int | None = None
     """Drop all messages behind the first so many; checkpoints that counted more count so many from now on."""
     custom: CustomChanges = NO_CHANGES
-    stage: tuple[str, StagedRow] | None = None
-    """A step id and the row to put there."""
+    stage: tuple[str, tuple[StagedRow, ...]] | None = None
+    """A step id and the rows to put there, one a tool call."""
     discard_step: str | None = None
     discard_all: bool = False
     checkpoint: CheckpointRow | None = None

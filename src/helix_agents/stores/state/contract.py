@@ -136,6 +136,21 @@ class StateStore(ABC):
     ) -> None:
         """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces."""
 
+    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges]) -> None:
+        """Keep what several tool calls wrote, in one write; `staged_at` is filled in. The last of equal calls counts.
+
+        *Atomic* in every store of this library; this fallback for others stages one after the other.
+        """
+        for call in calls:
+            await self.stage_changes(
+                session_id,
+                step_id,
+                call.writes,
+                tool_call_id=call.tool_call_id,
+                index=call.index,
+                result=call.result,
+            )
+
     @abstractmethod
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         """What is staged for a step, in the order of the tool calls."""

@@ -53,25 +53,35 @@ class MergingStore(ExplainingStore):
         index: int = 0,
         result: Json = None,
     ) -> None:
+        await self.stage_calls(session_id, step_id, [StagedChanges(tool_call_id, index, writes, result)])
+
+    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges]) -> None:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
-        ensure_id(tool_call_id, "tool_call_id")
-        ensure_count(index, "index")
-        validate.ensure_writes(writes)
-        ensure_json(result, "/result")
         now = self._clock()
-        text = encode([list(writes.ops), list(writes.warnings)])
-        row = StagedRow(tool_call_id, index, text, encode(result), self._ids()[:12], now)
+        rows = {row.tool_call_id: row for row in [self._row(call, now) for call in calls]}
+        if not rows:
+            return
         # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
-        call = staged_call(row)
-        touched = call.prepared.touched
+        ready = [staged_call(row) for row in rows.values()]
+        touched = frozenset[CellName]().union(*(call.prepared.touched for call in ready))
         want = touched - self._cells.get(session_id, touched).keys()
+        commit = Commit(session_id=session_id, now=now, stage=(step_id, tuple(rows.values())))
         try:
-            _, cells = await self._apply(Commit(session_id=session_id, now=now, stage=(step_id, row)), want)
+            _, cells = await self._apply(commit, want)
         except GuardFailed as failed:
             raise SessionNotFound(session_id) from failed
         self._cells.put(session_id, cells)
-        self._staging.put(session_id, step_id, call)
+        for call in ready:
+            self._staging.put(session_id, step_id, call)
+
+    def _row(self, call: StagedChanges, now: int) -> StagedRow:
+        ensure_id(call.tool_call_id, "tool_call_id")
+        ensure_count(call.index, "index")
+        validate.ensure_writes(call.writes)
+        ensure_json(call.result, "/result")
+        text = encode([list(call.writes.ops), list(call.writes.warnings)])
+        return StagedRow(call.tool_call_id, call.index, text, encode(call.result), self._ids()[:12], now)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         ensure_id(session_id, "session_id")
