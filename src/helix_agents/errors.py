@@ -24,7 +24,8 @@
     └── StoreError                 the backend's fault
         ├── StoreUnavailable       unreachable, read-only, full: nothing is known to be written
         ├── StoreCorrupt           what is stored cannot be read
-        └── SchemaTooNew           the database was written by a newer version of this library
+        ├── SchemaTooNew           the database was written by a newer version of this library
+        └── NotMigrated            opened without migrating, and there are no stores, or older ones
 
 Sentences say what happened, to which object, and what to do about it. Errors of drivers never escape a
 backend: they are the `__cause__` of one of these.
@@ -260,3 +261,17 @@ class SchemaTooNew(StoreError):
         super().__init__(
             f"The database has schema version {found}, this library knows up to {supported}: upgrade helix-agents."
         )
+
+
+class NotMigrated(StoreError):
+    """The stores were opened as they are, and there are none at this place, or their schema is older."""
+
+    def __init__(self, place: str, found: int, needed: int) -> None:
+        self.place = place
+        self.found = found
+        self.needed = needed
+        what = f"The stores at {place} have schema version {found}, this library needs {needed}"
+        remedy = f"migrate them first (`helix migrate --url {place}`)"
+        if not found:
+            what, remedy = f"There are no stores at {place}", "check the address, or create them with `helix migrate`"
+        super().__init__(f"{what}: {remedy}.")

@@ -128,7 +128,7 @@ def test_help_names_every_command() -> None:
 def test_a_bad_address_is_an_error_in_one_line() -> None:
     done = helix("verify", "--url", "nonsense")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("helix: 'nonsense' is no address of stores")
+    assert done.stderr.startswith("helix: 'nonsense' is not an address of stores")
     assert "Traceback" not in done.stderr
 
 

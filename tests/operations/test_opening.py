@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import sqlite3
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import EntryPoint
@@ -9,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import InvalidArgument, Stores, StoreUnavailable, open_stores
+from helix_agents import HelixError, InvalidArgument, SqliteStateStore, Stores, StoreUnavailable, open_stores
 from helix_agents.backends import registry
 from helix_agents.backends.url import StoresUrl, parse_url
+from helix_agents.errors import NotMigrated
 
 
 @pytest.mark.parametrize("scheme", ["sqlite:", "sqlite://", "sqlite:///"])
@@ -49,14 +55,14 @@ async def test_two_memory_stores_are_two_worlds() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("helix.db", "is no address of stores"),
-        ("cassandra://x", "nothing opens 'cassandra'"),
+        ("helix.db", "is not an address of stores"),
+        ("cassandra://x", "Unknown backend 'cassandra'. Known backends: .*sqlite"),
         ("sqlite:", "which file"),
-        ("sqlite:a.db?colour=red", "no option 'colour'"),
+        ("sqlite:a.db?colour=red", "Unknown option 'colour' of sqlite:a.db. Known options: max_chunks, prefix"),
         ("sqlite:a.db?synchronous=maybe", "FULL, NORMAL or OFF"),
-        ("sqlite:a.db?max_chunks=many", "max_chunks=many is no int"),
+        ("sqlite:a.db?max_chunks=many", "Invalid option max_chunks='many' of sqlite:a.db: expected an integer"),
         ("sqlite:a.db?prefix=Bobby;--", "table prefix"),
-        ("memory:?prefix=x", "no option 'prefix'"),
+        ("memory:?prefix=x", "Unknown option 'prefix'"),
     ],
 )
 async def test_a_bad_address_says_what_is_wrong(
@@ -87,3 +93,102 @@ async def open_mine(url: StoresUrl) -> AsyncIterator[Stores]:
     async with open_stores("memory:") as stores:
         await stores.state.create_session("from-mine", agent_type=url.place)
         yield stores
+
+
+SECRET = "s3cr3t"
+ADDRESSES_WITH_PASSWORDS = [
+    f"postgresql+asyncpg://u:{SECRET}@127.0.0.1:1/x",
+    f"postgresql+psycopg://u:{SECRET}@127.0.0.1:1/x",
+    f"postgres://u:{SECRET}@127.0.0.1:1/x",
+    f"postgresql://u:{SECRET}@127.0.0.1:1/x?pool_size=none",
+    f"postgresql://u:{SECRET}@127.0.0.1:1/x?pool_size=0",
+    f"postgresql://u:{SECRET}/x@127.0.0.1:1/x",
+    f"postgresql://u:{SECRET}?x@127.0.0.1:1/x",
+    f"postgresql://u:{SECRET}#x@127.0.0.1:1/x",
+    f"postgresql://u:{SECRET}@127.0.0.1:port/x",
+    f"postgresql:u:{SECRET}@127.0.0.1/x",
+    f"postgresql://u@127.0.0.1:1/x?password={SECRET}",
+    f"redis://:{SECRET}@127.0.0.1:1/0",
+    f"rediss://:{SECRET}@127.0.0.1:1/0",
+    f"valkey://:{SECRET}@127.0.0.1:1/0",
+    f"redis+cluster://:{SECRET}@127.0.0.1:1",
+    f"redis://u:{SECRET}@127.0.0.1:1/0?foo=1",
+    f"redis://u:{SECRET}@127.0.0.1:1/0?ttl=soon",
+    f"redis://u:{SECRET}@127.0.0.1:1/0?ssl_ca_certs=x",
+    f"redis://u:{SECRET}@127.0.0.1:1/0?max_connections=x",
+    f"redis://u:{SECRET}/x@127.0.0.1:1/0",
+    f"redis://127.0.0.1:1/0?password={SECRET}",
+    f"mysql://u:{SECRET}@127.0.0.1/x",
+    f"sqlite://u:{SECRET}@127.0.0.1/x?colour=red",
+    f"u:{SECRET}@127.0.0.1/x",
+    f"//u:{SECRET}@127.0.0.1/x",
+    f"u{SECRET}@127.0.0.1",
+]
+
+
+@pytest.mark.parametrize("url", ADDRESSES_WITH_PASSWORDS)
+async def test_no_error_shows_a_password(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HelixError) as caught:
+        async with open_stores(url):
+            pass
+    assert SECRET not in "".join(traceback.format_exception_only(caught.value))
+    chain: BaseException | None = caught.value
+    while chain is not None:
+        assert SECRET not in str(chain)
+        chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
+    assert SECRET not in caplog.text
+
+
+def test_the_repr_of_an_address_shows_no_password() -> None:
+    assert SECRET not in repr(parse_url(f"postgresql://u:{SECRET}@h/x?listen_dsn=postgresql://u:{SECRET}@h/x"))
+
+
+@pytest.mark.parametrize(
+    ("place", "other"), [("//u:p%40%3F@h:1/0", "//h:1/0"), ("//h/x", "//h/x"), ("//u@[::1]:1", "//[::1]:1")]
+)
+def test_an_address_is_shown_without_user_and_password(place: str, other: str) -> None:
+    url = parse_url(f"redis:{place}?prefix=a")
+    url.ensure_server()
+    assert url.shown == f"redis:{other}"
+
+
+async def test_opening_without_migrating_neither_creates_nor_changes(tmp_path: Path) -> None:
+    missing, foreign = tmp_path / "missing.db", tmp_path / "foreign.db"
+    with contextlib.closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    before = foreign.read_bytes()
+    for path in (missing, foreign):
+        with pytest.raises(NotMigrated, match="There are no stores at"):
+            async with open_stores(f"sqlite:{path}", migrate=False):
+                pass
+    assert not missing.exists()
+    assert foreign.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["foreign.db"]
+
+
+async def test_opening_an_older_schema_without_migrating_says_what_to_do(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    async with open_stores(url):
+        pass
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        connection.execute("DELETE FROM __agents_migrations WHERE version > 3")
+    with pytest.raises(NotMigrated, match=r"have schema version 3, this library needs .*helix migrate"):
+        async with open_stores(url, migrate=False):
+            pass
+
+
+async def test_opening_a_migrated_file_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    async with open_stores(url) as stores:
+        await stores.state.create_session("s", agent_type="a")
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(20), open_stores(url) as stores:  # a writer would wait for 30 seconds
+            assert await stores.state.session_exists("s")
+        store = SqliteStateStore(tmp_path / "a.db")
+        async with asyncio.timeout(20):
+            assert await store.session_exists("s"), "a store built by hand does not wait either"
+        await store.close()

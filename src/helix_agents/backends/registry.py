@@ -39,21 +39,27 @@ _OPENERS = {
     "sqlite": "sqlite.opening:open_sqlite",
     "postgresql": "postgres.opening:open_postgres",
     "postgres": "postgres.opening:open_postgres",
+    "postgresql+asyncpg": "postgres.opening:open_postgres",
     "redis": "redis.opening:open_redis",
     "rediss": "redis.opening:open_redis",
     "redis+cluster": "redis.opening:open_redis",
     "rediss+cluster": "redis.opening:open_redis",
+    "valkey": "redis.opening:open_redis",
+    "valkeys": "redis.opening:open_redis",
+    "valkey+cluster": "redis.opening:open_redis",
+    "valkeys+cluster": "redis.opening:open_redis",
 }
 
 
 @asynccontextmanager
-async def open_stores(url: str) -> AsyncIterator[Stores]:
+async def open_stores(url: str, *, migrate: bool = True) -> AsyncIterator[Stores]:
     """Open the stores at `url`, migrated and ready; leaving closes what was opened.
 
     `memory:`, `sqlite:path.db`, `postgresql://...`, `redis://...`, `redis+cluster://...`; options as query parameters,
-    for example `sqlite:app.db?prefix=myapp`.
+    for example `sqlite:app.db?prefix=myapp`. With `migrate=False` nothing is created or changed: where there are no
+    stores yet, or older ones, that is `NotMigrated`.
     """
-    parsed = parse_url(url)
+    parsed = parse_url(url, migrate=migrate)
     async with _opener(parsed)(parsed) as stores:
         yield stores
 
@@ -67,6 +73,6 @@ def _opener(url: StoresUrl) -> Opener:
     for entry in entry_points(group=ENTRY_POINTS, name=url.scheme):
         return cast(Opener, entry.load())
     if url.scheme not in _OPENERS:
-        raise InvalidArgument(f"{url.text}: nothing opens {url.scheme!r}; there are {', '.join(schemes())}.")
+        raise InvalidArgument(f"Unknown backend {url.scheme!r}. Known backends: {', '.join(schemes())}.")
     module, _, name = _OPENERS[url.scheme].partition(":")
     return cast(Opener, getattr(import_module(f".{module}", __package__), name))

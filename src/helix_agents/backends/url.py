@@ -1,23 +1,60 @@
-"""The address of stores: `scheme:place?option=value`, the same on the command line, in code and in HELIX_URL."""
+"""The address of stores: `scheme:place?option=value`, the same on the command line, in code and in HELIX_URL.
+
+An address may hold passwords, so nothing here or in an opener puts its text into a sentence: `shown` is the address for
+people, and `without_secrets` cleans what a driver said about it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from ..errors import InvalidArgument
 
 T = TypeVar("T")
 
+HIDDEN = "***"
+EXAMPLES = "write for example sqlite:helix.db, memory: or redis://localhost:6379"
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+_SECRET_OPTIONS = re.compile(r"pass|secret|token|dsn|key", re.IGNORECASE)
+
 
 class StoresUrl(NamedTuple):
-    """A parsed address. `place` is everything between the scheme's colon and the question mark."""
+    """A parsed address. `place` is everything between the scheme's colon and the question mark.
+
+    `migrate` is False if the stores must be there already: then the opener neither creates nor changes a schema, and
+    raises `NotMigrated` where there is none or an older one.
+    """
 
     text: str
     scheme: str
     place: str
     options: Mapping[str, str]
+    migrate: bool = True
+
+    def __repr__(self) -> str:
+        return f"<stores at {self.shown}>"
+
+    @property
+    def shown(self) -> str:
+        """The address without passwords and options."""
+        return f"{self.scheme}:{_without_user(self.place)}"
+
+    def without_secrets(self, sentence: object) -> str:
+        """What somebody said about this address, less the passwords in it."""
+        text = str(sentence).replace(self.text, self.shown)
+        for secret in self._secrets():
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def _secrets(self) -> list[str]:
+        user, at, _ = self.place.rpartition("@")
+        password = user.partition(":")[2] if at else ""
+        found = [password, *(value for name, value in self.options.items() if _SECRET_OPTIONS.search(name))]
+        return sorted({each for secret in found if secret for each in (secret, unquote(secret))}, key=len, reverse=True)
 
     def option(self, name: str, kind: Callable[[str], T], default: T) -> T:
         """The value of an option, or `default`."""
@@ -26,23 +63,50 @@ class StoresUrl(NamedTuple):
         try:
             return kind(self.options[name])
         except ValueError as error:
-            raise InvalidArgument(f"{self.text}: {name}={self.options[name]} is no {kind.__name__}.") from error
+            raise InvalidArgument(
+                f"Invalid option {name}={self.options[name]!r} of {self.shown}: expected {_KINDS.get(kind, 'another')}."
+            ) from error
 
     def only(self, known: Iterable[str]) -> None:
         """Refuse options that this kind of store does not have."""
+        names = sorted(known)
         for name in self.options:
-            if name not in set(known):
-                raise InvalidArgument(f"{self.text}: no option {name!r}; there are {', '.join(sorted(known))}.")
+            if name not in names:
+                raise InvalidArgument(f"Unknown option {name!r} of {self.shown}. Known options: {', '.join(names)}.")
+
+    def ensure_server(self) -> None:
+        """Refuse an address of a server that would be read otherwise than it was meant, mostly for its password."""
+        authority, _, path = self.place.removeprefix("//").partition("/")
+        hosts = authority.rpartition("@")[2].split(",")
+        misread = "@" in path or "#" in self.text or not self.place.startswith("//")
+        if misread or not all(_HOST.fullmatch(host) for host in hosts):
+            raise InvalidArgument(
+                f"This address of {self.scheme} stores cannot be read: write {self.scheme}://user:password@host:port/name"
+                ", with / ? # @ : in a password percent-encoded."
+            )
 
 
-def parse_url(text: str) -> StoresUrl:
+_KINDS: dict[object, str] = {int: "an integer", float: "a number"}
+
+
+def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
     """The parts of an address."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"The address of stores is a string, not {text!r}.")
+        raise InvalidArgument(f"The address of stores is a string, not {type(text).__name__}: {EXAMPLES}.")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme:
-        raise InvalidArgument(
-            f"{text!r} is no address of stores: write for example sqlite:helix.db, memory: or redis://localhost:6379."
-        )
+        raise InvalidArgument(f"{_without_user(text)!r} is not an address of stores: {EXAMPLES}.")
     place, _, query = rest.partition("?")
-    return StoresUrl(text, scheme.lower(), place, dict(parse_qsl(query, keep_blank_values=True)))
+    if "@" in query and "@" not in place and place.startswith("//"):
+        raise InvalidArgument(
+            f"This address of {scheme} stores cannot be read: percent-encode the ? in its password (as %3F)."
+        )
+    return StoresUrl(text, scheme.lower(), place, dict(parse_qsl(query, keep_blank_values=True)), migrate)
+
+
+def _without_user(place: str) -> str:
+    """A place without who goes there; a password has no business in a sentence, and a user name helps nobody."""
+    before, at, after = place.rpartition("@")
+    if not at:
+        return place
+    return ("//" if before.startswith("//") else "") + after

@@ -59,7 +59,6 @@ from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
 DEFAULT_MAX_CHUNKS = 10_000
 DEFAULT_TTL_SECONDS = 86_400
 MAX_RESTARTS = 50
-"""The largest integer that is exact wherever a backend may compute with it."""
 
 
 class StreamManagerBase(StreamManager):

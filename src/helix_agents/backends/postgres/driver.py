@@ -77,6 +77,13 @@ class PostgresDriver:
         except Exception as error:
             raise_translated(error)
 
+    async def ensure_prepared(self, place: str) -> None:
+        """Make ready without changing the database. Raises `NotMigrated`, naming the place, if it lacks something."""
+        try:
+            await self._prepare(only_look_at=place)
+        except Exception as error:
+            raise_translated(error)
+
     async def close(self) -> None:
         """Give the connections back to the pool, which stays open."""
         self._closed = True
@@ -107,13 +114,17 @@ class PostgresDriver:
                 return True
         return read_only and is_lost_connection(error) and not isinstance(error, TimeoutError)
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, *, only_look_at: str | None = None) -> None:
         async with self._preparing:
             if self._ready:
                 return
             async with self.pool.acquire() as connection:
                 there = await prepare_database(
-                    connection, [*self._functions, self.step_commit], schema=self.schema, prefix=self.prefix
+                    connection,
+                    [*self._functions, self.step_commit],
+                    schema=self.schema,
+                    prefix=self.prefix,
+                    only_look_at=only_look_at,
                 )
             self._operations = {}
             self.has_step_commit = self.step_commit.name in there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -49,33 +49,37 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
     """Options: schema, prefix (of tables), pool_size, command_timeout (seconds), max_chunks, ttl (of streams, seconds),
     transaction_pooler=1 (a pooler in transaction mode is in between), listen_dsn (an address that goes past it).
     """
-    pool = await _open_pool(url)
-    driver = PostgresDriver(
-        pool,
-        schema=url.option("schema", _name, None),
-        prefix=url.option("prefix", str, ""),
-        transaction_pooler=url.option("transaction_pooler", switch, False),
-    )
-    direct = None if driver.transaction_pooler else _dsn(url)
-    streams = PostgresStreamManager(
-        pool,
-        driver=driver,
-        listen_dsn=url.option("listen_dsn", _name, direct),
-        max_chunks=url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
-        ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
-    )
-    try:
-        await driver.prepare()
+    url.ensure_server()
+    async with AsyncExitStack() as opened:
+        # Each is closed from the moment it is there: what comes after it may refuse its options.
+        pool = await _open_pool(url)
+        opened.push_async_callback(pool.close)
+        driver = PostgresDriver(
+            pool,
+            schema=url.option("schema", _name, None),
+            prefix=url.option("prefix", str, ""),
+            transaction_pooler=url.option("transaction_pooler", switch, False),
+        )
+        opened.push_async_callback(driver.close)
+        direct = None if driver.transaction_pooler else _dsn(url)
+        streams = PostgresStreamManager(
+            pool,
+            driver=driver,
+            listen_dsn=url.option("listen_dsn", _name, direct),
+            max_chunks=url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
+            ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
+        )
+        opened.push_async_callback(streams.close)
+        if url.migrate:
+            await driver.prepare()
+        else:
+            await driver.ensure_prepared(url.shown)
         yield Stores(
             PostgresStateStore(pool, driver=driver),
             streams,
             PostgresUsageStore(pool, driver=driver),
             PostgresMemoryStore(pool, driver=driver),
         )
-    finally:
-        await streams.close()
-        await driver.close()
-        await pool.close()
 
 
 async def _open_pool(url: StoresUrl) -> Any:
@@ -91,8 +95,14 @@ async def _open_pool(url: StoresUrl) -> Any:
         )
     except HelixError:
         raise
-    except ValueError as error:
-        raise InvalidArgument(f"{url.text}: {error}") from error
+    except (ValueError, TypeError) as error:
+        # Without the cause: it may quote the address with its password.
+        raise InvalidArgument(f"{url.shown} cannot be opened: {url.without_secrets(error)}.") from None
+    except asyncpg.UndefinedObjectError as error:
+        known = ", ".join(sorted(OPTIONS))
+        raise InvalidArgument(
+            f"{url.shown} cannot be opened: {error}. Known options: {known}, and those of asyncpg and the server."
+        ) from error
     except Exception as error:
         raise_translated(error)
 

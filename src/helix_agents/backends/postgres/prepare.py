@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
 
-from ...errors import SchemaTooNew, StoreError
+from ...errors import NotMigrated, SchemaTooNew, StoreError
 from ..sql.driver import Dialect, Row, Statement
 from ..sql.migrate import known_migrations, migrate
 from ..sql.queries import with_prefix
@@ -66,12 +66,22 @@ async def migrate_postgres(connection: AnyConnection, *, schema: str | None = No
 
 
 async def prepare_database(
-    connection: AnyConnection, functions: Sequence[ServerFunction], *, schema: str | None, prefix: str
+    connection: AnyConnection,
+    functions: Sequence[ServerFunction],
+    *,
+    schema: str | None,
+    prefix: str,
+    only_look_at: str | None = None,
 ) -> frozenset[str]:
-    """Look, and migrate if something is missing; answer the names of the batch functions that are there."""
+    """Look, and migrate if something is missing; return the names of the batch functions that are there.
+
+    With `only_look_at`, the address for people, nothing is changed: missing tables are `NotMigrated`.
+    """
     async with connection.transaction():
         found = await _look(connection, functions, schema, prefix)
-    if _is_complete(found, functions):
+    if only_look_at is not None and not _has_all_tables(found):
+        raise NotMigrated(only_look_at, max(found.versions, default=0), known_migrations("postgres")[-1].version)
+    if only_look_at is not None or _is_complete(found, functions):
         return found.functions
     try:
         async with connection.transaction():

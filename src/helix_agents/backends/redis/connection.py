@@ -395,7 +395,9 @@ def client_from_url(url: str, **options: Any) -> Client:
     parts = urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):
-        raise InvalidArgument(f"{url!r} is no Redis URL: it begins with redis://, rediss:// or redis+cluster://.")
+        raise InvalidArgument(
+            f"A Redis URL begins with redis://, rediss:// or redis+cluster://, not with {parts.scheme}://."
+        )
     plain = urlunsplit(parts._replace(scheme=scheme))
     try:
         return (RedisCluster if kind == "cluster" else Redis).from_url(plain, **options)

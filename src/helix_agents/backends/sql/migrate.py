@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from ...clock import Clock, system_clock
-from ...errors import SchemaTooNew, StoreUnavailable
+from ...errors import NotMigrated, SchemaTooNew, StoreUnavailable
 from .driver import Dialect, GuardTripped, SqlDriver, Statement
 from .queries import with_prefix
 
@@ -40,6 +40,9 @@ _UNCHANGED = (
     "SELECT version, name, applied_at FROM __agents_migrations WHERE version = ?1 AND name <> ?2"
 )
 _EXTEND = "UPDATE __agents_migrations SET name = ?2 WHERE version = ?1"
+
+LEDGER = "__agents_migrations"
+_SELECT = "SELECT version, name FROM __agents_migrations ORDER BY version"
 
 
 class Migration(NamedTuple):
@@ -135,10 +138,33 @@ def _steps(migration: Migration, lacking: frozenset[str], title: str | None, now
     return record + [Statement(text) for text in migration.of(lacking)]
 
 
+async def ensure_migrated(driver: SqlDriver, place: str, *, prefix: str = "") -> None:
+    """Only look: raise `NotMigrated` if a step is missing, `SchemaTooNew` if there are more than this library knows."""
+    needed = known_migrations(driver.dialect)[-1].version
+    found = max(await _ledger_as_it_is(driver, prefix) or {0: ""})
+    if found > needed:
+        raise SchemaTooNew(found, needed)
+    if found < needed:
+        raise NotMigrated(place, found, needed)
+
+
 async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
-    select = Statement(with_prefix("SELECT version, name FROM __agents_migrations ORDER BY version", prefix))
-    rows = await driver.batch([Statement(with_prefix(_LEDGER, prefix)), select])
+    """The ledger, created if need be. A look comes first: whoever finds everything there never waits for a writer."""
+    found = await _ledger_as_it_is(driver, prefix) if driver.dialect == "sqlite" else None
+    if found is not None:
+        return found
+    rows = await driver.batch([Statement(with_prefix(_LEDGER, prefix)), Statement(with_prefix(_SELECT, prefix))])
     return {int(version): name for version, name in rows[1]}
+
+
+async def _ledger_as_it_is(driver: SqlDriver, prefix: str) -> dict[int, str] | None:
+    """The ledger of a SQLite file; None if there is none."""
+    name = with_prefix(LEDGER, prefix)
+    there = Statement("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", (name,))
+    if not (await driver.batch([there], read_only=True))[0][0][0]:
+        return None
+    rows = await driver.batch([Statement(with_prefix(_SELECT, prefix))], read_only=True)
+    return {int(version): name for version, name in rows[0]}
 
 
 def _parts(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import cast
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, NotMigrated
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import migrate
+from ..sql.migrate import LEDGER, ensure_migrated, known_migrations, migrate
+from ..sql.queries import with_prefix
 from ..sql.usage_store import SqlUsageStore
 from ..url import StoresUrl
 from .driver import SqliteDriver, Synchronous
@@ -25,11 +29,13 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     # sqlite:path.db and sqlite://path.db are relative, sqlite:/path.db and sqlite:///path.db absolute.
     path = url.place.removeprefix("//")
     if not path:
-        raise InvalidArgument(f"{url.text}: which file? Write for example sqlite:helix.db.")
+        raise InvalidArgument("sqlite: which file? Write for example sqlite:helix.db.")
     synchronous = url.option("synchronous", str, "FULL").upper()
     if synchronous not in ("FULL", "NORMAL", "OFF"):
-        raise InvalidArgument(f"{url.text}: synchronous is FULL, NORMAL or OFF, not {synchronous}.")
+        raise InvalidArgument(f"Invalid option synchronous={synchronous!r}: expected FULL, NORMAL or OFF.")
     prefix = url.option("prefix", str, "")
+    if not url.migrate and not await asyncio.to_thread(_has_ledger, path, with_prefix(LEDGER, prefix)):
+        raise NotMigrated(url.shown, 0, known_migrations("sqlite")[-1].version)
     driver = SqliteDriver(path, synchronous=cast(Synchronous, synchronous))
     streams = SqliteStreamManager(
         path,
@@ -39,7 +45,10 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
         ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
     )
     try:
-        await migrate(driver, prefix=prefix)
+        if url.migrate:
+            await migrate(driver, prefix=prefix)
+        else:
+            await ensure_migrated(driver, url.shown, prefix=prefix)
         yield Stores(
             SqliteStateStore(path, prefix=prefix, driver=driver),
             streams,
@@ -49,3 +58,15 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     finally:
         await streams.close()
         await driver.close()
+
+
+def _has_ledger(path: str, ledger: str) -> bool:
+    """Whether there is a file with stores of ours. The driver cannot be asked: it makes a file, and makes it WAL."""
+    if not Path(path).is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (ledger,))
+            return found.fetchone() is not None
+    except sqlite3.Error:
+        return True  # whatever it is, the driver says it in our words
