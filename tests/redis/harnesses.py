@@ -36,17 +36,10 @@ def client_for(url: str, *, decode: bool = False, **options: Any) -> Any:
     return Redis.from_url(url, decode_responses=decode, **options)
 
 
-class LongWayStore(RedisStateStore):
-    """A store whose step commits are programs like all other writes."""
-
-    _short_commits = False
-
-
 async def open_state_store(argument: str) -> StateStore:
     """How a child process opens the data of a `RedisHarness`."""
     made = json.loads(argument)
-    store_class = LongWayStore if made["long_way"] else RedisStateStore
-    return store_class(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"])
+    return RedisStateStore(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"])
 
 
 class RedisHarness(Harness):
@@ -55,7 +48,6 @@ class RedisHarness(Harness):
     name: ClassVar[str] = "redis"
     url: ClassVar[str] = ""
     decode: ClassVar[bool] = False
-    store_class: ClassVar[type[RedisStateStore]] = RedisStateStore
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +62,7 @@ class RedisHarness(Harness):
 
     def _store(self, prefix: str) -> RedisStateStore:
         client = client_for(self.url, decode=self.decode)
-        store = self.store_class(client, prefix=prefix)
+        store = RedisStateStore(client, prefix=prefix)
         self._opened.append((client, store))
         return store
 
@@ -90,7 +82,6 @@ class RedisHarness(Harness):
 
     def child_spec(self) -> str:
         made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
-        made["long_way"] = self.store_class is LongWayStore
         return f"{__name__}:open_state_store {json.dumps(made)}"
 
     async def traces(self, session_id: str) -> list[str]:
@@ -141,12 +132,6 @@ def _content(client: redis.Redis, key: bytes) -> bytes:
         b"stream": lambda: client.xrange(key),
     }
     return repr(readers[client.type(key)]()).encode()
-
-
-class LongWayHarness(RedisHarness):
-    """State stores without the short way of step commits."""
-
-    store_class: ClassVar[type[RedisStateStore]] = LongWayStore
 
 
 def harness_for(base: type[Any], url: str, *, decode: bool = False) -> type[Any]:

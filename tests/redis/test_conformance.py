@@ -1,7 +1,5 @@
 """The kit on Redis 6.2 and Valkey 9, on one server and a cluster, with and without scripts, decoding or not.
 
-The state checks also run without the short way of step commits.
-
 Everything runs everywhere with `-m soak`. By default one configuration gets nearly the whole kit, and each of the
 others the part in which it differs.
 """
@@ -16,7 +14,7 @@ import pytest
 from helix_agents.conformance.contracts import checks_for
 from helix_agents.conformance.registry import Check
 from helix_agents.conformance.run import run_check
-from tests.redis.harnesses import LongWayHarness, RedisHarness, RedisRecordsHarness, RedisStreamHarness, harness_for
+from tests.redis.harnesses import RedisHarness, RedisRecordsHarness, RedisStreamHarness, harness_for
 
 HARNESSES = (RedisHarness, RedisStreamHarness, RedisRecordsHarness)
 
@@ -32,7 +30,6 @@ class Configuration(NamedTuple):
 CONFIGURATIONS = {
     "valkey": Configuration("valkey"),
     "valkey_without_scripts": Configuration("valkey_without_scripts"),
-    "valkey_long_way": Configuration("valkey", harnesses=(LongWayHarness,)),
     "oldest_redis": Configuration("oldest_redis", decode=True),
     "cluster": Configuration("cluster"),
 }
@@ -67,7 +64,6 @@ DEFAULT_GUARANTEES = {
         "U1",
         "M1",
     },
-    "valkey_long_way": {"S1", "S2", "S3", "S4", "S5", "S7", "S8", "S9", "S12"},
     "oldest_redis": {"S1", "S2", "S8", "S9", "S13", "T1", "T2", "T6", "T7", "T10"},
     "cluster": {"S1", "S2", "S7", "S9", "S10", "S11", "S14", "T2", "T5", "T8", "U3", "U6", "M5", "M6"},
 }

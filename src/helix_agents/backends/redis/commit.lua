@@ -1,395 +1,283 @@
--- Runs one program: guards, then effects, all at once or not at all.
+-- Runs one program: guards, then writes, all at once or not at all.
 --
--- A program is data made by program.py: { session, guards, effects, wanted }. Keys are given as places in KEYS, texts are
--- never looked into. If a guard does not hold, nothing is written and its reason is answered. The same programs are run
--- by multi.py where scripts are forbidden; whatever changes here changes there.
+-- A program is flat words, made by program.py: time to live and the two halves of the session's key names ('' outside
+-- of sessions), then operations: a name, how many words follow, the words. Keys are places in KEYS; texts are never
+-- looked into. When a guard does not hold, nothing has been written and its reason is returned. That guards come first
+-- is up to compile.py, as is all that a commit means. multi.py knows the same operations where scripts are forbidden.
 
-local session, guards, effects, wanted = unpack(cmsgpack.unpack(ARGV[1]))
+local words = #ARGV == 1 and cmsgpack.unpack(ARGV[1]) or ARGV -- packed when there are more than the protocol takes
 local call = redis.call
 local BATCH = 4000 -- more values at once do not fit on Lua's stack
 local SEPARATOR = '\31'
+local ttl, head, tail = words[1], words[2], words[3]
 
--- The first keys of a program that writes a session are always these, in this order.
-local MESSAGES, CUSTOM, ARRAY_KEYS, OBJECT_KEYS, CHECKPOINTS = 2, 3, 4, 5, 6
-local UNDO, HISTORY, STAGING, STATIC_COUNT = 8, 9, 10, 14
+-- The first keys of a program that writes a session, in the order of keys.STATIC.
+local MAIN, MESSAGES, CUSTOM, ARRAY_KEYS, OBJECT_KEYS, CHECKPOINTS, CHECKPOINT_IDS, UNDO, HISTORY = unpack(KEYS, 1, 9)
+local OTHERS = { ':staging', ':runs', ':runs:ids', ':subsession', ':subsession:ids' }
+local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:objectkeys', ':customstate:object',
+  ':history', ':history' }
 
--- What is there --------------------------------------------------------------------------------------------------------
+local main, cells = {}, {} -- fields of the main hash, and those of custom state, as they were found
+local new, notes = {}, {} -- keys that this program may have made; how to take its changes of custom state back
+local removed, turn, moved, answers = 0, 0, 0, {}
 
--- The main hash and the cells of custom state that the program speaks of are read once, at the beginning.
-local FIELDS = {
-  'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses', 'step_count', 'resume_count',
-  'restores', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag',
-}
-local main, cells = {}, {}
-
-local function look(key, names, into)
-  for start = 1, #names, BATCH do
-    local found = call('HMGET', key, unpack(names, start, math.min(start + BATCH - 1, #names)))
-    for place = 1, #found do into[names[start + place - 1]] = found[place] end
-  end
+if ttl ~= '' then
+  local found = call('HMGET', MAIN, 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses')
+  main.version, main.status, main.created_at, main.deadline = found[1], found[2], found[3], found[4]
+  main.expires_at, main.labels, main.statuses = found[5], found[6], found[7]
 end
 
-if session then
-  look(KEYS[1], FIELDS, main)
-  if session.cells then look(KEYS[CUSTOM], session.cells, cells) end
+-- Guards
+
+local function holds(mode, found, expected)
+  if mode == 'is' then return found == expected end
+  if mode == 'absent' then return not found end
+  if mode == 'some' then return found end
+  if mode == 'has' then return found and string.find(found, expected, 1, true) end
+  return found and string.find(expected, '|' .. found .. '|', 1, true) -- among
 end
 
--- Guards -----------------------------------------------------------------------------------------------------------
-
--- The staged rows whose names begin so.
-local function staged(beginning)
-  local found, names = call('HKEYS', KEYS[STAGING]), {}
+-- The fields of a hash that begin so.
+local function beginning_with(key, beginning)
+  local found, names = call('HKEYS', key), {}
   for place = 1, #found do
     if string.sub(found[place], 1, #beginning) == beginning then names[#names + 1] = found[place] end
   end
   return names
 end
 
-local function same(found, expected)
-  local wanted_names = {}
-  if #found ~= #expected then return false end
-  for place = 1, #expected do wanted_names[expected[place]] = true end
+local function are(found, first, last)
+  if #found ~= last - first + 1 then return false end
+  local expected = {}
+  for place = first, last do expected[words[place]] = true end
   for place = 1, #found do
-    if not wanted_names[found[place]] then return false end
+    if not expected[found[place]] then return false end
   end
   return true
 end
 
--- One chain instead of a table of functions: functions would be made anew for every run, and most are not needed.
-local function holds(g)
-  local kind, expected = g[1], g[3]
-  if kind == 'field' then return main[g[4]] == expected end
-  if kind == 'cell' then return cells[g[4]] == expected end
-  if kind == 'exists' then return (main.version ~= false) == expected end
-  if kind == 'field has' then return main[g[4]] and string.find(main[g[4]], expected, 1, true) ~= nil end
-  if kind == 'staged' then return same(staged(g[4]), expected) end
-  if kind == '=' then return call(g[4], KEYS[g[5]], unpack(g, 6)) == expected end
-  for place = 1, #expected do
-    if main[g[4]] == expected[place] then return true end
-  end
-  return false
-end
+-- Writing
 
-for place = 1, #guards do
-  local guard = guards[place]
-  if not holds(guard) then return { 0, guard[2], main.status, main.version, main.created_at } end
-end
-
--- Writing ----------------------------------------------------------------------------------------------------------
-
-local new = {} -- keys that may not have existed before and so have no deadline yet
-
--- RPUSH answers the length, HSET and SADD how many are new: if that is more than was given, the key was there before.
-local function create(command, key, ...)
+-- RPUSH returns the length, HSET and SADD how many are new: if that is more than was given, the key was there before.
+local function make(command, key, ...)
   local answer = call(command, key, ...)
   if answer > 0 and answer <= select('#', ...) then new[key] = true end
   return answer
 end
 
-local function push(key, texts, first)
-  local length = 0
-  for start = first or 1, #texts, BATCH do
-    length = create('RPUSH', key, unpack(texts, start, math.min(start + BATCH - 1, #texts)))
+local function push(key, texts, first, last, note)
+  local length
+  for start = first, last, BATCH do
+    length = make('RPUSH', key, unpack(texts, start, math.min(start + BATCH - 1, last)))
   end
+  if note ~= '' then notes[#notes + 1] = note .. (length - (last - first + 1)) end
   return length
 end
 
-local function name(part, suffix)
-  return session.head .. part .. session.tail .. (suffix or '')
-end
-
--- Custom state, and how to take a change back ------------------------------------------------------------------------
-
-local undo, keeps_history = {}, nil
-
+-- Whether there is a checkpoint to come back to.
+local kept
 local function remembers()
-  if keeps_history == nil then keeps_history = call('LLEN', KEYS[CHECKPOINTS]) > 0 end
-  return keeps_history
+  if kept == nil then kept = call('LLEN', CHECKPOINTS) > 0 end
+  return kept
 end
 
-local function note(...)
-  if remembers() then undo[#undo + 1] = table.concat({ ... }, SEPARATOR) end
+local function log()
+  if #notes > 0 and remembers() then push(UNDO, notes, 1, #notes, '') end
+  notes = {}
 end
 
--- Take a list or an object out of use: moved to the shelf for older checkpoints, or dropped. Answers its name there.
-local function shelve(registry, field, key, shelf_name)
-  call('SREM', registry, field)
-  if call('EXISTS', key) == 0 then return '' end
-  if not remembers() then
-    call('UNLINK', key)
-    return ''
+-- Free the place of a key of custom state. What older checkpoints need of a list or an object moves to the shelf.
+local function clear(field, old, shelf)
+  local note = old and 'k' .. SEPARATOR .. field .. SEPARATOR .. old or 'K' .. SEPARATOR .. field
+  if old == '[' or old == '{' then
+    local is_list = old == '['
+    local key = head .. (is_list and ':customstate:list' or ':customstate:object') .. tail .. ':' .. field
+    call('SREM', is_list and ARRAY_KEYS or OBJECT_KEYS, field)
+    if call('EXISTS', key) == 0 then
+      shelf = ''
+    elseif remembers() then
+      call('RENAME', key, head .. ':history' .. tail .. ':' .. shelf)
+      make('SADD', HISTORY, shelf)
+    else
+      call('UNLINK', key)
+    end
+    note = (is_list and 'l' or 'o') .. SEPARATOR .. field .. SEPARATOR .. shelf
   end
-  call('RENAME', key, name(':history', ':' .. shelf_name))
-  create('SADD', KEYS[HISTORY], shelf_name)
-  return shelf_name
+  notes[#notes + 1] = note
 end
 
-local function list_of(field) return name(':customstate:list', ':' .. field) end
-
-local function object_of(field) return name(':customstate:object', ':' .. field) end
-
--- Remove what is under a top-level key and note it. The place for a new value is then free.
-local function clear(field, old, shelf_name)
-  if old == '[' then
-    note('l', field, shelve(KEYS[ARRAY_KEYS], field, list_of(field), shelf_name))
-  elseif old == '{' then
-    note('o', field, shelve(KEYS[OBJECT_KEYS], field, object_of(field), shelf_name))
-  elseif old then
-    note('k', field, old)
-  else
-    note('K', field)
-  end
-end
-
-local function set_list(field, list, items)
-  create('HSET', KEYS[CUSTOM], field, '[')
-  create('SADD', KEYS[ARRAY_KEYS], field)
-  push(list, items)
-end
-
-local function set_object(field, object, members)
-  create('HSET', KEYS[CUSTOM], field, '{')
-  create('SADD', KEYS[OBJECT_KEYS], field)
-  for start = 1, #members, BATCH do
-    create('HSET', object, unpack(members, start, math.min(start + BATCH - 1, #members)))
-  end
-end
-
-local function append(field, list, items, first)
-  local length = push(list, items, first)
-  note('c', field, length - (#items - (first or 1) + 1))
-end
-
--- Change only the items that differ; false if so much differs that a new list is cheaper.
-local function patch_list(field, list, items)
-  local old = call('LRANGE', list, 0, -1)
-  if #old > #items then return false end
-  local changed = {}
+-- Change only the items that differ; false when so much differs that a new list is cheaper.
+local function patch_list(key, field, first, last)
+  local old, changed = call('LRANGE', key, 0, -1), {}
+  if #old > last - first + 1 then return false end
   for place = 1, #old do
-    if old[place] ~= items[place] then changed[#changed + 1] = place end
+    if old[place] ~= words[first + place - 1] then changed[#changed + 1] = place end
   end
   if #changed * 2 > #old then return false end
   for _, place in ipairs(changed) do
-    note('i', field, place - 1, old[place])
-    call('LSET', list, place - 1, items[place])
+    notes[#notes + 1] = table.concat({ 'i', field, place - 1, old[place] }, SEPARATOR)
+    call('LSET', key, place - 1, words[first + place - 1])
   end
-  if #items > #old then append(field, list, items, #old + 1) end
+  if first + #old <= last then push(key, words, first + #old, last, 'c' .. SEPARATOR .. field .. SEPARATOR) end
   return true
 end
 
-local function set_member(field, object, member, text, old)
-  if old then note('m', field, member, old) else note('M', field, member) end
-  create('HSET', object, member, text)
-end
-
-local function patch_object(field, object, members)
-  local flat, old, wanted_members, changes = call('HGETALL', object), {}, {}, 0
+local function patch_object(key, field, first, last)
+  local flat, old, changed = call('HGETALL', key), {}, {}
   for place = 1, #flat, 2 do old[flat[place]] = flat[place + 1] end
-  for place = 1, #members, 2 do
-    wanted_members[members[place]] = true
-    if old[members[place]] ~= members[place + 1] then changes = changes + 1 end
+  local gone = {}
+  for member in pairs(old) do gone[member] = true end
+  for place = first, last, 2 do
+    gone[words[place]] = nil
+    if old[words[place]] ~= words[place + 1] then changed[#changed + 1] = place end
   end
-  for member in pairs(old) do
-    if not wanted_members[member] then changes = changes + 1 end
+  local doomed = {}
+  for member in pairs(gone) do doomed[#doomed + 1] = member end
+  if (#changed + #doomed) * 4 > #flat then return false end
+  local function note(member)
+    local text = old[member]
+    notes[#notes + 1] = table.concat({ text and 'm' or 'M', field, member, text or nil }, SEPARATOR)
   end
-  if changes * 4 > #flat then return false end
-  for place = 1, #members, 2 do
-    local member, text = members[place], members[place + 1]
-    if old[member] ~= text then set_member(field, object, member, text, old[member]) end
+  for _, place in ipairs(changed) do
+    note(words[place])
+    make('HSET', key, words[place], words[place + 1])
   end
-  for member, text in pairs(old) do
-    if not wanted_members[member] then
-      note('m', field, member, text)
-      call('HDEL', object, member)
-    end
+  for _, member in ipairs(doomed) do
+    note(member)
+    call('HDEL', key, member)
   end
   return true
 end
 
--- Effects ----------------------------------------------------------------------------------------------------------
-
-local removed, turn, undo_length, message_count = 0, 0, nil, nil
-
-local function flush_undo()
-  if #undo > 0 then undo_length = push(KEYS[UNDO], undo) end
-  undo = {}
+-- pcall: while a cluster moves a slot some keys may be elsewhere; the next time finds them.
+local function each_key(command, ...)
+  for place = 1, 9 do redis.pcall(command, KEYS[place], ...) end
+  for _, part in ipairs(OTHERS) do redis.pcall(command, head .. part .. tail, ...) end
 end
 
--- Keys --------------------------------------------------------------------------------------------------------
-
-local function every_key()
-  local keys = {}
-  for place = 1, STATIC_COUNT do keys[place] = KEYS[place] end
-  local families = {
-    [ARRAY_KEYS] = ':customstate:list', [OBJECT_KEYS] = ':customstate:object', [HISTORY] = ':history',
-  }
-  for registry, family in pairs(families) do
-    for _, each in ipairs(call('SMEMBERS', KEYS[registry])) do keys[#keys + 1] = name(family, ':' .. each) end
-  end
-  return keys
-end
-
-local function run(e)
-  local kind = e[1]
-  if kind == 'messages' then
-    message_count = push(KEYS[MESSAGES], e, 2)
-  elseif kind == 'text' then
-    local old = cells[e[2]]
-    if old == e[4] then return end
-    clear(e[2], old, e[3])
-    create('HSET', KEYS[CUSTOM], e[2], e[4])
-  elseif kind == 'append' then
-    append(e[2], KEYS[e[3]], e[4])
-  elseif kind == 'unstage' then
-    for _, field in ipairs(staged(e[2])) do removed = removed + call('HDEL', KEYS[STAGING], field) end
-  elseif kind == 'checkpoint' then
-    flush_undo()
-    if not undo_length then undo_length = call('LLEN', KEYS[UNDO]) end
-    if not message_count then message_count = call('LLEN', KEYS[MESSAGES]) end
-    local facts = { undo_length, main.version, message_count, main.status, main.created_at, e[3] }
-    local number = create('RPUSH', KEYS[CHECKPOINTS], table.concat(facts, SEPARATOR))
-    call('HSET', KEYS[e[4]], e[2], number)
-    if number == 1 then new[KEYS[e[4]]] = true end
-  elseif kind == 'stage' then
-    for _, field in ipairs(staged(e[2])) do call('HDEL', KEYS[STAGING], field) end -- staged again: replaced
-    create('HSET', KEYS[STAGING], e[2] .. e[3], e[4])
-  elseif kind == 'member' then
-    set_member(e[2], KEYS[e[3]], e[4], e[5], call('HGET', KEYS[e[3]], e[4]))
-  elseif kind == 'item' then
-    note('i', e[2], e[4], call('LINDEX', KEYS[e[3]], e[4]))
-    call('LSET', KEYS[e[3]], e[4], e[5])
-  elseif kind == 'list' then
-    local old = cells[e[2]]
-    if old == '[' and patch_list(e[2], list_of(e[2]), e[4]) then return end
-    clear(e[2], old, e[3])
-    set_list(e[2], list_of(e[2]), e[4])
-  elseif kind == 'object' then
-    local old = cells[e[2]]
-    if old == '{' and patch_object(e[2], object_of(e[2]), e[4]) then return end
-    clear(e[2], old, e[3])
-    set_object(e[2], object_of(e[2]), e[4])
-  elseif kind == 'drop' then
-    local old = cells[e[2]]
-    if not old then return end
-    clear(e[2], old, e[3])
-    call('HDEL', KEYS[CUSTOM], e[2])
-  elseif kind == 'unmember' then
-    local old = call('HGET', KEYS[e[3]], e[4])
-    if not old then return end
-    note('m', e[2], e[4], old)
-    call('HDEL', KEYS[e[3]], e[4])
-  elseif kind == 'only' then
-    local kept = {}
-    for _, field in ipairs(e[2]) do kept[field] = true end
-    local flat = call('HGETALL', KEYS[CUSTOM])
-    for place = 1, #flat, 2 do
-      local field = flat[place]
-      if not kept[field] then
-        clear(field, flat[place + 1], e[3] .. '.' .. place)
-        call('HDEL', KEYS[CUSTOM], field)
-      end
-    end
-  elseif kind == 'cut' then
-    local length = call('LLEN', KEYS[e[2]])
-    if length <= e[3] then return end
-    removed = removed + length - e[3]
-    if e[3] == 0 then call('UNLINK', KEYS[e[2]]) else call('LTRIM', KEYS[e[2]], 0, e[3] - 1) end
-  elseif kind == 'recount' then -- the last checkpoints may have counted messages that are gone
-    for place = -1, -call('LLEN', KEYS[CHECKPOINTS]), -1 do
-      local row = call('LINDEX', KEYS[CHECKPOINTS], place)
-      local before, count, behind = row:match('^([^\31]*\31[^\31]*\31)(%d+)(.*)$')
-      if tonumber(count) <= e[2] then return end
-      call('LSET', KEYS[CHECKPOINTS], place, before .. string.format('%d', e[2]) .. behind)
-    end
-  elseif kind == '+' then
-    if #e > BATCH then
-      push(KEYS[e[3]], e, 4)
-    else
-      create(e[2], KEYS[e[3]], unpack(e, 4))
-    end
-  elseif kind == '!' then
-    call(e[2], KEYS[e[3]], unpack(e, 4))
-  elseif kind == 'run' then
-    turn = create('RPUSH', KEYS[e[2]], e[4])
-    create('HSET', KEYS[e[3]], e[4], turn .. ':' .. e[5])
-  elseif kind == 'ref' then
-    if create('HSET', KEYS[e[3]], e[4], e[5]) == 1 then create('RPUSH', KEYS[e[2]], e[4]) end
-  elseif kind == 'extend' then
-    if call('PTTL', KEYS[e[2]]) < e[3] then call('PEXPIRE', KEYS[e[2]], e[3]) end
-  elseif kind == 'rename' then
-    call('RENAME', KEYS[e[2]], KEYS[e[3]])
-  elseif kind == 'unstage_all' then
-    removed = removed + call('HLEN', KEYS[STAGING])
-    call('UNLINK', KEYS[STAGING])
-  elseif kind == 'destroy' then
-    for _, key in ipairs(every_key()) do redis.pcall('UNLINK', key) end
-    session = false
+local function each_container(command, ...)
+  for place = 1, #FAMILIES, 2 do
+    local family = head .. FAMILIES[place + 1] .. tail .. ':'
+    local names = call('SMEMBERS', head .. FAMILIES[place] .. tail)
+    for _, name in ipairs(names) do redis.pcall(command, family .. name, ...) end
   end
 end
 
--- Deadlines ----------------------------------------------------------------------------------------------------------
-
--- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when that
--- gains a tenth of the time to live; in between a key that was made by this write gets the deadline that the others have.
-local function keep_together()
+-- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when
+-- that gains a tenth of the time to live; in between a key that was made by this write gets the deadline of the others.
+local function expire(expires_at)
   local current, now = tonumber(main.deadline), nil
   if current then
-    now = current - call('PTTL', KEYS[1]) -- which costs less than asking for the time
+    now = current - call('PTTL', MAIN) -- which costs less than asking for the time
   else
     local time = call('TIME')
     current, now = 0, time[1] * 1000 + math.floor(time[2] / 1000)
   end
-  local best = math.max(now, tonumber(main.expires_at) or 0) + session.ttl
-  if best - current < session.ttl / 10 then return string.format('%.0f', current), false end
-  return string.format('%.0f', best), true
+  local best = math.max(now, tonumber(expires_at) or 0) + ttl
+  if best - current < ttl / 10 then
+    for key in pairs(new) do call('PEXPIREAT', key, main.deadline) end
+    return
+  end
+  moved = 1
+  local deadline = string.format('%.0f', best)
+  call('HSET', MAIN, 'deadline', deadline)
+  each_container('PEXPIREAT', deadline)
+  each_key('PEXPIREAT', deadline)
 end
 
-local function expire(deadline, moved)
-  if moved then
-    -- pcall: while a cluster moves a slot some keys may be elsewhere; the next time finds them.
-    for _, key in ipairs(every_key()) do redis.pcall('PEXPIREAT', key, deadline) end
-  else
-    for key in pairs(new) do call('PEXPIREAT', key, deadline) end
+-- One chain instead of a table of functions: those would be made anew for every run, and most are not needed.
+local at, count = 4, #words
+while at <= count do
+  local name, first = words[at], at + 2
+  local last = first + words[at + 1] - 1
+  local one, two, three, four = words[first], words[first + 1], words[first + 2], words[first + 3]
+  local refused
+  at = last + 1
+  if name == 'field' then -- reason, mode, expected, field
+    if not holds(two, main[four], three) then refused = one end
+  elseif name == 'cells' then -- key, fields, then as many expected texts: '' absent, '?' anything
+    local half = (last - first) / 2
+    local found = call('HMGET', KEYS[one + 0], unpack(words, first + 1, first + half))
+    for place = 1, half do
+      local text, expected = found[place], words[first + half + place]
+      if expected ~= '?' and (text or '') ~= expected then refused = 'cells' end
+      cells[words[first + place]] = text
+    end
+  elseif name == 'rows' then -- reason, key, beginning, the fields that must be all that begin so
+    if not are(beginning_with(KEYS[two + 0], three), first + 3, last) then refused = one end
+  elseif name == 'reply' then -- reason, mode, expected, command, key, the rest of the command
+    local found = call(four, KEYS[words[first + 4] + 0], unpack(words, first + 5, last))
+    if type(found) == 'number' then found = string.format('%.0f', found) end
+    if not holds(two, found, three) then refused = one end
+  elseif name == 'call' then -- command, key, the rest
+    call(one, KEYS[two + 0], unpack(words, first + 2, last))
+  elseif name == 'make' then -- the same for HSET and SADD, which may make the key
+    make(one, KEYS[two + 0], unpack(words, first + 2, last))
+  elseif name == 'push' then -- key, beginning of a note that ends with the length before, items
+    push(KEYS[one + 0], words, first + 2, last, two)
+  elseif name == 'note' then -- an entry of the undo log
+    notes[#notes + 1] = one
+  elseif name == 'unless' then -- field, text: skip the next so many operations if the key holds this ('' is absent)
+    if (cells[one] or '') == two then
+      for _ = 1, three do at = at + 2 + words[at + 1] end
+    end
+  elseif name == 'clear' then -- field, shelf
+    clear(one, cells[one], two)
+  elseif name == 'patch' then -- field, '[' or '{', key, operations to skip if that was enough, items
+    local patch = two == '[' and patch_list or patch_object
+    if cells[one] == two and patch(KEYS[three + 0], one, first + 4, last) then
+      for _ = 1, four do at = at + 2 + words[at + 1] end
+    end
+  elseif name == 'only' then -- shelf, the fields of custom state that stay
+    local stays = {}
+    for place = first + 1, last do stays[words[place]] = true end
+    local flat = call('HGETALL', CUSTOM)
+    for place = 1, #flat, 2 do
+      if not stays[flat[place]] then
+        clear(flat[place], flat[place + 1], one .. '.' .. place)
+        call('HDEL', CUSTOM, flat[place])
+      end
+    end
+  elseif name == 'checkpoint' then -- short id, the rest of the row
+    log()
+    local known = call('HMGET', MAIN, 'version', 'status')
+    local facts = { call('LLEN', UNDO), known[1], call('LLEN', MESSAGES), known[2], main.created_at, two }
+    local number = make('RPUSH', CHECKPOINTS, table.concat(facts, SEPARATOR))
+    call('HSET', CHECKPOINT_IDS, one, number)
+    if number == 1 then new[CHECKPOINT_IDS] = true end
+  elseif name == 'deadline' then -- when the session expires: '' is as stored
+    log()
+    expire(one == '' and main.expires_at or one)
+  elseif name == 'answer' then -- command, key, the rest
+    answers[#answers + 1] = call(one, KEYS[two + 0], unpack(words, first + 2, last))
+  elseif name == 'unset' then -- key, beginning of the fields that go
+    local key = KEYS[one + 0]
+    for _, field in ipairs(beginning_with(key, two)) do removed = removed + call('HDEL', key, field) end
+  elseif name == 'cut' then -- key, how many items stay
+    removed = removed + math.max(0, call('LLEN', KEYS[one + 0]) - two)
+    if two == '0' then call('DEL', KEYS[one + 0]) else call('LTRIM', KEYS[one + 0], 0, two - 1) end
+  elseif name == 'recount' then -- checkpoints may have counted messages that are gone: at most so many are left
+    for place = -1, -call('LLEN', CHECKPOINTS), -1 do
+      local before, counted, behind = call('LINDEX', CHECKPOINTS, place):match('^([^\31]*\31[^\31]*\31)(%d+)(.*)$')
+      if tonumber(counted) <= tonumber(one) then break end
+      call('LSET', CHECKPOINTS, place, before .. one .. behind)
+    end
+  elseif name == 'mark' then -- a word that is among the announced statuses from now on
+    if not holds('has', main.statuses, one) then call('HSET', MAIN, 'statuses', (main.statuses or '') .. one) end
+  elseif name == 'run' then -- list, hash, id, text: enter it under the number of its turn
+    turn = make('RPUSH', KEYS[one + 0], three)
+    make('HSET', KEYS[two + 0], three, turn .. ':' .. four)
+  elseif name == 'ref' then -- list, hash, id, text: enter it, in the list only once
+    if make('HSET', KEYS[two + 0], three, four) == 1 then make('RPUSH', KEYS[one + 0], three) end
+  elseif name == 'rename' then
+    call('RENAME', KEYS[one + 0], KEYS[two + 0])
+  elseif name == 'extend' then -- key, milliseconds that it lives at least
+    if call('PTTL', KEYS[one + 0]) < tonumber(two) then call('PEXPIRE', KEYS[one + 0], two) end
+  elseif name == 'destroy' then
+    each_container('UNLINK')
+    each_key('UNLINK')
   end
+  if refused then return { 0, refused, main.status, main.version, main.created_at } end
 end
 
--- The main hash is written last and as one; what it will hold is known from the beginning.
-
-local fields = {}
-
-local function set(field, value)
-  main[field] = value
-  fields[#fields + 1] = field
-  fields[#fields + 1] = value
-end
-
-if session then
-  for place = 1, #session.set, 2 do set(session.set[place], session.set[place + 1]) end
-  for place = 1, #session.add, 2 do
-    local field = session.add[place]
-    set(field, string.format('%.0f', (tonumber(main[field]) or 0) + session.add[place + 1]))
-  end
-  local mark = session.mark
-  if mark and not (main.statuses and string.find(main.statuses, mark, 1, true)) then
-    set('statuses', (main.statuses or '') .. mark)
-  end
-  for _, field in ipairs(session.gone) do
-    if main[field] then call('HDEL', KEYS[1], field) end
-    main[field] = false
-  end
-end
-
-for place = 1, #effects do run(effects[place]) end
-
-if not session then return { 1 } end
-flush_undo()
-local deadline, moved = keep_together()
-if moved then set('deadline', deadline) end
-if #fields > 0 then call('HSET', KEYS[1], unpack(fields)) end
-expire(deadline, moved)
-if not message_count then message_count = call('LLEN', KEYS[MESSAGES]) end
-local answer = {
-  1, main.version, message_count, main.step_count or '0', main.resume_count or '0', removed, turn, moved and 1 or 0,
-}
-for _, each in ipairs(wanted) do answer[#answer + 1] = call(each[1], KEYS[each[2]], unpack(each, 3)) end
-return answer
+return { 1, removed, turn, moved, unpack(answers) }

@@ -1,33 +1,34 @@
-"""From a `Commit` to a program: guards in the order of the contract, effects in the order of the reference."""
+"""From a `Commit` to a program: guards in the order of the contract, writes in the order of the reference.
+
+All that a commit means on Redis is said here, in the few operations of `program.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codec import encode
-from ...stores.state.commit import LIST, OBJECT, CellName, CheckpointRow, Commit, CustomChanges, KeyContent, StagedStep
-from .history import Entry, add_take_back
+from ...stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
+from .connection import Word
+from .history import SEPARATOR, Entry, add_take_back
 from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
-from .program import ABSENT, Program
+from .program import ABSENT, ANYTHING, BATCH, Program
 from .session_hash import struct_text, to_hash
 
 MAX_INDEX = 2**53
+IMPOSSIBLE = "impossible"
 
 
-class Rewind:
+class Rewind(NamedTuple):
     """What a restore takes back, as it was read; the write is refused if any of it has changed since."""
 
-    def __init__(
-        self, *, restores: str | None, undo_length: int, kept_entries: int, entries: Sequence[Entry],
-        checkpoint_count: int, dropped_ids: Sequence[str],
-    ) -> None:  # fmt: skip
-        self.restores = restores
-        self.undo_length = undo_length
-        self.kept_entries = kept_entries
-        self.entries = entries
-        self.checkpoint_count = checkpoint_count
-        self.dropped_ids = dropped_ids
+    restores: str | None
+    undo_length: int
+    kept_entries: int
+    entries: Sequence[Entry]
+    checkpoint_count: int
+    dropped_ids: Sequence[str]
 
 
 def compiled(
@@ -49,28 +50,40 @@ def compiled(
     """
     program = Program.of_session(keys, ttl_ms)
     _add_guards(program, commit, keys, announced=announced, run_taken=run_taken, rewind=rewind)
-    _add_fields(program, commit, announced=announced)
+    _add_fields(program, commit, keys, announced=announced)
     if commit.keep_messages is not None:
-        program.effect("cut", program.key(keys.messages), commit.keep_messages)
+        program.op("cut", program.key(keys.messages), commit.keep_messages)
         if rewind is None:  # else the checkpoints that counted more go
-            program.effect("recount", commit.keep_messages)
+            program.op("recount", commit.keep_messages)
     if commit.messages:
-        program.effect("messages", *commit.messages)
+        program.push(keys.messages, commit.messages)
     if rewind is not None:
         _add_rewind(program, commit, keys, rewind)
     if not commit.custom.is_empty:
-        add_custom_changes(program, commit.custom, keys, unique)
+        _add_custom_changes(program, commit.custom, keys, unique)
     _add_staging(program, commit, keys)
     if commit.checkpoint is not None:
-        _add_checkpoint(program, commit, keys)
+        row = commit.checkpoint
+        facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now])
+        short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
+        program.op("checkpoint", short, f"{facts}{SEPARATOR}{row.state}")
     if commit.run is not None:
-        text = struct_text(commit.run)
-        program.effect("run", program.key(keys.run_ids), program.key(keys.runs), commit.run.run_id, text)
+        lists = program.key(keys.run_ids), program.key(keys.runs)
+        program.op("run", *lists, commit.run.run_id, struct_text(commit.run))
     for ref in commit.refs:
-        program.effect("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
+        program.op("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
+    finish(program, keys, "" if commit.state is None else commit.state.expires_at or 0)
     for name in want:
-        add_wanted(program, keys, name)
+        # A cell that cannot be is asked for as a field that is not there.
+        program.answer(*(cell_command(keys, name) or ("HGET", keys.main, "")))
     return program
+
+
+def finish(program: Program, keys: SessionKeys, expires_at: Word = "") -> None:
+    """What every write of a session ends with: its keys expire together, its counters are returned."""
+    program.op("deadline", expires_at)
+    program.answer("HMGET", keys.main, "version", "step_count", "resume_count")
+    program.answer("LLEN", keys.messages)
 
 
 # -- guards
@@ -79,37 +92,52 @@ def compiled(
 def _add_guards(
     program: Program, commit: Commit, keys: SessionKeys, *, announced: bool, run_taken: bool, rewind: Rewind | None
 ) -> None:
-    program.require_session("exists" if commit.create else "missing", exists=not commit.create)
     if commit.create:
+        program.require_field("exists", "absent", "", "version")
         return
+    program.require_field("missing", "some", "", "version")
     if commit.expected_version is not None:
-        program.require_field("version", str(commit.expected_version), "version")
+        program.require_field("version", "is", commit.expected_version, "version")
     if commit.promote is not None:
-        program.require_staged("staged", promoted_rows(commit.promote), staged_field(commit.promote.step_id))
-    for name, text in commit.custom.expected.items():
-        _add_cell_guard(program, keys, name, text)
+        beginning = staged_field(commit.promote.step_id)
+        program.op("rows", "staged", program.key(keys.staging), beginning, *promoted_rows(commit.promote))
+    if not commit.custom.is_empty or commit.custom.expected:
+        _add_cell_guards(program, commit.custom, keys)
     if commit.run is not None:
-        program.require("run", "impossible" if run_taken else 0, "HEXISTS", keys.runs, commit.run.run_id)
+        program.require("run", IMPOSSIBLE if run_taken else 0, "HEXISTS", keys.runs, commit.run.run_id)
     if commit.restore_number is not None and rewind is None:
-        program.require_session("checkpoint", exists=False)
+        program.require_field("checkpoint", "absent", "", "version")
     if rewind is not None:
-        program.require_field("rewind", ABSENT if rewind.restores is None else rewind.restores, "restores")
+        program.require("rewind", ABSENT if rewind.restores is None else rewind.restores, "HGET", keys.main, "restores")
         program.require("rewind", rewind.undo_length, "LLEN", keys.undo)
         program.require("rewind", rewind.checkpoint_count, "LLEN", keys.checkpoints)
     if not announced:
-        _add_index_guards(program, commit)
+        if commit.state is not None:
+            program.require_field("index", "is", digest_of(commit.state), "labels")
+        status = commit.status or (commit.state.status if commit.state is not None else None)
+        if status is not None:
+            program.require_field("index", "has", status_word(status), "statuses")
 
 
-def _add_cell_guard(program: Program, keys: SessionKeys, name: CellName, text: str | None) -> None:
-    expected = ABSENT if text is None else text
-    if name.slot is None:
-        program.require_cell("cells", expected, field_name(name.key))
-        return
-    command = cell_command(keys, name)
-    if command is not None:
-        program.require("cells", expected, *command)
-    elif text is not None:
-        program.require_session("cells", exists=False)
+def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys) -> None:
+    """Cells must be as the writer believes. Keys that are set or dropped are read as well, for the undo log."""
+    expected: dict[str, str] = {field_name(key): ANYTHING for key in (*changes.set_keys, *changes.drop_keys)}
+    below: list[tuple[CellName, str | None]] = []
+    for name, text in changes.expected.items():
+        if name.slot is None:
+            expected[field_name(name.key)] = text or ""
+        else:
+            below.append((name, text))
+    fields = list(expected)
+    for start in range(0, len(fields), BATCH):
+        batch = fields[start : start + BATCH]
+        program.op("cells", program.key(keys.custom), *batch, *[expected[field] for field in batch])
+    for name, text in below:
+        command = cell_command(keys, name)
+        if command is not None:
+            program.require("cells", ABSENT if text is None else text, *command)
+        elif text is not None:
+            program.require_field("cells", "absent", "", "version")
 
 
 def staged_field(*names: str) -> str:
@@ -122,14 +150,6 @@ def promoted_rows(step: StagedStep) -> list[str]:
     return [staged_field(step.step_id, *row) for row in dict.fromkeys(step.rows)]
 
 
-def _add_index_guards(program: Program, commit: Commit) -> None:
-    status = commit.status or (commit.state.status if commit.state is not None else None)
-    if commit.state is not None:
-        program.require_field("index", digest_of(commit.state), "labels")
-    if status is not None:
-        program.require_field_with("index", status_word(status), "statuses")
-
-
 def status_word(status: str) -> str:
     """A status as it stands among those that the index knows of a session."""
     return f"|{status}|"
@@ -138,13 +158,12 @@ def status_word(status: str) -> str:
 # -- fields
 
 
-def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
+def _add_fields(program: Program, commit: Commit, keys: SessionKeys, *, announced: bool) -> None:
     kept: dict[str, Any] = {}
     gone: list[str] = []
     state = commit.state
     if state is not None:
-        text = commit.checkpoint.state if commit.checkpoint is not None else None
-        kept, gone = to_hash(state, text)
+        kept, gone = to_hash(state, commit.checkpoint.state if commit.checkpoint is not None else None)
         if announced:
             kept["labels"] = digest_of(state)
         if commit.create:
@@ -157,57 +176,81 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
         kept["interrupt_flag"] = struct_text(commit.flag)
     elif commit.clear_flag:
         gone.append("interrupt_flag")
-    for field, value in kept.items():
-        program.set_field(field, value)
-    for field in gone:
-        program.drop_field(field)
-    for field, amount in (
-        ("version", int(commit.bump_version)),
-        ("step_count", commit.add_steps),
-        ("resume_count", commit.add_resumes),
-    ):
-        if amount:
-            program.add_to_field(field, amount)
+    program.do("HSET", keys.main, *[word for pair in kept.items() for word in pair])
+    if gone:
+        program.do("HDEL", keys.main, *gone)
+    if commit.bump_version:
+        program.do("HINCRBY", keys.main, "version", 1)
+    if commit.add_steps:
+        program.do("HINCRBY", keys.main, "step_count", commit.add_steps)
+    if commit.add_resumes:
+        program.do("HINCRBY", keys.main, "resume_count", commit.add_resumes)
     if announced and "status" in kept:
-        program.mark_status(status_word(kept["status"]))
+        program.op("mark", status_word(kept["status"]))
 
 
 # -- custom state
 
 
-def add_custom_changes(program: Program, changes: CustomChanges, keys: SessionKeys, unique: str) -> None:
-    """The effects of changing custom state."""
+def _add_custom_changes(program: Program, changes: CustomChanges, keys: SessionKeys, unique: str) -> None:
+    custom, expected = keys.custom, changes.expected
     if changes.replace_all:
-        program.effect("only", [field_name(key) for key in changes.set_keys], f"{unique}.all")
-    for place, key in enumerate((*changes.drop_keys, *changes.set_keys)):
-        field, shelf = field_name(key), f"{unique}.{place}"
-        program.know_cell(field)
-        if key in changes.set_keys:
-            word, value = _content(changes.set_keys[key])
-            program.effect(word, field, shelf, value)
-        else:
-            program.effect("drop", field, shelf)
+        program.op("only", f"{unique}.all", *map(field_name, changes.set_keys))
+    for place, key in enumerate(changes.drop_keys):
+        field = field_name(key)
+        program.op("unless", field, "", 2)
+        program.op("clear", field, f"{unique}.-{place}")
+        program.do("HDEL", custom, field)
+    for place, (key, content) in enumerate(changes.set_keys.items()):
+        _add_content(program, keys, field_name(key), content, f"{unique}.{place}")
     for name, text in changes.set_cells.items():
         field = field_name(name.key)
         if isinstance(name.slot, str):
-            program.effect("member", field, program.key(keys.object_of(field)), field_name(name.slot), text)
+            _add_member_note(program, field, field_name(name.slot), expected[name])
+            program.create("HSET", keys.object_of(field), field_name(name.slot), text)
         else:
-            program.effect("item", field, program.key(keys.list_of(field)), name.slot, text)
+            program.op("note", _entry("i", field, str(name.slot), str(expected[name])))
+            program.do("LSET", keys.list_of(field), int(name.slot or 0), text)
     for name in changes.drop_cells:
-        field = field_name(name.key)
-        program.effect("unmember", field, program.key(keys.object_of(field)), field_name(str(name.slot)))
+        if expected[name] is not None:
+            field, member = field_name(name.key), field_name(str(name.slot))
+            _add_member_note(program, field, member, expected[name])
+            program.do("HDEL", keys.object_of(field), member)
     for key, texts in changes.append.items():
         if texts:
             field = field_name(key)
-            program.effect("append", field, program.key(keys.list_of(field)), list(texts))
+            program.push(keys.list_of(field), texts, _entry("c", field, ""))
 
 
-def _content(content: KeyContent) -> tuple[str, Any]:
-    if content.text == LIST:
-        return "list", list(content.items)
-    if content.text == OBJECT:
-        return "object", [word for name, text in content.members for word in (field_name(name), text)]
-    return "text", content.text
+def _add_content(program: Program, keys: SessionKeys, field: str, content: KeyContent, shelf: str) -> None:
+    """Set one key of custom state; what it holds already stays untouched."""
+    text = content.text
+    if text not in (LIST, OBJECT):
+        program.op("unless", field, text, 2)
+        program.op("clear", field, shelf)
+        program.create("HSET", keys.custom, field, text)
+        return
+    key, registry, words = keys.list_of(field), keys.array_keys, content.items
+    if text == OBJECT:
+        key, registry = keys.object_of(field), keys.object_keys
+        words = tuple([word for name, member in content.members for word in (field_name(name), member)])
+    chunks = 1 if text == LIST else -(-len(words) // BATCH)
+    program.op("patch", field, text, program.key(key), 3 + (chunks if words else 0), *words)
+    program.op("clear", field, shelf)
+    program.create("HSET", keys.custom, field, text)
+    program.create("SADD", registry, field)
+    if text == LIST and words:
+        program.push(key, words)
+    else:
+        program.create("HSET", key, *words)
+
+
+def _add_member_note(program: Program, field: str, member: str, old: str | None) -> None:
+    program.op("note", _entry("M", field, member) if old is None else _entry("m", field, member, old))
+
+
+def _entry(*parts: str) -> str:
+    return SEPARATOR.join(parts)
 
 
 def cell_command(keys: SessionKeys, name: CellName) -> tuple[Any, ...] | None:
@@ -222,12 +265,6 @@ def cell_command(keys: SessionKeys, name: CellName) -> tuple[Any, ...] | None:
     return None
 
 
-def add_wanted(program: Program, keys: SessionKeys, name: CellName) -> None:
-    """Answer a cell along with the write; one that cannot be is asked for as a field that is not there."""
-    command = cell_command(keys, name)
-    program.want(*(command or ("HGET", keys.main, "")))
-
-
 def _add_rewind(program: Program, commit: Commit, keys: SessionKeys, rewind: Rewind) -> None:
     add_take_back(program, keys, rewind.entries)
     if rewind.kept_entries:
@@ -236,36 +273,24 @@ def _add_rewind(program: Program, commit: Commit, keys: SessionKeys, rewind: Rew
         program.do("DEL", keys.undo)
     assert commit.restore_number is not None
     program.do("LTRIM", keys.checkpoints, 0, commit.restore_number - 1)
-    for dropped in rewind.dropped_ids:
-        program.do("HDEL", keys.checkpoint_ids, dropped)
-    program.add_to_field("restores", 1)
+    if rewind.dropped_ids:
+        program.do("HDEL", keys.checkpoint_ids, *rewind.dropped_ids)
+    program.do("HINCRBY", keys.main, "restores", 1)
 
 
-# -- the rest
+# -- staging
 
 
 def _add_staging(program: Program, commit: Commit, keys: SessionKeys) -> None:
-    if commit.discard_all:
-        program.effect("unstage_all")
-    elif commit.discard_step is not None:
-        program.effect("unstage", staged_field(commit.discard_step))
+    if commit.discard_all or commit.discard_step is not None:
+        beginning = "" if commit.discard_step is None else staged_field(commit.discard_step)
+        program.op("unset", program.key(keys.staging), beginning)
     if commit.promote is not None and commit.promote.rows:
         program.do("HDEL", keys.staging, *promoted_rows(commit.promote))
     if commit.stage is not None:
         step_id, rows = commit.stage
         for row in rows:
+            call = staged_field(step_id, row.tool_call_id)
             text = encode([row.tool_call_id, row.position, row.writes, row.result, row.token, row.staged_at])
-            program.effect("stage", staged_field(step_id, row.tool_call_id), staged_field(row.token), text)
-
-
-def _add_checkpoint(program: Program, commit: Commit, keys: SessionKeys) -> None:
-    row = commit.checkpoint
-    assert row is not None
-    short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
-    program.effect("checkpoint", short, checkpoint_facts(commit, row), program.key(keys.checkpoint_ids))
-
-
-def checkpoint_facts(commit: Commit, row: CheckpointRow) -> str:
-    """What the writer knows of a checkpoint; the write puts the rest before it."""
-    facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now])
-    return f"{facts}\x1f{row.state}"
+            program.op("unset", program.key(keys.staging), call)  # staged again: replaced
+            program.create("HSET", keys.staging, call + staged_field(row.token), text)

@@ -128,5 +128,5 @@ def _add_put_back(program: Program, keys: SessionKeys, entry: Entry) -> None:
         program.create("SADD", keys.array_keys if is_list else keys.object_keys, field)
         if entry[2]:
             container = keys.list_of(field) if is_list else keys.object_of(field)
-            program.effect("rename", program.key(keys.shelf(entry[2])), program.key(container))
+            program.op("rename", program.key(keys.shelf(entry[2])), program.key(container))
             program.do("SREM", keys.history, entry[2])

@@ -30,10 +30,10 @@ STATIC = (
     ":subsession",
     ":subsession:ids",
 )
-"""The keys that a session has at most once. `commit.lua` holds the same list, to make all of them expire together."""
+"""The keys that a session has at most once. `commit.lua` holds the same list: all expire together."""
 
-STEP_COMMIT = (0, 1, 2, 5, 6, 7, 9)
-"""Places of those that `step_commit.lua` works on, in its order."""
+IN_EVERY_COMMIT = 10
+"""As many of them, the first, are declared by every program: `commit.lua` knows them by their places."""
 
 
 def checked_prefix(prefix: str) -> str:
@@ -52,8 +52,8 @@ class SessionKeys:
         self.head = f"{prefix}:session"
         self.tail = f":{{{session_id}}}"
         self.all_static = tuple(f"{self.head}{name}{self.tail}" for name in STATIC)
-        self.places = {key: place for place, key in enumerate(self.all_static, 1)}
-        self.of_step_commit = tuple(self.all_static[place] for place in STEP_COMMIT)
+        self.of_commit = self.all_static[:IN_EVERY_COMMIT]
+        self.places = {key: place for place, key in enumerate(self.of_commit, 1)}
 
     @property
     def main(self) -> str:

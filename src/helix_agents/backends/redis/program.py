@@ -1,21 +1,31 @@
-"""Programs: one atomic write as data, with the words that `commit.lua` and `multi.py` understand.
+"""Programs: one atomic write as flat words, in the operations that `commit.lua` and `multi.py` understand.
 
-A program has guards (conditions with a reason) and effects, in order. Keys are numbered, so that each is sent once, and
-all that can be known beforehand are declared, as a cluster wants. Nothing here talks to a server.
+A program has guards (conditions with a reason), then writes, in order. Keys are numbered, so that each is sent once,
+and all that can be known beforehand are declared, as a cluster wants. What a commit means in these words is up to
+`compile.py`. Nothing here talks to a server.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
+from .connection import Word
 from .keys import SessionKeys
 
 ABSENT: Final = False
 """What a missing value compares equal to."""
 
-Effect = list[Any]
+ANYTHING: Final = "?"
+"""What a cell may hold when the writer does not care; no JSON text looks like this."""
+
+BATCH = 4000
+"""As many words of one command: more do not fit on Lua's stack."""
+
+MAX_ARGUMENTS = 500_000
+"""Servers take about a million words at once; programs of more travel as one, packed."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -23,14 +33,24 @@ _encoder = msgspec.msgpack.Encoder()
 class Program:
     """One atomic write. `keys[0]` decides where it runs."""
 
+    __slots__ = ("_guarded", "_places", "is_session", "keys", "words")
+
     def __init__(self, first_key: str) -> None:
         self.keys: list[str] = [first_key]
-        self.guards: list[list[Any]] = []
-        self.effects: list[Effect] = []
-        self.wanted: list[list[Any]] = []
-        self.session: dict[str, Any] | None = None
+        self.words: list[Word] = ["", "", ""]
+        self.is_session = False
         self._places: dict[str, int] = {first_key: 1}
-        self._cells: set[str] = set()
+        self._guarded: set[str] = set()
+
+    @classmethod
+    def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
+        """A program that writes a session: `commit.lua` knows the session's main hash and its keys by their places."""
+        program = cls(keys.main)
+        program.keys = list(keys.of_commit)
+        program.words = [ttl_ms, keys.head, keys.tail]
+        program.is_session = True
+        program._places = keys.places.copy()
+        return program
 
     def key(self, name: str) -> int:
         """The place of a key, counted from 1."""
@@ -40,104 +60,65 @@ class Program:
             place = self._places[name] = len(self.keys)
         return place
 
+    def op(self, name: str, *words: Word) -> None:
+        """Add an operation."""
+        self.words += (name, len(words), *words)
+
     # -- guards
 
-    def require(self, reason: str, expected: object, command: str, key: str, *words: object) -> None:
+    def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Word) -> None:
         """The reply to a command must be exactly this."""
-        self.guards.append(["=", reason, expected, command, self.key(key), *words])
+        self._guarded.add(key)
+        mode, text = ("absent", "") if expected is ABSENT else ("is", expected)
+        self.op("reply", reason, mode, text, command, self.key(key), *words)
 
-    def require_field(self, reason: str, expected: object, field: str) -> None:
-        """A field of the session's main hash must be exactly this."""
-        self.guards.append(["field", reason, expected, field])
+    def require_field(self, reason: str, mode: str, expected: Word, field: str) -> None:
+        """A field of the main hash `is` this, `has` this word, is `among` `|these|`, is `absent` or is there."""
+        self.words += ("field", 4, reason, mode, expected, field)
 
-    def require_field_in(self, reason: str, expected: list[str], field: str) -> None:
-        """A field of the main hash must be one of these."""
-        self.guards.append(["field in", reason, expected, field])
+    # -- writes
 
-    def require_field_with(self, reason: str, word: str, field: str) -> None:
-        """A field of the main hash must contain this."""
-        self.guards.append(["field has", reason, word, field])
+    def do(self, command: str, key: str, *words: Word) -> None:
+        """A plain command. One with very many words must be one that can be cut into several."""
+        if len(words) > BATCH:
+            for start in range(0, len(words), BATCH):
+                self.do(command, key, *words[start : start + BATCH])
+            return
+        self.words += ("call", len(words) + 2, command, self.key(key), *words)
 
-    def require_session(self, reason: str, *, exists: bool) -> None:
-        """There must, or must not, be a session."""
-        self.guards.append(["exists", reason, exists])
+    def create(self, command: str, key: str, *words: Word) -> None:
+        """An HSET or SADD that may create the key, which then gets the session's deadline."""
+        for start in range(0, len(words), BATCH):
+            self.op("make", command, self.key(key), *words[start : start + BATCH])
 
-    def require_cell(self, reason: str, expected: object, field: str) -> None:
-        """What custom state holds under a top-level key must be exactly this."""
-        self.know_cell(field)
-        self.guards.append(["cell", reason, expected, field])
-
-    def require_staged(self, reason: str, fields: list[str], beginning: str) -> None:
-        """The staged rows that begin so must be exactly these."""
-        self.guards.append(["staged", reason, fields, beginning])
-
-    # -- effects
-
-    def do(self, command: str, key: str, *words: object) -> None:
-        """A plain command."""
-        self.effects.append(["!", command, self.key(key), *words])
-
-    def create(self, command: str, key: str, *words: object) -> None:
-        """An RPUSH, HSET or SADD that may create the key, which then gets the session's deadline."""
-        self.effects.append(["+", command, self.key(key), *words])
+    def push(self, key: str, items: Sequence[Word], note: str = "") -> None:
+        """Append to a list. `note`: an entry of the undo log that ends with the length before."""
+        self.words += ("push", len(items) + 2, self.key(key), note, *items)
 
     def extend(self, key: str, least_ms: int) -> None:
         """Let a key live at least so long from now."""
-        self.effects.append(["extend", self.key(key), least_ms])
+        self.op("extend", self.key(key), least_ms)
 
-    def effect(self, word: str, *rest: object) -> None:
-        """One of the effects with a name."""
-        self.effects.append([word, *rest])
+    def answer(self, command: str, key: str, *words: Word) -> None:
+        """Return the reply to this command, after all writes."""
+        self.words += ("answer", len(words) + 2, command, self.key(key), *words)
 
-    def want(self, command: str, key: str, *words: object) -> None:
-        """Answer the reply to this command, after all effects."""
-        self.wanted.append([command, self.key(key), *words])
+    # -- reading a program
 
-    # -- sessions
-
-    @classmethod
-    def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
-        """A program that writes a session: its keys share a deadline, its counters are answered."""
-        program = cls(keys.main)
-        program.keys = list(keys.all_static)
-        program._places = keys.places.copy()
-        program.session = {"head": keys.head, "tail": keys.tail, "ttl": ttl_ms, "set": [], "gone": [], "add": []}
-        return program
-
-    def know_cell(self, field: str) -> None:
-        """The program speaks of this top-level key of custom state."""
-        assert self.session is not None
-        if field not in self._cells:
-            self._cells.add(field)
-            self.session.setdefault("cells", []).append(field)
-
-    def set_field(self, field: str, value: object) -> None:
-        """Set a field of the main hash."""
-        assert self.session is not None
-        # As text: what Lua makes of a number larger than 2**53 is not that number.
-        self.session["set"] += (field, value if isinstance(value, str) else str(value))
-
-    def drop_field(self, field: str) -> None:
-        """Remove a field of the main hash; only those that `commit.lua` reads."""
-        assert self.session is not None
-        self.session["gone"].append(field)
-
-    def add_to_field(self, field: str, amount: int) -> None:
-        """Count a field of the main hash up."""
-        assert self.session is not None
-        self.session["add"] += (field, amount)
-
-    def mark_status(self, word: str) -> None:
-        """Note that the index knows of a status."""
-        assert self.session is not None
-        self.session["mark"] = word
-
-    def watched(self) -> list[str]:
+    def watched(self) -> Iterable[str]:
         """The keys that must not change between looking and writing, where the two are apart."""
-        if self.session is not None:
-            return self.keys[:1]  # every write of a session touches its main hash
-        return [self.keys[place - 1] for place in sorted({guard[4] for guard in self.guards if guard[0] == "="})]
+        return self.keys[:1] if self.is_session else sorted(self._guarded)  # every write of a session touches its hash
 
-    def packed(self) -> bytes:
-        """The program as one argument of the script."""
-        return _encoder.encode([self.session or False, self.guards, self.effects, self.wanted])
+    def operations(self) -> Iterator[tuple[str, list[str]]]:
+        """The operations one by one, their words as the server sees them."""
+        at = 3
+        while at < len(self.words):
+            last = at + 2 + int(self.words[at + 1])
+            yield str(self.words[at]), [str(word) for word in self.words[at + 2 : last]]
+            at = last
+
+    def arguments(self) -> Sequence[Word]:
+        """The program as arguments of the script."""
+        if len(self.words) < MAX_ARGUMENTS:
+            return self.words
+        return [_encoder.encode([str(word) for word in self.words])]

@@ -16,7 +16,6 @@ from ...errors import StoreUnavailable
 from .connection import MAX_REDIRECTS, Servers, TranslatedErrors, Word, checked
 from .multi import MultiRunner
 from .program import Program
-from .step_commit import StepCommit
 
 
 class Refused(NamedTuple):
@@ -28,6 +27,16 @@ class Refused(NamedTuple):
     created_at: int | None
 
 
+class Done(NamedTuple):
+    """A program has run: what it counted, and the replies that it was asked to return."""
+
+    removed: int
+    turn: int
+    moved: int
+    """Whether the deadline of the session has moved."""
+    answers: list[Any]
+
+
 class Script:
     """A Lua file of this package."""
 
@@ -37,7 +46,6 @@ class Script:
 
 
 COMMIT = Script("commit.lua")
-STEP_COMMIT = Script("step_commit.lua")
 
 
 def is_forbidden(error: Exception) -> bool:
@@ -72,34 +80,24 @@ class Runner:
         self.multi = MultiRunner(servers)
         self.scripts_allowed = True
 
-    async def run_short(self, commit: StepCommit) -> tuple[int, int] | None:
-        """Version and number of messages after a step commit; None if it must go the long way: nothing has happened."""
-        with TranslatedErrors(f"key {commit.keys[0]!r}"):
-            reply: list[Any] | None = await self._by_script(STEP_COMMIT, commit.keys, commit.words)
-        return None if reply is None else (int(reply[0]), int(reply[1]))
-
-    async def run(self, program: Program) -> list[Any] | Refused:
-        """Run a program: what it answers after its success, or why it was refused."""
+    async def run(self, program: Program) -> Done | Refused:
+        """Run a program: what came of it, or why it was refused."""
         with TranslatedErrors(f"key {program.keys[0]!r}"):
             reply = await self._reply(program)
         if reply[0] == 1:
-            return list(reply)
+            return Done(reply[1], reply[2], reply[3], reply[4:])
         seen = [None if each is None else each.decode() for each in reply[1:]]
         seen += [None] * (4 - len(seen))
         numbers = [None if each is None else int(each) for each in seen[2:4]]
         return Refused(seen[0] or "", seen[1], numbers[0], numbers[1])
 
     async def _reply(self, program: Program) -> list[Any]:
-        reply: list[Any] | None = await self._by_script(COMMIT, program.keys, [program.packed()])
-        return await self.multi.run(program) if reply is None else reply
-
-    async def _by_script(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """What a script answers; None where scripts are forbidden."""
         if self.scripts_allowed:
             try:
-                return await evaluate(self.servers, script, keys, arguments)
+                made: list[Any] = await evaluate(self.servers, COMMIT, program.keys, program.arguments())
+                return made
             except redis_errors.ResponseError as error:
                 if not is_forbidden(error):
                     raise
                 self.scripts_allowed = False
-        return None
+        return await self.multi.run(program)

@@ -16,6 +16,7 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import decode, to_struct
 from ...errors import StoreUnavailable
 from ...types import RunRecord, SubSessionRef
+from .compile import finish
 from .connection import Client
 from .keys import SessionKeys, run_key
 from .program import Program
@@ -120,11 +121,12 @@ class RedisRecords(RedisReads):
         program.require("changed", old, "HGET", key, field)
         program.do("HSET", key, field, new)
         # Every write touches the main hash: those who watch the session watch that.
-        program.set_field(*(("touched", "1") if now is None else ("updated_at", now)))
+        program.do("HSET", keys.main, *(("touched", "1") if now is None else ("updated_at", now)))
+        finish(program, keys)
         answer = await self._runner.run(program)
         if isinstance(answer, Refused):
             return False
-        if answer[7]:
+        if answer.moved:
             await self._keep_alive(keys.session_id)
         return True
 
@@ -157,5 +159,6 @@ class RedisRecords(RedisReads):
         program.require("changed", text, "HGET", keys.refs, session_id)
         program.do("HDEL", keys.refs, session_id)
         program.do("LREM", keys.ref_ids, 0, session_id)
-        program.set_field("touched", "1")
+        program.do("HSET", keys.main, "touched", "1")
+        finish(program, keys)
         await self._runner.run(program)

@@ -1,7 +1,7 @@
 """RedisStateStore: the writing verbs of the state store as programs.
 
 Every write to a session is one program (`compile.py`, `runner.py`). What concerns other slots (the listing index, who
-owns a run id) is written before the session and repaired when found wrong. `reads.py` and `records.py` hold the rest.
+owns a run id) is written before the session and repaired when found wrong. `read_verbs.py` and `runs_and_refs.py` hold the rest.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from ...codec import encode
 from ...errors import StoreUnavailable
 from ...stores.state.commit import Applied, CellName, Commit, CustomChanges, GuardFailed
 from ...types import SessionStatus, StatusConflict, StatusSwapped
-from .compile import Rewind, compiled, status_word
+from .compile import Rewind, compiled, finish, status_word
 from .connection import Command
 from .history import entry_of
 from .keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
 from .program import Program
 from .read_verbs import MAX_ATTEMPTS
-from .runner import Refused
+from .runner import Done, Refused
 from .runs_and_refs import RedisRecords
 from .session_hash import as_texts, text_or_none
 from .session_reader import checkpoint_from
-from .step_commit import short_way
 
 SWEEP_EVERY = 16
 LATE_SECONDS = 20.0
@@ -36,17 +35,10 @@ class RedisStateStore(RedisRecords):
     """A state store on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     _created = 0
-    _short_commits = True
-    """Whether step commits try their short way first; without it they are programs like all other writes."""
-
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         keys, names = self._keys(commit.session_id), list(want)
-        if not names:
-            applied = await self._apply_short(commit, keys)
-            if applied is not None:
-                return applied, {}
         token = self._ids()
         announced_at = await self._announce_birth(commit, token)
         run_taken = commit.run is not None and not await self._claim_run(commit.run)
@@ -66,24 +58,14 @@ class RedisStateStore(RedisRecords):
             )
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
-                await self._afterwards(commit, announced_at, token, moved=bool(answer[7]))
-                return _applied(answer), dict(zip(names, map(text_or_none, answer[8:]), strict=True))
+                await self._afterwards(commit, announced_at, token, moved=bool(answer.moved))
+                return _applied(answer), dict(zip(names, map(text_or_none, answer.answers[2:]), strict=True))
             if answer.reason == "index":
                 announced_at = await self._announce_change(commit, answer, token)
             elif answer.reason != "rewind":
                 await self._after_refusal_of(commit, answer, token)
                 raise GuardFailed(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
-
-    async def _apply_short(self, commit: Commit, keys: SessionKeys) -> Applied | None:
-        """A step commit in its short way; None if it has to go the long one, and nothing has happened."""
-        allowed = self._short_commits and self._runner.scripts_allowed
-        short = short_way(commit, keys, self._ttl_ms) if allowed else None
-        done = None if short is None else await self._runner.run_short(short)
-        if done is None:
-            return None
-        assert commit.state is not None
-        return Applied(*done, commit.state.step_count, commit.state.resume_count)
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
         """The index knows a session before there is one."""
@@ -171,24 +153,23 @@ class RedisStateStore(RedisRecords):
         keys, announced = self._keys(session_id), False
         while True:
             program = Program.of_session(keys, self._ttl_ms)
-            program.require_session("missing", exists=True)
-            program.require_field_in("status", list(expected), "status")
+            program.require_field("missing", "some", "", "version")
+            program.require_field("status", "among", "".join(map(status_word, expected)), "status")
             if expected_version is not None:
-                program.require_field("version", str(expected_version), "version")
+                program.require_field("version", "is", expected_version, "version")
             if announced:
-                program.mark_status(status_word(new))
+                program.op("mark", status_word(new))
             else:
-                program.require_field_with("index", status_word(new), "statuses")
-            for field, value in {"status": new, "updated_at": now}.items():
-                program.set_field(field, value)
-            for field, value in also.items():
-                program.set_field(field, encode(value))
-            program.add_to_field("version", 1)
+                program.require_field("index", "has", status_word(new), "statuses")
+            swapped = [word for field, value in also.items() for word in (field, encode(value))]
+            program.do("HSET", keys.main, "status", new, "updated_at", now, *swapped)
+            program.do("HINCRBY", keys.main, "version", 1)
+            finish(program, keys)
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
-                if answer[7]:
+                if answer.moved:
                     await self._keep_alive(session_id)
-                return StatusSwapped(int(answer[1]))
+                return StatusSwapped(_applied(answer).version)
             if answer.reason == "index":
                 await self._announce_change(Commit(session_id=session_id, now=now, status=new), answer, self._ids())
                 announced = True
@@ -242,7 +223,7 @@ class RedisStateStore(RedisRecords):
         for referrer in await self._index.take_referrers(session_id, ref_ids):
             await self._drop_ref(referrer, session_id)
         program = Program.of_session(keys, self._ttl_ms)
-        program.effect("destroy")
+        program.op("destroy")
         await self._runner.run(program)
         for run_id in run_ids:
             key = run_key(self._prefix, run_id)
@@ -254,6 +235,6 @@ class RedisStateStore(RedisRecords):
         await self._index.forget(session_id, entered)
 
 
-def _applied(answer: list[Any]) -> Applied:
-    version, messages, steps, resumes, removed, turn = (int(each) for each in answer[1:7])
-    return Applied(version, messages, steps, resumes, removed, turn)
+def _applied(done: Done) -> Applied:
+    (version, steps, resumes), messages = done.answers[:2]
+    return Applied(int(version), messages, int(steps or 0), int(resumes or 0), done.removed, done.turn)

@@ -204,3 +204,15 @@ async def empty_store_has_an_empty_page(harness: Harness) -> None:
     page = await store.list_sessions()
     got = (page.items, page.total, page.has_more, page.next_cursor)
     expect_same(got, ([], 0, False, None), "the page")
+
+
+@check("S11", "a session with 10,000 tags is found by the last of them, loses one, and goes as a whole")
+async def thousands_of_tags(harness: Harness) -> None:
+    store = await harness.open()
+    tags = [f"tag-{number}" for number in range(10_000)]
+    made = await store.create_session("a", agent_type="agent", tags=tags)
+    expect_same(await _ids(store, tags=[tags[0], tags[-1]]), ["a"], "sessions with the first and the last tag")
+    await store.save_state("a", msgspec.structs.replace(made, tags=tuple(tags[1:])))
+    expect_same(await _ids(store, tags=[tags[0]]), [], "sessions with a tag that was taken away")
+    await store.delete_session("a")
+    expect_same(await _ids(store, tags=[tags[-1]]), [], "sessions with a tag of a deleted session")
