@@ -1,7 +1,8 @@
 """RedisStateStore: the writing verbs of the state store as programs.
 
 Every write to a session is one program (`compile.py`, `runner.py`). What concerns other slots (the listing index, who
-owns a run id) is written before the session and repaired when found wrong. `read_verbs.py` and `runs_and_refs.py` hold the rest.
+owns a run id) is written before the session and repaired when found wrong. `read_verbs.py` and
+`runs_and_refs.py` hold the rest.
 """
 
 from __future__ import annotations
