@@ -2,8 +2,8 @@
 --
 -- A program is flat words, made by program.py: time to live and the two halves of the session's key names ('' outside
 -- of sessions), then operations: a name, how many words follow, the words. Keys are places in KEYS; texts are never
--- looked into. When a guard does not hold, nothing has been written and its reason is returned. That guards come first
--- is up to compile.py, as is all that a commit means. multi.py knows the same operations where scripts are forbidden.
+-- looked into. When a guard does not hold, nothing has been written and its reason is returned. Guards come first.
+-- What a commit means in these words is up to compile.py; multi.py knows the same operations where scripts are forbidden.
 
 local words = #ARGV == 1 and cmsgpack.unpack(ARGV[1]) or ARGV -- packed when there are more than the protocol takes
 local call = redis.call

@@ -100,7 +100,7 @@ def _add_guards(
         program.require_field("version", "is", commit.expected_version, "version")
     if commit.promote is not None:
         beginning = staged_field(commit.promote.step_id)
-        program.op("rows", "staged", program.key(keys.staging), beginning, *promoted_rows(commit.promote))
+        program.guard("rows", "staged", program.key(keys.staging), beginning, *promoted_rows(commit.promote))
     if not commit.custom.is_empty or commit.custom.expected:
         _add_cell_guards(program, commit.custom, keys)
     if commit.run is not None:
@@ -131,7 +131,7 @@ def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys
     fields = list(expected)
     for start in range(0, len(fields), BATCH):
         batch = fields[start : start + BATCH]
-        program.op("cells", program.key(keys.custom), *batch, *[expected[field] for field in batch])
+        program.guard("cells", program.key(keys.custom), *batch, *[expected[field] for field in batch])
     for name, text in below:
         command = cell_command(keys, name)
         if command is not None:

@@ -80,7 +80,7 @@ class _Attempt:
         self._link = link
         self._program = program
         self._keys = program.keys
-        self._ttl, self._head, self._tail = map(str, program.words[:3])
+        self._ttl, self._head, self._tail = map(str, program.header)
         self._main: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         self._lengths: dict[str, int] = {}

@@ -33,13 +33,14 @@ _encoder = msgspec.msgpack.Encoder()
 class Program:
     """One atomic write. `keys[0]` decides where it runs."""
 
-    __slots__ = ("_guarded", "_places", "is_session", "keys", "words")
+    __slots__ = ("_guarded", "_guards", "_places", "_writes", "header", "keys")
 
     def __init__(self, first_key: str) -> None:
         self.keys: list[str] = [first_key]
-        self.words: list[Word] = ["", "", ""]
-        self.is_session = False
+        self.header: tuple[Word, str, str] = ("", "", "")
         self._places: dict[str, int] = {first_key: 1}
+        self._guards: list[Word] = []
+        self._writes: list[Word] = []
         self._guarded: set[str] = set()
 
     @classmethod
@@ -47,8 +48,7 @@ class Program:
         """A program that writes a session: `commit.lua` knows the session's main hash and its keys by their places."""
         program = cls(keys.main)
         program.keys = list(keys.of_commit)
-        program.words = [ttl_ms, keys.head, keys.tail]
-        program.is_session = True
+        program.header = (ttl_ms, keys.head, keys.tail)
         program._places = keys.places.copy()
         return program
 
@@ -60,23 +60,27 @@ class Program:
             place = self._places[name] = len(self.keys)
         return place
 
-    def op(self, name: str, *words: Word) -> None:
-        """Add an operation."""
-        self.words += (name, len(words), *words)
+    # -- guards: whenever they are added, they come before all writes
 
-    # -- guards
+    def guard(self, name: str, *words: Word) -> None:
+        """Add a condition."""
+        self._guards += (name, len(words), *words)
 
     def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Word) -> None:
         """The reply to a command must be exactly this."""
         self._guarded.add(key)
         mode, text = ("absent", "") if expected is ABSENT else ("is", expected)
-        self.op("reply", reason, mode, text, command, self.key(key), *words)
+        self.guard("reply", reason, mode, text, command, self.key(key), *words)
 
     def require_field(self, reason: str, mode: str, expected: Word, field: str) -> None:
         """A field of the main hash `is` this, `has` this word, is `among` `|these|`, is `absent` or is there."""
-        self.words += ("field", 4, reason, mode, expected, field)
+        self._guards += ("field", 4, reason, mode, expected, field)
 
     # -- writes
+
+    def op(self, name: str, *words: Word) -> None:
+        """Add an operation."""
+        self._writes += (name, len(words), *words)
 
     def do(self, command: str, key: str, *words: Word) -> None:
         """A plain command. One with very many words must be one that can be cut into several."""
@@ -84,7 +88,7 @@ class Program:
             for start in range(0, len(words), BATCH):
                 self.do(command, key, *words[start : start + BATCH])
             return
-        self.words += ("call", len(words) + 2, command, self.key(key), *words)
+        self._writes += ("call", len(words) + 2, command, self.key(key), *words)
 
     def create(self, command: str, key: str, *words: Word) -> None:
         """An HSET or SADD that may create the key, which then gets the session's deadline."""
@@ -93,7 +97,7 @@ class Program:
 
     def push(self, key: str, items: Sequence[Word], note: str = "") -> None:
         """Append to a list. `note`: an entry of the undo log that ends with the length before."""
-        self.words += ("push", len(items) + 2, self.key(key), note, *items)
+        self._writes += ("push", len(items) + 2, self.key(key), note, *items)
 
     def extend(self, key: str, least_ms: int) -> None:
         """Let a key live at least so long from now."""
@@ -101,24 +105,28 @@ class Program:
 
     def answer(self, command: str, key: str, *words: Word) -> None:
         """Return the reply to this command, after all writes."""
-        self.words += ("answer", len(words) + 2, command, self.key(key), *words)
+        self._writes += ("answer", len(words) + 2, command, self.key(key), *words)
 
     # -- reading a program
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it writes a session."""
+        return self.header[0] != ""
 
     def watched(self) -> Iterable[str]:
         """The keys that must not change between looking and writing, where the two are apart."""
         return self.keys[:1] if self.is_session else sorted(self._guarded)  # every write of a session touches its hash
 
     def operations(self) -> Iterator[tuple[str, list[str]]]:
-        """The operations one by one, their words as the server sees them."""
-        at = 3
-        while at < len(self.words):
-            last = at + 2 + int(self.words[at + 1])
-            yield str(self.words[at]), [str(word) for word in self.words[at + 2 : last]]
+        """Guards and writes one by one, their words as the server sees them."""
+        at, words = 0, [*self._guards, *self._writes]
+        while at < len(words):
+            last = at + 2 + int(words[at + 1])
+            yield str(words[at]), [str(word) for word in words[at + 2 : last]]
             at = last
 
     def arguments(self) -> Sequence[Word]:
         """The program as arguments of the script."""
-        if len(self.words) < MAX_ARGUMENTS:
-            return self.words
-        return [_encoder.encode([str(word) for word in self.words])]
+        words = [*self.header, *self._guards, *self._writes]
+        return words if len(words) < MAX_ARGUMENTS else [_encoder.encode(list(map(str, words)))]
