@@ -206,10 +206,10 @@ async def empty_store_has_an_empty_page(harness: Harness) -> None:
     expect_same(got, ([], 0, False, None), "the page")
 
 
-@check("S11", "a session with 10,000 tags is found by the last of them, loses one, and goes as a whole")
-async def thousands_of_tags(harness: Harness) -> None:
+@check("S11", "a session with a thousand tags is found by the last of them, loses one, and goes as a whole")
+async def a_thousand_tags(harness: Harness) -> None:
     store = await harness.open()
-    tags = [f"tag-{number}" for number in range(10_000)]
+    tags = [f"tag-{number}" for number in range(1_000)]
     made = await store.create_session("a", agent_type="agent", tags=tags)
     expect_same(await _ids(store, tags=[tags[0], tags[-1]]), ["a"], "sessions with the first and the last tag")
     await store.save_state("a", msgspec.structs.replace(made, tags=tuple(tags[1:])))
