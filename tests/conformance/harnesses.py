@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from helix_agents.backends.inmemory.sessions import Sessions
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.sql.planned_commit import PlannedCommits
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.state.model.store import ModelStore
@@ -142,3 +143,20 @@ class D1LimitsHarness(SqliteHarness):
     name: ClassVar[str] = "sqlite under D1's limits"
     d1_limits: ClassVar[bool] = True
     opener: ClassVar[str] = "open_sqlite_d1"
+
+
+class DurableObjectStore(SqliteStateStore):
+    """Looks and writes as in a Durable Object: inside a transaction, with few parameters and short values."""
+
+    def __init__(self, path: str | Path, *, prefix: str = "") -> None:
+        super().__init__(path, prefix=prefix, synchronous="OFF", d1_limits=True)
+        self._commits = PlannedCommits(prefix, max_parameters=100, max_value_bytes=2_000)
+
+
+class DurableObjectLimitsHarness(SqliteHarness):
+    """Planned commits under the limits of a Durable Object, and a far lower one for the row of a checkpoint."""
+
+    name: ClassVar[str] = "sqlite under a Durable Object's limits"
+
+    async def open(self) -> StateStore:
+        return self._kept(DurableObjectStore(self.path))

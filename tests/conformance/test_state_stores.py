@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from helix_agents.conformance.contracts import checks_for
 from helix_agents.conformance.pytest import conformance_tests
-from tests.conformance.harnesses import D1LimitsHarness, MemoryHarness, ModelHarness, SqliteHarness
+from tests.conformance.harnesses import (
+    D1LimitsHarness,
+    DurableObjectLimitsHarness,
+    MemoryHarness,
+    ModelHarness,
+    SqliteHarness,
+)
 
 test_memory = conformance_tests(MemoryHarness)
 test_sqlite = conformance_tests(SqliteHarness)
 test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness)
+test_sqlite_under_limits_of_a_durable_object = conformance_tests(
+    DurableObjectLimitsHarness, only=["random", "S2", "S4", "S5", "S8", "S9", "S13"]
+)
 
 # The model validates nothing and has no verbs and no second process; in all else it must be as good as any store.
 JUDGED_OF_THE_MODEL = [

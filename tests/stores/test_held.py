@@ -7,13 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_agents.backends.inmemory.sessions import CustomCells
 from helix_agents.codec import encode
 from helix_agents.state import StepWrites
 from helix_agents.stores.state import cache as held
 from helix_agents.stores.state.cache import CellCache, StagingCache, staged_call
 from helix_agents.stores.state.cells import planned_changes, prepared, replacement
 from helix_agents.stores.state.commit import CellName, StagedRow
+
+from .cell_table import Table
 
 KEYS = ("a", "b")
 SLOTS = (None, 0, 1, "x", "y")
@@ -33,7 +34,8 @@ steps = st.lists(st.one_of(st.lists(op, min_size=1, max_size=3), st.dictionaries
 
 @given(steps)
 def test_what_is_remembered_is_what_is_stored(steps: list[Any]) -> None:
-    stored, remembered = CustomCells(), CellCache()
+    table, remembered = Table(), CellCache()
+    stored = table.cells
     for step in steps:
         if isinstance(step, dict):
             changes = replacement(step)
@@ -42,7 +44,7 @@ def test_what_is_remembered_is_what_is_stored(steps: list[Any]) -> None:
             known = {name: stored.text(name) for name in ready.touched}
             remembered.put("session", known)
             changes, _ = planned_changes(ready, known)
-        stored.apply(changes, 0)
+        table.commit(changes)
         remembered.learn("session", changes)
         for name, text in remembered.get("session", NAMES).items():
             assert text == stored.text(name), name

@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_agents.backends.inmemory.sessions import CustomCells
 from helix_agents.state import StepWrites
-from helix_agents.stores.state.cells import merged_changes, planned_changes, prepared, rebuild, replacement, together
+from helix_agents.stores.state.cells import merged_changes, planned_changes, prepared, replacement, together
 from helix_agents.stores.state.commit import CustomChanges
+
+from .cell_table import Table
 
 KEYS = ("a", "b", "c")
 
@@ -39,24 +40,24 @@ writes = st.builds(StepWrites, st.lists(ops, max_size=4), st.sampled_from([[], [
 states = st.dictionaries(st.sampled_from(KEYS), values)
 
 
-def cells_of(state: dict[str, Any]) -> CustomCells:
-    cells = CustomCells()
-    cells.apply(replacement(state), 0)
-    return cells
+def table_of(state: dict[str, Any]) -> Table:
+    table = Table()
+    table.commit(replacement(state))
+    return table
 
 
 def outcome(state: dict[str, Any], planned: tuple[CustomChanges, list[str]]) -> tuple[dict[str, Any], list[str]]:
     """Custom state after the changes, and the warnings."""
     changes, warnings = planned
-    cells = cells_of(state)
-    cells.apply(changes, 0)
-    return rebuild(cells.all()), warnings
+    table = table_of(state)
+    table.commit(changes)
+    return table.state(), warnings
 
 
 @given(states, st.lists(writes, max_size=3))
 def test_sums_of_parallel_tools_end_where_the_merge_ends(state: dict[str, Any], tools: list[StepWrites]) -> None:
     ready = together([prepared(each) for each in tools])
-    known = {name: cells_of(state).text(name) for name in ready.touched}
+    known = {name: table_of(state).cells.text(name) for name in ready.touched}
     merged = merged_changes(ready.writes, known, in_order=False)
     assert outcome(state, planned_changes(ready, known)) == outcome(state, merged)
 
@@ -64,7 +65,7 @@ def test_sums_of_parallel_tools_end_where_the_merge_ends(state: dict[str, Any], 
 @given(states, writes)
 def test_sums_of_one_list_end_where_its_ops_end_one_by_one(state: dict[str, Any], only: StepWrites) -> None:
     ready = prepared(only)
-    known = {name: cells_of(state).text(name) for name in ready.touched}
+    known = {name: table_of(state).cells.text(name) for name in ready.touched}
     merged = merged_changes(ready.writes, known, in_order=True)
     assert outcome(state, planned_changes(ready, known, in_order=True)) == outcome(state, merged)
 
@@ -74,6 +75,6 @@ def test_what_most_tools_write_is_a_sum() -> None:
     append = {"kind": "append", "path": ["b"], "items": ["new"]}
     ready = together([prepared(StepWrites([increment, append])), prepared(StepWrites([increment]))])
     assert ready.sums is not None
-    known = {name: cells_of({"a": 3, "b": []}).text(name) for name in ready.touched}
+    known = {name: table_of({"a": 3, "b": []}).cells.text(name) for name in ready.touched}
     changes, warnings = planned_changes(ready, known)
     assert outcome({"a": 3, "b": []}, (changes, warnings)) == ({"a": 7, "b": ["new"]}, [])

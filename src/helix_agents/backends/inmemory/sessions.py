@@ -1,154 +1,96 @@
-"""The data of the in-memory state store: one object per session, custom state in cells with an undo log.
+"""The data of the in-memory state store: one object per session, custom state in cells that hold the present.
 
-What happened since a checkpoint can be taken back: every change of a cell first notes how to undo it, under the number
-of checkpoints there were then. So a checkpoint costs nothing by itself, and any of them can be read back by undoing, on
-a copy, what came after it.
+What a checkpoint has seen of cells that have changed since is kept beside them, once. So a checkpoint costs nothing by
+itself, and any of them can be read back: what was there before it and still is, and what was kept for it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ...codec import encode
-from ...stores.state.commit import LIST, OBJECT, CellName, CustomChanges, KeyContent, StagedRow, StoredCheckpoint
+from ...stores.state.commit import LIST, CellName, Slot, StagedRow, StoredCheckpoint
+from ...stores.state.plan import Cell, CellPlan
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
-Holder = str | list[str] | dict[str, str]
-"""What is under a top-level key: its text, or the texts of its items or members."""
 
-Undo = Callable[[dict[str, Holder]], None]
+class KeptCell(NamedTuple):
+    """What a cell held before checkpoint `number`, which no longer saw it."""
+
+    number: int
+    name: CellName
+    cell: Cell
 
 
 class CustomCells:
-    """Custom state of one session, and how it came about."""
+    """Custom state of one session, and what was overwritten of it."""
 
     def __init__(self) -> None:
-        self.holders: dict[str, Holder] = {}
-        self.undo: dict[int, list[Undo]] = {}
+        self.keys: dict[str, dict[Slot, Cell]] = {}
+        self.past: list[KeptCell] = []
+        """Numbers only go up, so the newest are last."""
 
     def text(self, name: CellName) -> str | None:
         """What one cell holds."""
-        holder = self.holders.get(name.key)
-        if name.slot is None or holder is None:
-            return LIST if isinstance(holder, list) else OBJECT if isinstance(holder, dict) else holder
-        if isinstance(holder, dict) and isinstance(name.slot, str):
-            return holder.get(name.slot)
-        if isinstance(holder, list) and isinstance(name.slot, int) and 0 <= name.slot < len(holder):
-            return holder[name.slot]
-        return None
+        cell = self.get(name)
+        return None if cell is None else cell.text
 
-    def apply(self, changes: CustomChanges, number: int) -> None:
-        """Make the changes, after the checkpoint of that number."""
-        log = self.undo.setdefault(number, [])
-        dropped = [key for key in self.holders if key not in changes.set_keys] if changes.replace_all else []
-        for key in (*dropped, *changes.drop_keys):
-            if key in self.holders:
-                log.append(_put_back(key, self.holders.pop(key)))
-        for key, content in changes.set_keys.items():
-            new = _holder(content)
-            old = self.holders.get(key)
-            if new != old:
-                log.append(_put_back(key, old))
-                self.holders[key] = new
-        for name, text in changes.set_cells.items():
-            self._set_cell(name, text, log)
-        for name in changes.drop_cells:
-            members = self.holders[name.key]
-            assert isinstance(members, dict)
-            assert isinstance(name.slot, str)
-            log.append(_put_back_member(name.key, name.slot, members.pop(name.slot, None)))
-        for key, texts in changes.append.items():
-            items = self.holders[key]
-            assert isinstance(items, list)
-            log.append(_cut(key, len(items)))
-            items.extend(texts)
+    def get(self, name: CellName) -> Cell | None:
+        """One cell."""
+        cells = self.keys.get(name.key)
+        return None if cells is None else cells.get(name.slot)
 
-    def _set_cell(self, name: CellName, text: str, log: list[Undo]) -> None:
-        holder = self.holders[name.key]
-        if isinstance(holder, dict) and isinstance(name.slot, str):
-            log.append(_put_back_member(name.key, name.slot, holder.get(name.slot)))
-            holder[name.slot] = text
-        elif isinstance(holder, list) and isinstance(name.slot, int):
-            log.append(_put_back_item(name.key, name.slot, holder[name.slot]))
-            holder[name.slot] = text
+    def write(self, plan: CellPlan, number: int) -> None:
+        """Change cells as planned, after the checkpoint of that number."""
+        self.past += [KeptCell(number + 1, name, cell) for name, cell in plan.kept]
+        for key, slot in plan.drop:
+            cells = self.keys[key]
+            del cells[slot]
+            if not cells:
+                del self.keys[key]
+        for (key, slot), text in plan.put:
+            self.keys.setdefault(key, {})[slot] = Cell(text, number)
 
     def at(self, number: int) -> CustomCells:
         """A copy as of that checkpoint, without history."""
-        past = CustomCells()
-        past.holders = {
-            key: holder if isinstance(holder, str) else holder.copy() for key, holder in self.holders.items()
-        }
-        for later in reversed(self.undo):  # numbers only go up, so the newest are last
-            if later < number:
+        then = CustomCells()
+        for key, cells in self.keys.items():
+            seen = {slot: cell for slot, cell in cells.items() if cell.since < number}
+            if seen:
+                then.keys[key] = seen
+        for kept in reversed(self.past):
+            if kept.number <= number:
                 break
-            for undo in reversed(self.undo[later]):
-                undo(past.holders)
-        return past
+            if kept.cell.since < number:
+                then.keys.setdefault(kept.name.key, {})[kept.name.slot] = kept.cell
+        return then
 
     def restore(self, number: int) -> None:
         """Go back to that checkpoint for good."""
-        self.holders = self.at(number).holders
-        self.undo = {earlier: log for earlier, log in self.undo.items() if earlier < number}
+        self.keys = self.at(number).keys
+        while self.past and self.past[-1].number > number:
+            self.past.pop()
+
+    def fork(self, number: int | None) -> CustomCells:
+        """A copy as of that checkpoint, or as of now, that no checkpoint has seen."""
+        source = self if number is None else self.at(number)
+        copy = CustomCells()
+        copy.keys = {
+            key: {slot: Cell(cell.text, 0) for slot, cell in cells.items()} for key, cells in source.keys.items()
+        }
+        return copy
 
     def all(self) -> Iterator[tuple[str, str, Iterable[str]]]:
         """Every key with its text and what is below it, as `rebuild` takes it."""
-        for key, holder in self.holders.items():
-            if isinstance(holder, str):
-                yield encode(key), holder, ()
-            elif isinstance(holder, list):
-                yield encode(key), LIST, holder
+        for key, cells in self.keys.items():
+            own = cells[None].text
+            if own == LIST:
+                yield encode(key), own, [cells[index].text for index in range(len(cells) - 1)]
             else:
-                yield encode(key), OBJECT, [f"{encode(name)}:{text}" for name, text in holder.items()]
-
-
-def _holder(content: KeyContent) -> Holder:
-    if content.text == LIST:
-        return list(content.items)
-    if content.text == OBJECT:
-        return dict(content.members)
-    return content.text
-
-
-def _put_back(key: str, old: Holder | None) -> Undo:
-    # The old holder is out of use and never changes again; a copy of it is what comes back.
-    def undo(holders: dict[str, Holder]) -> None:
-        if old is None:
-            holders.pop(key, None)
-        else:
-            holders[key] = old if isinstance(old, str) else old.copy()
-
-    return undo
-
-
-def _put_back_member(key: str, member: str, old: str | None) -> Undo:
-    def undo(holders: dict[str, Holder]) -> None:
-        holder = holders[key]
-        assert isinstance(holder, dict)
-        if old is None:
-            holder.pop(member, None)
-        else:
-            holder[member] = old
-
-    return undo
-
-
-def _put_back_item(key: str, index: int, old: str) -> Undo:
-    def undo(holders: dict[str, Holder]) -> None:
-        holder = holders[key]
-        assert isinstance(holder, list)
-        holder[index] = old
-
-    return undo
-
-
-def _cut(key: str, length: int) -> Undo:
-    def undo(holders: dict[str, Holder]) -> None:
-        holder = holders[key]
-        assert isinstance(holder, list)
-        del holder[length:]
-
-    return undo
+                below = (f"{encode(name)}:{cell.text}" for name, cell in cells.items() if name is not None)
+                yield encode(key), own, below
 
 
 class Session:

@@ -24,6 +24,7 @@ from ...stores.state.commit import (
     StoredCheckpoint,
     StoredSession,
 )
+from ...stores.state.plan import Counters, Plan, Seen, decide, needs
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
 from .sessions import Session, Sessions
 
@@ -44,61 +45,54 @@ class InMemoryStateStore(StateStoreBase):
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        session = self._guarded(commit)
-        if session is None:
+        plan = decide(commit, self._seen(commit))
+        if isinstance(plan, GuardFailed):
+            raise plan
+        if commit.create:
             assert commit.state is not None
             session = Session(_detached(replace(commit.state, custom_state=None)))
             self._data.add(session)
-        removed = _cut_messages(session, commit)
-        session.messages.extend(commit.messages)
-        if commit.restore_number is not None:
-            session.custom.restore(commit.restore_number)
-            del session.checkpoints[commit.restore_number :]
-        if not commit.custom.is_empty:
-            session.custom.apply(commit.custom, len(session.checkpoints))
-        removed += _change_staging(session, commit)
-        state = session.state = _advanced(session.state, commit)
+        else:
+            session = self._data.by_id[commit.session_id]
+        _write_history(session, commit, plan)
+        _write_staging(session, commit, plan)
+        session.state = _advanced(session.state, commit, plan.after)
         if commit.checkpoint is not None:
-            session.checkpoints.append(_numbered(session, commit.checkpoint, commit.now))
-        turn = 0 if commit.run is None else self._add_run(session, commit.run)
+            session.checkpoints.append(_numbered(session.state, commit.checkpoint, plan.after, commit.now))
+        if commit.run is not None:
+            session.runs.append(_detached(replace(commit.run, turn=plan.turn)))
+            self._data.run_owner[commit.run.run_id] = commit.session_id
         for ref in commit.refs:
             session.refs[ref.sub_session_id] = _detached(ref)
         if commit.clear_flag:
             session.flag = None
         if commit.flag is not None:
             session.flag = commit.flag
-        applied = Applied(state.version, len(session.messages), state.step_count, state.resume_count, removed, turn)
-        return applied, {name: session.custom.text(name) for name in want}
+        return plan.applied, {name: session.custom.text(name) for name in want}
 
-    def _guarded(self, commit: Commit) -> Session | None:
-        """The session that the commit may change; None if it is to be created. Nothing has changed if this raises."""
+    def _seen(self, commit: Commit) -> Seen:
+        """All that has to be seen of the session to decide the commit."""
+        seen, wanted = Seen(), needs(commit)
+        if commit.run is not None:
+            seen.run_is_taken = commit.run.run_id in self._data.run_owner
         session = self._data.by_id.get(commit.session_id)
-        if commit.create:
-            if session is not None:
-                raise GuardFailed("exists")
-            return None
         if session is None:
-            raise GuardFailed("missing")
-        if commit.expected_version not in (None, session.state.version):
-            raise GuardFailed("version")
-        if commit.promote is not None:
-            rows = session.staged.get(commit.promote.step_id, {}).values()
-            if {(row.tool_call_id, row.token) for row in rows} != set(commit.promote.rows):
-                raise GuardFailed("staged")
-        for name, text in commit.custom.expected.items():
-            if session.custom.text(name) != text:
-                raise GuardFailed("cells")
-        if commit.run is not None and commit.run.run_id in self._data.run_owner:
-            raise GuardFailed("run")
-        if commit.restore_number is not None and commit.restore_number > len(session.checkpoints):
-            raise GuardFailed("checkpoint")
-        return session
-
-    def _add_run(self, session: Session, run: RunRecord) -> int:
-        turn = len(session.runs) + 1
-        session.runs.append(_detached(replace(run, turn=turn)))
-        self._data.run_owner[run.run_id] = run.session_id
-        return turn
+            return seen
+        state, keys = session.state, session.custom.keys
+        counts = (state.version, len(session.messages), len(session.checkpoints), state.step_count, state.resume_count)
+        seen.session = Counters(*counts, state.status)
+        seen.cells = {name: cell for name in wanted.cells if (cell := session.custom.get(name)) is not None}
+        seen.keys = keys if wanted.everything else {key: keys[key] for key in wanted.keys if key in keys}
+        seen.lists = {key: (keys[key][None].text, len(keys[key]) - 1) for key in wanted.lists if key in keys}
+        if wanted.staged is not None:
+            rows = session.staged.get(wanted.staged, {}).values()
+            seen.staged = frozenset((row.tool_call_id, row.token) for row in rows)
+        if commit.discard_all:
+            seen.discarded = sum(map(len, session.staged.values()))
+        elif commit.discard_step is not None:
+            seen.discarded = len(session.staged.get(commit.discard_step, ()))
+        seen.turns = len(session.runs)
+        return seen
 
     async def _swap_status(
         self,
@@ -161,7 +155,7 @@ class InMemoryStateStore(StateStoreBase):
         await self._apply(commit)
         copy = self._data.by_id[commit.session_id]
         copy.messages = source.messages[:message_count]
-        copy.custom = source.custom.at(len(source.checkpoints) + 1 if number is None else number)
+        copy.custom = source.custom.fork(number)
 
     async def _delete(self, session_id: str) -> bool:
         if session_id not in self._data.by_id:
@@ -268,7 +262,7 @@ def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...
 _CONTAINERS = {kind: _containers_of(kind) for kind in (SessionState, RunRecord, SubSessionRef)}
 
 
-def _advanced(stored: SessionState, commit: Commit) -> SessionState:
+def _advanced(stored: SessionState, commit: Commit, after: Counters) -> SessionState:
     """The session's fields after a commit."""
     given = stored if commit.state is None else commit.state
     state = replace(
@@ -277,56 +271,56 @@ def _advanced(stored: SessionState, commit: Commit) -> SessionState:
         stream_id=given.stream_id or stored.stream_id,
         custom_state=None,
         interrupt_flag=None,
-        status=commit.status or given.status,
-        step_count=given.step_count + commit.add_steps,
-        resume_count=given.resume_count + commit.add_resumes,
+        status=after.status,
+        step_count=after.step_count,
+        resume_count=after.resume_count,
         tags=tuple(given.tags),  # a list may be given
-        version=stored.version + commit.bump_version,
+        version=after.version,
         created_at=stored.created_at,
         updated_at=commit.now,
     )
     return state if commit.state is None else _detached(state)
 
 
-def _cut_messages(session: Session, commit: Commit) -> int:
-    if commit.keep_messages is None:
-        return 0
-    removed = max(0, len(session.messages) - commit.keep_messages)
-    del session.messages[commit.keep_messages :]
-    for place in reversed(range(len(session.checkpoints))):
-        if session.checkpoints[place].message_count <= commit.keep_messages:
-            break
-        session.checkpoints[place] = session.checkpoints[place]._replace(message_count=commit.keep_messages)
-    return removed
+def _write_history(session: Session, commit: Commit, plan: Plan) -> None:
+    """Messages, and custom state with its past."""
+    del session.messages[plan.first_message :]
+    session.messages.extend(commit.messages)
+    if commit.restore_number is not None:
+        session.custom.restore(commit.restore_number)
+        del session.checkpoints[commit.restore_number :]
+    if plan.cells is not None:
+        session.custom.write(plan.cells, plan.before)
+    if plan.recount and commit.keep_messages is not None:
+        for place in reversed(range(len(session.checkpoints))):
+            if session.checkpoints[place].message_count <= commit.keep_messages:
+                break
+            session.checkpoints[place] = session.checkpoints[place]._replace(message_count=commit.keep_messages)
 
 
-def _change_staging(session: Session, commit: Commit) -> int:
-    removed = 0
+def _write_staging(session: Session, commit: Commit, plan: Plan) -> None:
+    if plan.unstage is not None:
+        del session.staged[plan.unstage]
     if commit.discard_all:
-        removed = sum(map(len, session.staged.values()))
         session.staged.clear()
     elif commit.discard_step is not None:
-        removed = len(session.staged.pop(commit.discard_step, {}))
-    if commit.promote is not None:
-        session.staged.pop(commit.promote.step_id, None)
+        session.staged.pop(commit.discard_step, None)
     if commit.stage is not None:
         step_id, rows = commit.stage
         session.staged.setdefault(step_id, {}).update({row.tool_call_id: row for row in rows})
-    return removed
 
 
-def _numbered(session: Session, row: CheckpointRow, now: int) -> StoredCheckpoint:
+def _numbered(state: SessionState, row: CheckpointRow, after: Counters, now: int) -> StoredCheckpoint:
     checkpoint_id, step_id, step_count, stream_sequence, fields = row
-    state = session.state
     return StoredCheckpoint(
         checkpoint_id,
-        len(session.checkpoints) + 1,
+        after.checkpoint_count,
         step_id,
         step_count,
         stream_sequence,
-        len(session.messages),
-        state.status,
-        state.version,
+        after.message_count,
+        after.status,
+        after.version,
         fields,
         now,
         state.created_at,

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ...codec import encode, escape_text, unescape_text
 from ...stores.state.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent
+from ...stores.state.plan import is_one_cell
 from . import rows
 from .driver import Row, Statement, Value
 from .queries import Queries
@@ -187,12 +188,6 @@ class CommitBatch:
 
 def _cell(name: CellName, text: str | None) -> list[str | None]:
     return [escape_text(name.key), rows.slot_text(name.slot), text]
-
-
-def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
-    """Whether a key holds one plain value before and after, so that nothing below it has to go."""
-    before = changes.expected.get(CellName(key))
-    return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
 
 
 def is_step_commit(commit: Commit) -> bool:

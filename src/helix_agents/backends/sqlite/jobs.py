@@ -17,8 +17,6 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ..sql.driver import GuardTripped
-
 MAX_GROUP = 256
 """The most jobs that share one transaction, so that nobody waits for ever behind others."""
 
@@ -28,9 +26,9 @@ WORTH_HALVING = 8
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | GuardTripped]]
-"""What jobs of one kind do in their transaction, all at once: an answer for each. One that trips its guard has written
-nothing; if the work raises, all of it is undone."""
+Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | Exception]]
+"""What jobs of one kind do in their transaction, all at once: an answer for each. One whose answer is an exception has
+written nothing; if the work raises, all of it is undone."""
 
 
 class Job:
@@ -92,8 +90,8 @@ class JobQueue:
 def run(connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
     """Do jobs of one kind."""
     for job, answer in zip(jobs, jobs[0].work(connection, [job.item for job in jobs]), strict=True):
-        tripped = isinstance(answer, GuardTripped)
-        job.answer, job.error = (None, answer) if tripped else (answer, None)  # there may be one of an earlier try
+        refused = isinstance(answer, Exception)
+        job.answer, job.error = (None, answer) if refused else (answer, None)  # there may be one of an earlier try
 
 
 def by_kind(jobs: list[Job]) -> Iterable[list[Job]]:

@@ -1,4 +1,4 @@
-"""State on a SQLite file: the SQL verbs, and a shorter way for commits that store a session."""
+"""State on a SQLite file: the SQL verbs, and commits that look, decide and write in one transaction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.state.commit import Applied, CellName, Commit
-from ..sql.driver import GuardTripped
+from ..sql.planned_commit import planned_commits
 from ..sql.self_migrating import MigratedDriver
-from ..sql.state_store import SqlStateStore, as_guard_failure
+from ..sql.state_store import SqlStateStore
 from .driver import SqliteDriver, Synchronous
-from .session_commit import session_commits
 
 
 class SqliteStateStore(SqlStateStore):
@@ -36,18 +35,15 @@ class SqliteStateStore(SqlStateStore):
         self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
         self._migrated = MigratedDriver(self._sqlite, prefix=prefix)
         # D1 has no transactions to look around in, only batches.
-        self._session_commits = None if d1_limits else session_commits(prefix)
+        self._commits = None if d1_limits else planned_commits(prefix)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        if want or self._session_commits is None or not commit.only_stores_a_session:
+        if self._commits is None:
             return await super()._apply(commit, want)
         if not self._migrated.ready:
             await self._migrated.migrate()
-        try:
-            return await self._sqlite.call(self._session_commits.run, commit), {}
-        except GuardTripped as tripped:
-            raise as_guard_failure(tripped) from tripped
+        return await self._sqlite.call(self._commits.run, (commit, tuple(want)))
 
     async def close(self) -> None:
         if self._own_driver:

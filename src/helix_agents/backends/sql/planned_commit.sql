@@ -1,4 +1,4 @@
--- The statements of commits that store a session, for a writer that holds the database and looks before it writes.
+-- The statements of a planned commit, for a writer that holds the database and looks before it writes.
 -- Everything is found by one index entry, and values are bound where queries.sql has to compute them in place.
 -- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
 -- Parameters have no numbers: Python 3.12 up to 3.12.3 warns of each that has one, which takes longer than to bind it.
@@ -6,7 +6,7 @@
 -- name: session
 -- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, the
 -- fields that indexes hold. The first of place, step and session comes back.
-SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count,
+SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = ?),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
@@ -17,7 +17,7 @@ FROM __agents_states AS s WHERE s.session_id = ?;
 
 -- name: session_rows
 -- The same.
-SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count,
+SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
   (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = v.column2),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
@@ -26,22 +26,18 @@ SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count,
   s.metadata
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column3;
 
--- name: cell
--- A cell as it is now. The first parameter comes back.
-SELECT ?, value, since FROM __agents_custom_state WHERE session_id = ? AND key = ? AND slot = ?;
+-- name: cells
+-- The cells of a key from one slot to another. The first parameter comes back.
+SELECT ?, slot, value, since FROM __agents_custom_state
+WHERE session_id = ? AND key = ? AND slot >= ? AND slot <= ?;
 
--- name: cell_rows
+-- name: cells_rows
 -- The same.
-SELECT v.column1, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = v.column4;
-
--- name: cells_below_rows
--- All cells under a key as they are now.
-SELECT v.column1, c.key, c.slot, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
-  ON c.session_id = v.column2 AND c.key = v.column3;
+SELECT v.column1, c.slot, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
+  ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot >= v.column4 AND c.slot <= v.column5;
 
 -- name: all_cells_rows
--- All cells of a session as they are now.
+-- All cells of a session.
 SELECT v.column1, c.key, c.slot, c.value, c.since FROM (VALUES :rows) AS v CROSS JOIN __agents_custom_state AS c
   ON c.session_id = v.column2;
 
@@ -56,13 +52,22 @@ SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_c
   ON c.session_id = v.column2 AND c.key = v.column3 AND c.slot = (SELECT t.slot FROM __agents_custom_state AS t
     WHERE t.session_id = v.column2 AND t.key = v.column3 AND t.slot < '$' ORDER BY t.slot DESC LIMIT 1);
 
--- name: unstage
--- Drop what was staged for the step.
-DELETE FROM __agents_staging WHERE session_id = ? AND step_id = ?;
+-- name: discarded_rows
+-- How much is staged for a step, or for all of them if it is NULL.
+SELECT v.column1, COUNT(*) FROM (VALUES :rows) AS v CROSS JOIN __agents_staging AS t
+  ON t.session_id = v.column2 AND (v.column3 IS NULL OR t.step_id = v.column3) GROUP BY v.column1;
 
--- name: unstage_rows
--- The same.
-DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
+-- name: turns_rows
+-- Whether a run exists, and the last turn of a session.
+SELECT v.column1, EXISTS (SELECT 1 FROM __agents_runs WHERE run_id = v.column2),
+  (SELECT COALESCE(MAX(turn), 0) FROM __agents_runs WHERE session_id = v.column3) FROM (VALUES :rows) AS v;
+
+-- name: insert_session_rows
+-- Create sessions.
+INSERT INTO __agents_states (session_id, created_at, updated_at, version, message_count, checkpoint_count, step_count,
+  resume_count, agent_type, stream_id, parent_session_id, root_session_id, status, expires_at, user_id, tags, metadata,
+  output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
+  interrupt_context) VALUES :rows;
 
 -- name: count
 -- Store the counters.
@@ -102,25 +107,39 @@ UPDATE __agents_states SET agent_type = column1, stream_id = column2, parent_ses
   metadata = column9
 FROM (VALUES :rows) WHERE __agents_states.rowid = column10;
 
--- name: change_cell
--- Give a cell another text.
-UPDATE __agents_custom_state SET value = ?, since = ? WHERE session_id = ? AND key = ? AND slot = ?;
+-- name: set_status
+-- Store the status alone.
+UPDATE __agents_states SET status = ? WHERE rowid = ?;
 
--- name: change_cell_rows
+-- name: set_status_rows
 -- The same.
-UPDATE __agents_custom_state SET value = column1, since = column2 FROM (VALUES :rows) AS v
-WHERE __agents_custom_state.session_id = column3 AND __agents_custom_state.key = column4
-  AND __agents_custom_state.slot = column5;
+UPDATE __agents_states SET status = column1 FROM (VALUES :rows) WHERE __agents_states.rowid = column2;
+
+-- name: unstage
+-- Drop what was staged for the step.
+DELETE FROM __agents_staging WHERE session_id = ? AND step_id = ?;
+
+-- name: unstage_rows
+-- The same.
+DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
+
+-- name: stage_rows
+-- Keep what tool calls wrote; the same call again replaces.
+INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
+VALUES :rows
+ON CONFLICT (session_id, step_id, tool_call_id) DO UPDATE SET position = excluded.position,
+  writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
+
+-- name: put_cell_rows
+-- Give cells their texts.
+INSERT INTO __agents_custom_state (session_id, key, slot, value, since) VALUES :rows
+ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since = excluded.since;
 
 -- name: drop_cell_rows
 -- Remove cells.
 DELETE FROM __agents_custom_state WHERE (session_id, key, slot) IN (VALUES :rows);
 
--- name: insert_cell_rows
--- Begin cells.
-INSERT INTO __agents_custom_state (session_id, key, slot, value, since) VALUES :rows;
-
--- name: insert_past_rows
+-- name: keep_cell_rows
 -- Keep what cells held.
 INSERT INTO __agents_past (session_id, number, key, slot, value, since) VALUES :rows;
 

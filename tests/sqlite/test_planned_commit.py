@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from helix_agents import CheckpointMeta, Committed, SessionState, SqliteStateStore, VersionConflict
+from helix_agents import (
+    CheckpointMeta,
+    Committed,
+    InvalidArgument,
+    SessionNotFound,
+    SessionState,
+    SqliteStateStore,
+    VersionConflict,
+)
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.state import StateTracker
@@ -65,6 +73,37 @@ async def expect_whole(store: SqliteStateStore, name: str, size: int) -> None:
     assert [message["content"] for message in messages] == [f"{name} {place}" for place in range(size)]
     assert (await store.list_checkpoints(name)).total == 1
     assert await store.list_staged(name, "step") == []
+
+
+async def test_commits_of_every_kind_share_a_transaction(driver: SqliteDriver, store: SqliteStateStore) -> None:
+    await create(store, ["a", "b"])
+    held = Held()
+    waiting = asyncio.ensure_future(driver.call(held.work, None))
+    await held.begun()
+    together = asyncio.gather(
+        store.create_session("c", agent_type="test", custom_state=START),
+        store.create_run("a", "run-1"),
+        store.create_run("a", "run-2"),
+        store.create_run("b", "run-1"),  # the id is taken by then
+        store.set_interrupt_flag("b"),
+        store.append_messages("a", [{"role": "user", "content": "1"}]),
+        store.append_messages("a", [{"role": "user", "content": "2"}]),
+        store.update_status("b", "paused"),
+        store.truncate_messages("b", 0),
+        store.increment_step_count("missing"),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    held.let_go()
+    await waiting
+    outcomes = await together
+    assert [type(each) for each in outcomes if isinstance(each, Exception)] == [InvalidArgument, SessionNotFound]
+    assert [run.run_id for run in await store.list_runs("a")] == ["run-1", "run-2"]
+    assert [message["content"] for message in (await store.get_messages("a")).items] == ["1", "2"]
+    state = await store.load_state("b")
+    assert state is not None
+    assert (state.status, state.interrupt_flag is None) == ("paused", False)
+    assert await store.session_exists("c")
 
 
 @pytest.mark.parametrize("size", [1, 7, 300])

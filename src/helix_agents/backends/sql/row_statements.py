@@ -6,36 +6,45 @@ number of rows is part of the text of a statement, so rows are cut into a few si
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Protocol
 
-from ..sql.driver import Row
-from ..sql.queries import Queries
+from .driver import Row, Value
+from .queries import Queries
 
 SIZES = (256, 128, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2, 1)
-"""How many rows one statement takes; the widest row times the most stays far below SQLite's 32,766 parameters."""
+"""How many rows one statement takes."""
+
+
+class RowConnection(Protocol):
+    """A database that runs statements at once, inside a transaction that somebody else begins and ends."""
+
+    def execute(self, sql: str, row: Sequence[Value], /) -> Iterable[Row]:
+        """Run a statement with its parameters and return the rows that it found."""
 
 
 class RowStatements:
     """The statements of one file by name: `name` for one row (if it needs words of its own), `name_rows` for many."""
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, max_parameters: int) -> None:
         self._texts = queries.texts
+        self._max_parameters = max_parameters
         self._sized: dict[tuple[str, int], str] = {}
 
-    def run(self, connection: sqlite3.Connection, name: str, rows: Sequence[Row]) -> list[Row]:
-        """Run a statement for all rows and answer what it found, in no order."""
+    def run(self, connection: RowConnection, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Run a statement for all rows and return what it found, in no order."""
         if not rows:
             return []
+        width = len(rows[0])
         if len(rows) == 1:
-            return connection.execute(self._text(name, 1, len(rows[0])), rows[0]).fetchall()
+            return list(connection.execute(self._text(name, 1, width), rows[0]))
         found: list[Row] = []
-        at, left = 0, len(rows)
+        at, left, most = 0, len(rows), self._max_parameters // width
         for size in SIZES:
-            while left >= size:
+            while left >= size <= most:
                 part = tuple(chain.from_iterable(rows[at : at + size]))
-                found += connection.execute(self._text(name, size, len(rows[at])), part).fetchall()
+                found += connection.execute(self._text(name, size, width), part)
                 at += size
                 left -= size
         return found

@@ -1,0 +1,267 @@
+"""What a commit does to a session, decided once. Pure: no store, no clock, nothing is awaited.
+
+A backend that can look before it writes (memory, SQLite, a Durable Object, Redis without scripts) does three things
+with a commit: it fetches what `needs` names, asks `decide`, and writes what the plan says. The order of the guards,
+which cells differ, what has to be kept for earlier checkpoints, what every counter becomes: all of it is decided here.
+
+History: a cell holds the present, `since` so many checkpoints. Checkpoint n has seen what was there since fewer than n.
+So what is overwritten is kept if any checkpoint has seen it, and else goes without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from ...types import SessionStatus
+from .commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, GuardFailed, GuardReason, KeyContent, Slot
+
+
+class Cell(NamedTuple):
+    """What a cell holds, and how many checkpoints there were when it began to."""
+
+    text: str
+    since: int
+
+
+class Needs(NamedTuple):
+    """What has to be seen of a session, besides its counters, before a commit can be decided."""
+
+    cells: Iterable[CellName]
+    """These cells, one by one."""
+    keys: Iterable[str]
+    """Everything under these keys."""
+    everything: bool
+    """Everything under every key."""
+    lists: Iterable[str]
+    """The key's own cell, and the index behind the last item."""
+    staged: str | None
+    """Tool call and token of all that is staged for this step."""
+    discarded: bool
+    """How many staged rows `discard_step` or `discard_all` drops."""
+    run: bool
+    """Whether the id of the run is taken, and the turns so far."""
+
+
+class Counters(NamedTuple):
+    """The numbers of a session, and its status."""
+
+    version: int
+    message_count: int
+    checkpoint_count: int
+    step_count: int
+    resume_count: int
+    status: SessionStatus
+
+
+class Seen:
+    """What a backend found of all that `needs` names. `session` is None if there is none."""
+
+    __slots__ = ("cells", "discarded", "keys", "lists", "run_is_taken", "session", "staged", "turns")
+
+    def __init__(self) -> None:
+        self.session: Counters | None = None
+        self.cells: dict[CellName, Cell] = {}
+        self.keys: dict[str, dict[Slot, Cell]] = {}
+        self.lists: dict[str, tuple[str, int]] = {}
+        """The text of the key's own cell, and the index behind the last item."""
+        self.staged: frozenset[tuple[str, str]] = frozenset()
+        self.discarded = 0
+        self.run_is_taken = False
+        self.turns = 0
+
+    def text(self, name: CellName) -> str | None:
+        """What a cell says now."""
+        cell = self.cells.get(name)
+        if cell is None and (below := self.keys.get(name.key)) is not None:
+            cell = below.get(name.slot)
+        if cell is None and name.slot is None and name.key in self.lists:
+            return self.lists[name.key][0]
+        return None if cell is None else cell.text
+
+
+class CellPlan(NamedTuple):
+    """What becomes of cells."""
+
+    put: list[tuple[CellName, str]]
+    """Cells that hold this from now on, new ones and others."""
+    drop: list[CellName]
+    kept: list[tuple[CellName, Cell]]
+    """What a checkpoint has seen of cells that change or go."""
+
+
+class Plan(NamedTuple):
+    """What to write. Whatever else a commit says (fields, runs, refs, a flag) is written as it says."""
+
+    after: Counters
+    """The session's numbers once this is written."""
+    before: int
+    """How many checkpoints there were: `since` of all cells that are put; what is kept goes under the next number."""
+    first_message: int
+    """The index of the first message that is appended."""
+    cut: bool
+    """Whether messages behind `keep_messages` are there and go."""
+    recount: bool
+    """Whether checkpoints that counted more messages than are left have to be told."""
+    cells: CellPlan | None
+    unstage: str | None
+    """The step whose staged rows go because they are promoted."""
+    turn: int
+    removed: int
+
+    @property
+    def applied(self) -> Applied:
+        """What the caller is told."""
+        after = self.after
+        counts = (after.version, after.message_count, after.step_count, after.resume_count)
+        return Applied(*counts, self.removed, self.turn)
+
+
+def needs(commit: Commit) -> Needs:
+    """What has to be seen to decide the commit."""
+    custom = commit.custom
+    keys = () if custom.replace_all else (*_whole_keys(custom), *custom.drop_keys)
+    return Needs(
+        cells=() if custom.replace_all else _single_cells(custom, keys),
+        keys=keys,
+        everything=custom.replace_all,
+        lists=custom.append,
+        staged=None if commit.promote is None else commit.promote.step_id,
+        discarded=commit.discard_all or commit.discard_step is not None,
+        run=commit.run is not None,
+    )
+
+
+def decide(commit: Commit, seen: Seen) -> GuardFailed | Plan:
+    """What to write, or why nothing is written: of several violated guards the first in the order of `Commit`."""
+    reason = _refusal(commit, seen)
+    if reason is not None:
+        return GuardFailed(reason)
+    before = seen.session or _NEW
+    restored = commit.restore_number
+    number = before.checkpoint_count if restored is None else restored
+    kept_messages = before.message_count
+    if commit.keep_messages is not None:
+        kept_messages = min(kept_messages, commit.keep_messages)
+    cut = before.message_count - kept_messages
+    state = commit.state
+    step_count, resume_count, status = (
+        before[3:] if state is None else (state.step_count, state.resume_count, state.status)
+    )
+    after = Counters(
+        before.version + commit.bump_version,
+        kept_messages + len(commit.messages),
+        number + (commit.checkpoint is not None),
+        step_count + commit.add_steps,
+        resume_count + commit.add_resumes,
+        commit.status or status,
+    )
+    return Plan(
+        after=after,
+        before=number,
+        first_message=kept_messages,
+        cut=cut > 0,
+        recount=commit.keep_messages is not None and restored is None,  # a restore drops those that counted more
+        cells=None if commit.custom.is_empty else _cell_plan(commit.custom, seen, number),
+        unstage=commit.promote.step_id if commit.promote is not None and seen.staged else None,
+        turn=0 if commit.run is None else seen.turns + 1,
+        removed=cut + seen.discarded,
+    )
+
+
+def content_cells(content: KeyContent) -> dict[Slot, str]:
+    """All cells of a key."""
+    cells: dict[Slot, str] = {None: content.text}
+    if content.text == LIST:
+        cells.update(enumerate(content.items))
+    elif content.text == OBJECT:
+        cells.update(content.members)
+    return cells
+
+
+def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
+    """Whether a key holds one plain value before and after, so that nothing below it has to go."""
+    before = changes.expected.get(CellName(key))
+    return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
+
+
+_NEW = Counters(1, 0, 0, 0, 0, "active")
+
+
+def _whole_keys(custom: CustomChanges) -> Iterable[str]:
+    """Keys that are set and may have had other cells below them before."""
+    return [key for key, content in custom.set_keys.items() if not is_one_cell(custom, key, content)]
+
+
+def _single_cells(custom: CustomChanges, keys: Collection[str]) -> Iterable[CellName]:
+    """The cells to be seen one by one, those of the `keys` apart; what a list itself says is seen at its end."""
+    names: Iterable[CellName] = custom.expected
+    if custom.set_cells or custom.drop_cells:
+        names = {**custom.expected, **custom.set_cells, **dict.fromkeys(custom.drop_cells)}
+    return [name for name in names if name[0] not in keys and (name[1] is not None or name[0] not in custom.append)]
+
+
+def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
+    session = seen.session
+    if commit.create:
+        if session is not None:
+            return "exists"
+    elif session is None:
+        return "missing"
+    elif commit.expected_version is not None and commit.expected_version != session.version:
+        return "version"
+    if commit.promote is not None and seen.staged != frozenset(commit.promote.rows):
+        return "staged"
+    for name, text in commit.custom.expected.items():
+        if seen.text(name) != text:
+            return "cells"
+    if seen.run_is_taken:
+        return "run"
+    if commit.restore_number is not None and (session is None or commit.restore_number > session.checkpoint_count):
+        return "checkpoint"
+    return None
+
+
+def _cell_plan(custom: CustomChanges, seen: Seen, number: int) -> CellPlan:
+    """What the changes come to. `number` is that of the last checkpoint."""
+    plan = CellPlan([], [], [])
+    for name, text in custom.set_cells.items():
+        _put(plan, name, seen.cells.get(name), text, number)
+    for key, content in custom.set_keys.items():
+        name = CellName(key)
+        if is_one_cell(custom, key, content):
+            _put(plan, name, seen.cells.get(name), content.text, number)
+            continue
+        old = seen.keys.get(key, {})
+        new = content_cells(content)
+        for slot, text in new.items():
+            _put(plan, CellName(key, slot), old.get(slot), text, number)
+        for slot, cell in old.items():
+            if slot not in new:
+                _drop(plan, CellName(key, slot), cell, number)
+    for key, cells in seen.keys.items():
+        if key not in custom.set_keys:
+            for slot, cell in cells.items():
+                _drop(plan, CellName(key, slot), cell, number)
+    for name in custom.drop_cells:
+        if (found := seen.cells.get(name)) is not None:
+            _drop(plan, name, found, number)
+    for key, items in custom.append.items():
+        end = seen.lists[key][1] if key in seen.lists else 0
+        plan.put.extend([(CellName(key, index), text) for index, text in enumerate(items, start=end)])
+    return plan
+
+
+def _put(plan: CellPlan, name: CellName, cell: Cell | None, text: str, number: int) -> None:
+    if cell is None:
+        plan.put.append((name, text))
+    elif cell.text != text:
+        plan.put.append((name, text))
+        if cell.since < number:
+            plan.kept.append((name, cell))
+
+
+def _drop(plan: CellPlan, name: CellName, cell: Cell, number: int) -> None:
+    plan.drop.append(name)
+    if cell.since < number:
+        plan.kept.append((name, cell))
