@@ -21,7 +21,7 @@ from ..lifecycle import SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage.contract import SubagentEntry, UsageEntry
 from ..types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
-from .claim import Claim, claim_turn, claim_unfinished, load_messages
+from .claim import Claim, Seen, claim_turn, claim_unfinished, load_messages
 from .context import RunContext
 from .emitter import FORWARDED
 from .handle import AgentResult, result_of
@@ -32,6 +32,7 @@ from .step import Outcome
 from .stepwork import MESSAGE_INSTEAD, PARENT_SUSPENDED, ChildOutcome
 from .stop import StopSignal
 from .suspension import all_waiting, change_session
+from .tidying import tidy_up
 
 
 def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
@@ -91,6 +92,8 @@ class _ChildCall:
         began = self._services.clock()
         session = await self._services.store.load_state(self._session_id)
         run = await self._services.store.get_current_run(self._session_id) if session else None
+        # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
+        await self._parent.watch.ensure_owner()
         show = self._call["id"] not in self._parent.shown_children
         self._parent.shown_children.add(self._call["id"])
         self._show_history = show and self._parent.rewound
@@ -98,6 +101,8 @@ class _ChildCall:
             self._parent.emitter.emit(tool_start_chunk(self._call))
             self._announce_start()
         if session is not None and self._is_mine(run) and await self._is_at_rest(session):
+            if session.status in ("completed", "failed") and run is not None and run.status == "running":
+                await tidy_up(self._services, session, run)
             await self._forward_history(session)
             result = await result_of(self._services, session)
         else:
@@ -122,6 +127,7 @@ class _ChildCall:
         except TimeoutError:
             if not timer.expired():
                 raise
+            await self._parent.watch.ensure_owner()
             error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
             await fail_children(self._services, [self._session_id], error, "parent_timeout")
             return AgentResult("failed", error=error)
@@ -145,6 +151,7 @@ class _ChildCall:
                 [self._input],
                 session_options=options,
                 run_metadata=metadata,
+                seen=Seen(session, run),
             )
         message = None
         if not self._is_mine(run):
@@ -226,7 +233,7 @@ class _ChildCall:
             started_at=self._services.clock(),
         )
         if status == "active":
-            await self._services.store.add_sub_session_refs(self._parent.session_id, [ref])
+            await self._parent.owned.note_child(ref)
             return
         await self._services.store.update_sub_session_ref(
             self._parent.session_id,

@@ -1,51 +1,80 @@
 """Taking a session: a new one, the next turn of a finished one, or one whose run stopped, crashed or waits.
 
-Exactly one taker wins, because each claim is one write guarded by the version. The order is made for crashes between:
+A claim has four steps. It may stall after any of them for longer than a lease; then another process takes over, and
+what this one does after it wakes up is refused.
 
-1. what is staged for an open step is copied under the new run's name (an old run that wakes up writes to the old one),
-2. the claim itself,
-3. the stream is made ready,
-4. the run record with its lease.
+1. *Look*: load the session, its latest run and the fence of its stream. What is staged for an open step is copied under
+   the new run's name (an old run that wakes up writes to the old one), guarded by the version.
+2. *Take*: the one write that wins the session, guarded by the version. It holds what the user said, and names the step
+   that the new run is going to work on (`suspended_step_id`), so that everybody can tell whose session it is.
+3. *Fence*: make the stream ready under a fence that is larger than that of every earlier claim.
+4. *Record*: close the old run's record and begin the new one with its lease, guarded by the version again.
 
-A crash before 4 leaves a session that is `active` without a living run; it can be claimed again once it has been still
-for the length of a lease.
+Who loses step 2 gets `AlreadyRunning`, who loses a later one `RunLost`. A crash before 4 leaves a session that is
+`active` without a living run; it can be claimed again once it has been still for the length of a lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..agent import Agent
 from ..codec import Json
-from ..errors import AlreadyRunning, InvalidArgument, NotResumable, SessionExists, SessionNotFound, VersionConflict
+from ..errors import (
+    AlreadyRunning,
+    IllegalTransition,
+    InvalidArgument,
+    NotResumable,
+    RunLost,
+    SessionExists,
+    SessionNotFound,
+    StreamFenced,
+    VersionConflict,
+)
 from ..messages import Message
-from ..types import CheckpointMeta, RunRecord, SessionState, StagedChanges
-from .recovery import fresh_stream, ready_stream
+from ..types import CheckpointMeta, RunRecord, RunStatus, SessionState, StagedChanges
+from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
 from .step import ASIDE_MARK, TURN_MARK, abandoned, step_id_of
 from .suspension import all_waiting
 
 WIND_UP_POLL_SECONDS = 0.02
+MAX_TRIES = 50
+
+REPLACED = "another process has taken the session over"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Claim:
     """A session taken, with all that its new run has to know."""
 
     session: SessionState
-    messages: list[Message]
+    messages: Sequence[Message]
     run: RunRecord
+    fence: int
+    """What the run passes with every change of its stream."""
     claimed_at: int
     staged: Sequence[StagedChanges] = ()
     rewound: bool = False
     resumed: bool = False
-    then: list[Message] = field(default_factory=list)
+    then: Sequence[Message] = ()
     """What the user said while a step was open; it follows that step."""
+
+    def lost(self, why: str = REPLACED) -> RunLost:
+        """The error for whoever believed to have the session."""
+        return RunLost(self.session.session_id, self.run.run_id, why)
+
+
+class Seen(NamedTuple):
+    """A session and its latest run as somebody saw them; None if there were none."""
+
+    session: SessionState | None
+    run: RunRecord | None
 
 
 class CanResume(msgspec.Struct, frozen=True):
@@ -66,12 +95,14 @@ def has_crashed(run: RunRecord | None, now: int) -> bool:
 
 
 def is_untouched(session: SessionState, run: RunRecord | None) -> bool:
-    """Whether a session was created but got no message: by hand, or by a process that died right then."""
-    return session.status == "active" and session.version == 1 and run is None
+    """Whether nobody has begun a turn yet: a session made by hand, or by a process that died right then."""
+    return session.status == "active" and run is None and session.suspended_step_id is None
 
 
-async def can_resume(services: Services, session: SessionState, run: RunRecord | None) -> CanResume:
-    """Whether the session can be taken up again now."""
+async def can_resume(
+    services: Services, session: SessionState, run: RunRecord | None, *, message: bool = False
+) -> CanResume:
+    """Whether the session can be taken up again now, with a message or without."""
     now = services.clock()
     if session.status in ("completed", "failed"):
         if has_crashed(run, now):
@@ -80,27 +111,40 @@ async def can_resume(services: Services, session: SessionState, run: RunRecord |
     if session.status == "active":
         if is_live(run, now):
             return CanResume(False, "it is running")
-        if run is not None and run.status == "running" and not _claimed_since(session, run):
-            return CanResume(True, "its process died")
-        if session.updated_at + services.lease_ms > now:
+        if session.updated_at + services.lease_ms > now and await _is_claimed(services, session, run):
             return CanResume(False, "it is about to run")
-        return CanResume(True, "its process died before the run began")
+    if not message and await _has_no_message(services, session):
+        return CanResume(False, "it has no message to go on from; execute() begins its first turn")
+    if session.status == "active":
+        return CanResume(True, "its process died" if has_crashed(run, now) else "nothing runs it")
     if session.status in ("interrupted", "paused"):
         return CanResume(True, f"it is {session.status}")
     waits = await all_waiting(services.store, session, now)
-    if waits:
+    if waits and not message:
         names = ", ".join(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
         return CanResume(False, f"it waits for an answer to {names}")
-    return CanResume(True, "every answer is in")
+    return CanResume(True, "every answer is in" if not waits else "a message frees it")
 
 
-def _claimed_since(session: SessionState, run: RunRecord) -> bool:
-    """Whether somebody has taken the session after this run, its latest: then that one is about to begin its record.
+async def _is_claimed(services: Services, session: SessionState, run: RunRecord | None) -> bool:
+    """Whether somebody has taken the session and is about to begin its record.
 
     Each claim names the step that it is going to work on after its own run, in the very write that wins the session.
+    A session that was restored names a run that has a record; one that was forked has never been written to.
     """
     step_id = session.suspended_step_id
-    return step_id is not None and not step_id.startswith(f"{run.run_id}-")
+    if step_id is None or session.version == 1:
+        return False
+    if run is None:
+        return True
+    if step_id.startswith(f"{run.run_id}-"):
+        return False
+    runs = await services.store.list_runs(session.session_id)
+    return not any(step_id.startswith(f"{each.run_id}-") for each in runs)
+
+
+async def _has_no_message(services: Services, session: SessionState) -> bool:
+    return session.step_count == 0 and await services.store.get_message_count(session.session_id) == 0
 
 
 async def claim_turn(
@@ -111,27 +155,17 @@ async def claim_turn(
     *,
     session_options: Mapping[str, Any] | None = None,
     run_metadata: Mapping[str, Json] | None = None,
+    seen: Seen | None = None,
 ) -> Claim:
-    """Begin a turn in a new or a finished session. Raises `AlreadyRunning` if somebody else was faster."""
+    """Begin a turn in a new or a finished session. Raises `AlreadyRunning` if somebody else was faster.
+
+    `seen`: the session as the caller saw it, where only that may be taken; otherwise it is looked at again.
+    """
     store = services.store
     claimed_at = services.clock()
-    options = dict(session_options or {})
-    custom_state = options.pop("custom_state", None)
-    try:
-        session = await store.create_session(
-            session_id,
-            agent_type=agent.name,
-            custom_state=agent.initial_state() if custom_state is None else custom_state,
-            **options,
-        )
-        history: list[Message] = []
-        run = None
-    except SessionExists:
-        session, run = await load(services, agent, session_id)
-        if session.status not in ("completed", "failed") and not is_untouched(session, run):
-            raise AlreadyRunning(session_id, run.run_id if run else None) from None
-        history = await load_messages(services, session_id)
+    session, run, history = await _session_for_turn(services, agent, session_id, session_options or {}, seen)
     given = [*abandoned(history, "The run ended before this call was executed."), *messages]
+    stream = await services.streams.get_stream_info(session.stream_id)
     run_id = f"run-{services.ids()}"
     wanted = msgspec.structs.replace(
         session,
@@ -154,16 +188,46 @@ async def claim_turn(
         )
     except VersionConflict as error:
         raise AlreadyRunning(session_id) from error
-    start_sequence = await fresh_stream(services.streams, session.stream_id)
-    record = await store.create_run(
-        session_id,
-        run_id,
-        start_sequence=start_sequence,
-        metadata={**(run_metadata or {}), "first_step": session.step_count},
-        lease_until=services.clock() + services.lease_ms,
+    claim = Claim(
+        msgspec.structs.replace(wanted, custom_state=session.custom_state, version=done.new_version),
+        [*history, *given],
+        RunRecord(run_id, session_id, 0),
+        fence=fence_for(stream, done.new_version),
+        claimed_at=claimed_at,
     )
-    owned = msgspec.structs.replace(wanted, custom_state=session.custom_state, version=done.new_version)
-    return Claim(owned, [*history, *given], record, claimed_at)
+    return await _complete(
+        services,
+        claim,
+        run,
+        stream=lambda: fresh_stream(services.streams, session.stream_id, claim.fence, seen=stream),
+        old_status=session.status,
+        metadata={**(run_metadata or {}), "first_step": session.step_count},
+    )
+
+
+async def _session_for_turn(
+    services: Services, agent: Agent, session_id: str, session_options: Mapping[str, Any], seen: Seen | None
+) -> tuple[SessionState, RunRecord | None, list[Message]]:
+    """A session in which a turn may begin, made if need be; its latest run and its messages."""
+    if seen is not None and seen.session is not None:
+        return seen.session, seen.run, await load_messages(services, session_id)
+    options = dict(session_options)
+    custom_state = options.pop("custom_state", None)
+    try:
+        session = await services.store.create_session(
+            session_id,
+            agent_type=agent.name,
+            custom_state=agent.initial_state() if custom_state is None else custom_state,
+            **options,
+        )
+    except SessionExists as error:
+        if seen is not None:
+            raise AlreadyRunning(session_id) from error
+        session, run = await load(services, agent, session_id)
+        if session.status not in ("completed", "failed") and not is_untouched(session, run):
+            raise AlreadyRunning(session_id, run.run_id if run else None) from None
+        return session, run, await load_messages(services, session_id)
+    return session, None, []
 
 
 async def claim_unfinished(
@@ -184,7 +248,12 @@ async def claim_unfinished(
     left_open = session.status == "interrupted" and run is not None and run.status == "running"
     crashed = session.status == "active" or run is None or left_open
     last_commit = await _last_commit(services, session) if crashed else None
-    staged = await _adopt_staged(services, session, run, new_step_id)
+    seen = await services.streams.get_stream_info(session.stream_id)
+    try:
+        staged = await _adopt_staged(services, session, run, new_step_id)
+    except VersionConflict as error:
+        await store.discard_staging(session_id, new_step_id)
+        raise AlreadyRunning(session_id) from error
     history = await load_messages(services, session_id)
     step_is_open = bool(staged) or bool(abandoned(history, ""))
     then = _said_meanwhile(run, session, message)
@@ -210,56 +279,104 @@ async def claim_unfinished(
     except VersionConflict as error:
         await store.discard_staging(session_id, new_step_id)
         raise AlreadyRunning(session_id) from error
-    return await _begin_again(
+    claim = Claim(
+        msgspec.structs.replace(wanted, custom_state=session.custom_state, version=version),
+        history,
+        RunRecord(run_id, session_id, 0),
+        fence=fence_for(seen, version),
+        claimed_at=claimed_at,
+        staged=staged,
+        resumed=True,
+        then=then,
+    )
+    inherited = {k: v for k, v in (run.metadata if run else {}).items() if k not in ("then", "open_step")}
+    said = {"then": then, "open_step": session.step_count + 1} if then else {}
+    return await _complete(
         services,
-        Claim(
-            msgspec.structs.replace(wanted, custom_state=session.custom_state, version=version),
-            history,
-            run=RunRecord(run_id, session_id, 0),
-            claimed_at=claimed_at,
-            staged=staged,
-            resumed=True,
-            then=then,
-        ),
+        claim,
         run,
-        metadata=run_metadata or {},
-        crashed=crashed,
-        last_commit=last_commit,
+        stream=lambda: ready_stream(
+            services.streams,
+            session.stream_id,
+            claim.fence,
+            seen=seen,
+            rewind_to=session.step_count if crashed else None,
+            checkpoint_id=last_commit,
+        ),
+        old_status=session.status,
+        metadata={
+            "first_step": session.step_count,
+            **inherited,
+            **(run_metadata or {}),
+            **said,
+            "resumes": run and run.run_id,
+        },
     )
 
 
-async def _begin_again(
+async def _complete(
     services: Services,
     claim: Claim,
     old: RunRecord | None,
     *,
+    stream: Callable[[], Awaitable[ReadyStream]],
+    old_status: str,
     metadata: Mapping[str, Json],
-    crashed: bool,
-    last_commit: str | None,
 ) -> Claim:
-    """After the claim: close the old run's record, make the stream ready, begin the new record."""
-    store = services.store
-    session = claim.session
-    if old is not None and old.status == "running":
-        await store.update_run_status(
-            old.run_id, "interrupted", error=f"Its process died; run {claim.run.run_id} went on."
-        )
-    claim.rewound, start_sequence = await ready_stream(
-        services.streams,
-        session.stream_id,
-        rewind_to=session.step_count if crashed else None,
-        checkpoint_id=last_commit,
+    """Steps 3 and 4 of a claim. Raises `RunLost` if somebody else has taken the session since."""
+    try:
+        ready = await stream()
+        if old is not None and old.status == "running":
+            await _close_record(services, old, old_status)
+        record = await _begin_record(services, claim, ready.latest_sequence, {**metadata, "fence": claim.fence})
+    except StreamFenced as error:
+        raise claim.lost() from error
+    return replace(claim, run=record, rewound=ready.rewound)
+
+
+async def _close_record(services: Services, old: RunRecord, old_status: str) -> None:
+    """Let the record of a run that died say so; whoever comes first does it, in the same words as anybody would."""
+    status: RunStatus = "interrupted"
+    if old_status in ("completed", "failed"):
+        status = "completed" if old_status == "completed" else "failed"
+    error = None if status == "completed" else "Its process died; another run went on."
+    try:
+        await services.store.update_run_status(old.run_id, status, error=error, expected_status="running")
+    except IllegalTransition:
+        return
+
+
+async def _begin_record(
+    services: Services, claim: Claim, start_sequence: int, metadata: Mapping[str, Json]
+) -> RunRecord:
+    """The run's record, if the session is still the claim's own: others may write to it, but not take it."""
+    session_id, version = claim.session.session_id, claim.session.version
+    for _ in range(MAX_TRIES):
+        try:
+            return await services.store.create_run(
+                session_id,
+                claim.run.run_id,
+                start_sequence=start_sequence,
+                metadata=metadata,
+                lease_until=services.clock() + services.lease_ms,
+                expected_version=version,
+            )
+        except VersionConflict as error:
+            stored = await services.store.load_state(session_id)
+            if stored is None or not _is_same_claim(stored, claim.session):
+                raise claim.lost() from error
+            version = stored.version
+        except SessionNotFound:
+            raise claim.lost("the session was deleted") from None
+    raise claim.lost("others keep writing to the session")
+
+
+def _is_same_claim(stored: SessionState, claimed: SessionState) -> bool:
+    return (stored.status, stored.resume_count, stored.suspended_step_id) == (
+        claimed.status,
+        claimed.resume_count,
+        claimed.suspended_step_id,
     )
-    inherited = {key: value for key, value in (old.metadata if old else {}).items() if key not in ("then", "open_step")}
-    said = {"then": claim.then, "open_step": session.step_count + 1} if claim.then else {}
-    claim.run = await store.create_run(
-        session.session_id,
-        claim.run.run_id,
-        start_sequence=start_sequence,
-        metadata={"first_step": session.step_count, **inherited, **metadata, **said, "resumes": old and old.run_id},
-        lease_until=services.clock() + services.lease_ms,
-    )
-    return claim
 
 
 async def _last_commit(services: Services, session: SessionState) -> str | None:
@@ -286,6 +403,7 @@ async def _adopt_staged(
             tool_call_id=row.tool_call_id,
             index=row.index,
             result=row.result,
+            expected_version=session.version,
         )
     return staged
 
@@ -328,10 +446,10 @@ async def load_messages(services: Services, session_id: str) -> list[Message]:
 
 async def ensure_resumable(services: Services, session: SessionState, run: RunRecord | None, *, message: bool) -> None:
     """Raise `AlreadyRunning` or `NotResumable`, unless the session may be taken. A message frees a waiting one."""
-    if session.status == "active" and is_live(run, services.clock()):
-        raise AlreadyRunning(session.session_id, run.run_id if run else None)
-    verdict = await can_resume(services, session, run)
-    if not verdict.can_resume and not (message and session.status.startswith("suspended")):
-        if session.status == "active":
-            raise AlreadyRunning(session.session_id)
-        raise NotResumable(session.session_id, verdict.reason)
+    verdict = await can_resume(services, session, run, message=message)
+    if verdict.can_resume:
+        return
+    live = is_live(run, services.clock())
+    if session.status == "active" and (live or await _is_claimed(services, session, run)):
+        raise AlreadyRunning(session.session_id, run.run_id if run is not None and live else None)
+    raise NotResumable(session.session_id, verdict.reason)

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 
 from ..codec import Json
-from ..errors import RunLost, StoreError
+from ..errors import RunLost, StoreError, StreamFenced
 from ..messages import Message
 from ..types import CheckpointMeta, Committed, RunStatus, SuspendedChildWait
 from .context import RunContext
@@ -204,17 +204,17 @@ class Endings:
     async def _finish(self, commit: StepCommit) -> AgentResult:
         """Close the stream and the run of a session that has ended."""
         emitter, streams = self._context.emitter, self._services.streams
-        stream_id = self._owned.session.stream_id
+        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
         if commit.status == "completed":
             emitter.emit({"type": "output", "output": commit.output})
-            close = partial(streams.end_stream, stream_id, commit.output)
+            close = partial(streams.end_stream, stream_id, commit.output, fence=fence)
         else:
             emitter.emit({"type": "error", "error": commit.error})
-            close = partial(streams.fail_stream, stream_id, commit.error or "failed")
+            close = partial(streams.fail_stream, stream_id, commit.error or "failed", fence=fence)
         await self._tell(emitter.flush)
         await self._tell(close)
-        if self._context.claim.resumed:
-            await self._services.store.discard_staging(self._context.session_id)
+        if self._context.claim.resumed or commit.status == "failed":
+            await self._owned.discard_staging()
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
         return AgentResult(
             commit.status,
@@ -227,7 +227,8 @@ class Endings:
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
         await self._tell(self._context.emitter.flush)
-        await self._tell(partial(self._services.streams.pause_stream, self._owned.session.stream_id))
+        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
+        await self._tell(partial(self._services.streams.pause_stream, stream_id, fence=fence))
         await self._end_record(status)
         result = await result_of(self._services, self._owned.session)
         return msgspec.structs.replace(
@@ -240,7 +241,7 @@ class Endings:
         """Tell the readers of an end that is written already: a stream that is gone or broken cannot change it."""
         try:
             await tell()
-        except (RunLost, StoreError):
+        except (RunLost, StreamFenced, StoreError):
             raise
         except Exception as error:
             session_id = self._context.session_id
@@ -257,4 +258,5 @@ class Endings:
             error=error,
             output=output,
             completed_at=self._services.clock(),
+            expected_status="running",
         )

@@ -102,7 +102,9 @@ class LeaseKeeper:
     async def _renew(self) -> None:
         until = self._clock() + self._lease_ms
         try:
-            await self._store.update_run_status(self._run_id, "running", lease_until=until, step_count=self.steps)
+            await self._store.update_run_status(
+                self._run_id, "running", lease_until=until, step_count=self.steps, expected_status="running"
+            )
         except (IllegalTransition, RunNotFound):
             raise self._lose("another process has ended it") from None
         self._lease_until = until

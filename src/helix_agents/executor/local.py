@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from ..agent import Agent, AgentRegistry
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, ensure_id
-from ..errors import AlreadyRunning, IllegalTransition, InvalidArgument, SessionNotFound, VersionConflict
+from ..errors import (
+    AlreadyRunning,
+    InvalidArgument,
+    NotResumable,
+    RunLost,
+    SessionNotFound,
+)
 from ..llm.contract import LLM
 from ..messages import Message, ensure_message
 from ..stores.state.contract import StateStore
@@ -21,6 +25,7 @@ from ..streams.contract import StreamManager
 from ..types import RunRecord, SessionState, SessionStatus
 from .children import SubAgents, fail_children
 from .claim import (
+    REPLACED,
     WIND_UP_POLL_SECONDS,
     CanResume,
     Claim,
@@ -38,10 +43,10 @@ from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
-from .recovery import close_stream
 from .services import Services
 from .stop import ABORT_PREFIX
 from .suspension import ToolResultReceipt, submit
+from .tidying import tidy_up
 
 DELETE_PATIENCE_SECONDS = 2.0
 
@@ -122,6 +127,7 @@ class AgentExecutor:
             "expires_at": expires_at,
             "custom_state": custom_state,
         }
+        began = self.services.clock()
         if await self.services.store.session_exists(session_id):
             session, run = await load_settled(self.services, agent, session_id)
             if session.status == "active" and is_live(run, self.services.clock()):
@@ -129,7 +135,7 @@ class AgentExecutor:
             if session.status not in ("completed", "failed") and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
-                return await self._resume(agent, session, run, messages[0])
+                return await self._resume(agent, session, run, messages[0], began)
         claim = await claim_turn(self.services, agent, session_id, messages, session_options=options)
         return await self._start(agent, claim)
 
@@ -141,9 +147,10 @@ class AgentExecutor:
         is nothing to do.
         """
         agent = self._known(agent)
+        began = self.services.clock()
         session, run = await load_settled(self.services, agent, session_id)
         said: Message | None = None if message is None else {"role": "user", "content": message}
-        return await self._resume(agent, session, run, said)
+        return await self._resume(agent, session, run, said, began)
 
     async def get_handle(self, agent: Agent | str, session_id: str) -> RunHandle | None:
         """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
@@ -236,12 +243,21 @@ class AgentExecutor:
     # -- how
 
     async def _resume(
-        self, agent: Agent, session: SessionState, run: RunRecord | None, message: Message | None
+        self, agent: Agent, session: SessionState, run: RunRecord | None, message: Message | None, began: int
     ) -> RunHandle:
-        await ensure_resumable(self.services, session, run, message=message is not None)
-        if session.status in ("completed", "failed"):
-            return await self._tidy(agent, session, run)
-        claim = await claim_unfinished(self.services, session, run, message=message)
+        try:
+            await ensure_resumable(self.services, session, run, message=message is not None)
+            if session.status in ("completed", "failed"):
+                assert run is not None
+                await tidy_up(self.services, session, run)
+                return self._handle(agent, session, run, None)
+            claim = await claim_unfinished(self.services, session, run, message=message)
+        except (AlreadyRunning, NotResumable) as error:
+            if self.services.clock() - began <= self.services.lease_ms:
+                raise
+            # This process stalled so long that another took over what it was about to take: no mere race.
+            why = f"{REPLACED} while this one stalled"
+            raise RunLost(session.session_id, run.run_id if run else "", why) from error
         return await self._start(agent, claim)
 
     async def _start(self, agent: Agent, claim: Claim) -> RunHandle:
@@ -255,34 +271,6 @@ class AgentExecutor:
         del self._tasks[task]
         if not task.cancelled():
             task.exception()  # a caller who never asks for the result shall not be told of it by the garbage collector
-
-    async def _tidy(self, agent: Agent, session: SessionState, run: RunRecord | None) -> RunHandle:
-        """Do what a run that died right after its last commit had left to do."""
-        assert run is not None
-        store = self.services.store
-        try:
-            # The lease comes first: who reads the session as this claim leaves it finds a run that lives, and waits
-            # until it is done (`load_settled`). Of those who have read it before, one wins.
-            await store.update_run_status(
-                run.run_id, "running", lease_until=self.services.clock() + self.services.lease_ms
-            )
-            await store.save_state(
-                session.session_id,
-                msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1),
-                expected_version=session.version,
-            )
-        except (IllegalTransition, VersionConflict) as error:
-            raise AlreadyRunning(session.session_id, run.run_id) from error
-        latest = await store.get_latest_checkpoint(session.session_id)
-        await close_stream(self.services.streams, session, latest.checkpoint_id if latest else None)
-        await store.update_run_status(
-            run.run_id,
-            "completed" if session.status == "completed" else "failed",
-            error=session.error,
-            output=session.output,
-            completed_at=self.services.clock(),
-        )
-        return self._handle(agent, session, run, None)
 
     async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus) -> None:
         session = await self._session(session_id)

@@ -13,7 +13,16 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent, AgentTool
-from ..errors import ModelError, RunLost, StoreError, StreamError, VersionConflict
+from ..errors import (
+    IllegalTransition,
+    ModelError,
+    RunLost,
+    StoreError,
+    StreamError,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
@@ -48,7 +57,7 @@ async def open_run(
     """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
     session, run = claim.session, claim.run
     stop = stop or StopSignal()
-    owned = OwnedSession(services.store, session, claim.messages, run.run_id)
+    owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
     watch = LeaseKeeper(
         services.store,
         session_id=session.session_id,
@@ -61,8 +70,15 @@ async def open_run(
         stop=stop,
         reclaim=owned.claim_again,
     )
+    try:
+        writer = await services.streams.create_writer(session.stream_id, run.run_id, agent.name, fence=claim.fence)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    except StreamNotActive:
+        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
+        raise
     emitter = Emitter(
-        await services.streams.create_writer(session.stream_id, run.run_id, agent.name),
+        writer,
         session_id=session.session_id,
         run_id=run.run_id,
         agent_type=agent.name,
@@ -87,7 +103,7 @@ async def open_run(
         watch=watch,
         stop=stop,
         hooks=HookCaller(services.hooks, info),
-        then=claim.then,
+        then=list(claim.then),
         first_step=int(run.metadata.get("first_step", session.step_count)),
     )
     kind = "run_resumed" if claim.resumed else "run_started"
@@ -116,7 +132,10 @@ class Run:
             await asyncio.wait({body})
             if body.cancelled() and context.watch.lost is not None:
                 raise context.watch.lost
-            result = body.result()
+            try:
+                result = body.result()
+            except (StreamFenced, IllegalTransition) as refused:
+                raise context.claim.lost() from refused
             status, error, clean = result.status, result.error, True
             return result
         except BaseException as raised:
@@ -139,7 +158,7 @@ class Run:
             return await self._steps()
         except ModelError as error:
             return await self._endings.fail(str(error), "model_error")
-        except (RunLost, StoreError):
+        except (RunLost, StreamFenced, StoreError):
             raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
         except StreamError as error:
             # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
@@ -187,7 +206,11 @@ class Run:
             return
         now = context.services.clock()
         try:
-            await asyncio.shield(context.services.store.update_run_status(context.run_id, "running", lease_until=now))
+            await asyncio.shield(
+                context.services.store.update_run_status(
+                    context.run_id, "running", lease_until=now, expected_status="running"
+                )
+            )
         except Exception:
             return  # then they wait until the lease lapses
 
@@ -228,8 +251,7 @@ class Run:
     async def _stage_answer(self, step: OpenStep) -> None:
         """Make the answer durable: from here on the model need not be asked again."""
         await self.context.watch.ensure_owner()
-        await self.context.services.store.stage_changes(
-            self.context.session_id,
+        await self.context.owned.stage(
             step.step_id,
             StepWrites(),
             tool_call_id=ANSWER_ROW,
@@ -260,7 +282,9 @@ class Run:
         """Drop the chunks of an answer that broke off, before the model is asked again."""
         emitter, session = self.context.emitter, self.context.owned.session
         await emitter.flush()
-        await self.context.services.streams.cleanup_to_step(session.stream_id, session.step_count)
+        await self.context.services.streams.cleanup_to_step(
+            session.stream_id, session.step_count, fence=self.context.claim.fence
+        )
         if emitter.parent is not None:
             data = {"session_id": session.session_id, "step_count": session.step_count}
             emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})

@@ -8,17 +8,21 @@ whoever begins a turn over a run that never ended: a run that sees another `resu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+from ..codec import Json
 from ..errors import RunLost, SessionNotFound, VersionConflict
 from ..messages import Message
+from ..state import StepWrites
 from ..stores.state.contract import StateStore
-from ..types import CheckpointMeta, Committed, SessionState
+from ..types import CheckpointMeta, Committed, SessionState, SubSessionRef
 
 MAX_REBASES = 20
+
+Result = TypeVar("Result")
 
 Change = Callable[[SessionState], SessionState]
 
@@ -108,6 +112,43 @@ class OwnedSession:
                 changed, version=committed.new_version, step_count=meta.step_count, custom_state=custom_state
             )
             return committed
+
+    async def stage(
+        self, step_id: str, writes: StepWrites, *, tool_call_id: str, index: int = 0, result: Json = None
+    ) -> None:
+        """Stage an outcome for the open step. Raises `RunLost`."""
+        await self._guarded(
+            lambda version: self._store.stage_changes(
+                self.session_id,
+                step_id,
+                writes,
+                tool_call_id=tool_call_id,
+                index=index,
+                result=result,
+                expected_version=version,
+            )
+        )
+
+    async def note_child(self, ref: SubSessionRef) -> None:
+        """Keep a record of a child session that is about to run. Raises `RunLost`."""
+        await self._guarded(
+            lambda version: self._store.add_sub_session_refs(self.session_id, [ref], expected_version=version)
+        )
+
+    async def discard_staging(self) -> None:
+        """Drop what earlier runs of the session have left staged. Raises `RunLost`."""
+        await self._guarded(lambda version: self._store.discard_staging(self.session_id, expected_version=version))
+
+    async def _guarded(self, write: Callable[[int], Awaitable[Result]]) -> Result:
+        """A write that does not move the version, at a version at which the session is this run's."""
+        for _ in range(MAX_REBASES):
+            try:
+                return await write(self.session.version)
+            except SessionNotFound:
+                raise self._lost("the session was deleted") from None
+            except VersionConflict:
+                await self.refresh()
+        raise self._lost("others keep writing to the session")
 
     async def refresh(self) -> None:
         """Load what is stored now. Raises `RunLost` if the session is no longer this run's."""

@@ -7,59 +7,89 @@ resumed run shows the step again from what is durable. It may also have cost the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from ..chunks import Chunk
 from ..codec import encode
-from ..streams.contract import StreamManager
+from ..errors import StreamNotActive
+from ..streams.contract import StreamInfo, StreamManager
 from ..types import SessionState
 from .openstep import OpenStep
 
 
-async def fresh_stream(streams: StreamManager, stream_id: str) -> int:
-    """Begin a turn with an empty stream; the sequence after which its chunks come."""
-    info = await streams.get_stream_info(stream_id)
-    if info is None:
-        return await _open_stream(streams, stream_id)
-    await streams.reset_stream(stream_id)
-    info = await streams.get_stream_info(stream_id)
-    return info.latest_sequence if info else 0
+class ReadyStream(NamedTuple):
+    """A stream made ready: whether chunks of an open step are gone, and the sequence after which new ones come."""
+
+    rewound: bool
+    latest_sequence: int
+
+
+def fence_for(seen: StreamInfo | None, version: int) -> int:
+    """The fence of a claim: what the stream had when the session was loaded, and the version that the claim got.
+
+    That is above the fences of all earlier claims: their versions are smaller, and what they saw cannot be more. A
+    stream that served another session before goes on from where that left it.
+    """
+    return version + (seen.fence if seen else 0)
+
+
+async def fresh_stream(streams: StreamManager, stream_id: str, fence: int, *, seen: StreamInfo | None) -> ReadyStream:
+    """Begin a turn with an empty stream. `seen`: the stream as it was before the claim."""
+    if seen is None:
+        info = await _fenced(streams, stream_id, fence)
+        if info.status == "active" and info.total_chunks == 0:
+            return ReadyStream(False, info.latest_sequence)
+    await streams.reset_stream(stream_id, fence=fence)
+    after = await streams.get_stream_info(stream_id)
+    return ReadyStream(False, after.latest_sequence if after else 0)
 
 
 async def ready_stream(
-    streams: StreamManager, stream_id: str, *, rewind_to: int | None, checkpoint_id: str | None
-) -> tuple[bool, int]:
+    streams: StreamManager,
+    stream_id: str,
+    fence: int,
+    *,
+    seen: StreamInfo | None,
+    rewind_to: int | None,
+    checkpoint_id: str | None,
+) -> ReadyStream:
     """Make the stream of an unfinished turn active, after a crash back to its last commit (`rewind_to`).
 
-    Answers whether chunks of an open step are gone, and the latest sequence.
+    The fence comes first: what is looked at afterwards no earlier owner can change.
     """
-    info = await streams.get_stream_info(stream_id)
-    if info is None:
-        return True, await _open_stream(streams, stream_id)
+    info = await _fenced(streams, stream_id, fence)
+    if seen is None and info.total_chunks == 0:
+        return ReadyStream(True, info.latest_sequence)
     if info.status in ("ended", "failed"):
         # The crash came between the claim of a turn and its fresh stream.
-        return True, await fresh_stream(streams, stream_id)
+        return ReadyStream(True, (await fresh_stream(streams, stream_id, fence, seen=info)).latest_sequence)
     if info.status == "paused":
-        await streams.resume_stream(stream_id)
+        await streams.resume_stream(stream_id, fence=fence)
     if rewind_to is None:
-        return False, info.latest_sequence
+        return ReadyStream(False, info.latest_sequence)
     kept = await streams.get_chunks_from_step(stream_id, rewind_to)
     if any(stored.chunk.get("step", 0) > rewind_to for stored in kept):
-        await streams.cleanup_to_step(stream_id, rewind_to)
+        await streams.cleanup_to_step(stream_id, rewind_to, fence=fence)
     told = any(
         stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
     )
     if rewind_to > 0 and not told and checkpoint_id is not None:
-        async with await streams.create_writer(stream_id, "recovery", "recovery") as writer:
+        async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
             await writer.write(step_committed_chunk(checkpoint_id, rewind_to))
+    after = await streams.get_stream_info(stream_id)
+    return ReadyStream(True, after.latest_sequence if after else 0)
+
+
+async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:
+    """Shut earlier owners out of a stream, made if need be; the stream as it is then.
+
+    One that has expired comes back with its counter.
+    """
+    with suppress(StreamNotActive):  # the fence is raised all the same
+        await (await streams.create_writer(stream_id, "recovery", "recovery", fence=fence)).close()
     info = await streams.get_stream_info(stream_id)
-    return True, info.latest_sequence if info else 0
-
-
-async def _open_stream(streams: StreamManager, stream_id: str) -> int:
-    """Open a stream that is new or has expired; where its counter stands, which an expired one keeps."""
-    async with await streams.create_writer(stream_id, "recovery", "recovery"):
-        info = await streams.get_stream_info(stream_id)
-    return info.latest_sequence if info else 0
+    return info or StreamInfo(stream_id, "active", 0, 1, 0)
 
 
 def step_committed_chunk(
@@ -90,18 +120,21 @@ def shown_again(step: OpenStep) -> list[Chunk]:
     return chunks
 
 
-async def close_stream(streams: StreamManager, session: SessionState, checkpoint_id: str | None) -> None:
+async def close_stream(streams: StreamManager, session: SessionState, checkpoint_id: str | None, fence: int) -> None:
     """Tell the end of a session that is over, as far as its stream does not tell it yet."""
-    info = await streams.get_stream_info(session.stream_id)
-    if info is None or info.status in ("ended", "failed"):
+    stream_id = session.stream_id
+    if await streams.get_stream_info(stream_id) is None:
+        return
+    info = await _fenced(streams, stream_id, fence)
+    if info.status in ("ended", "failed"):
         return
     if info.status == "paused":
-        await streams.resume_stream(session.stream_id)
-    kept = [stored.chunk for stored in await streams.get_chunks_from_step(session.stream_id, session.step_count)]
+        await streams.resume_stream(stream_id, fence=fence)
+    kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, session.step_count)]
     types = {
         chunk["type"] for chunk in kept if chunk.get("step") == session.step_count and "sub_session_id" not in chunk
     }
-    async with await streams.create_writer(session.stream_id, "recovery", session.agent_type) as writer:
+    async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
         if checkpoint_id is not None and "step_committed" not in types:
             await writer.write(step_committed_chunk(checkpoint_id, session.step_count))
         if session.status == "completed" and "output" not in types:
@@ -109,6 +142,6 @@ async def close_stream(streams: StreamManager, session: SessionState, checkpoint
         if session.status == "failed" and "error" not in types:
             await writer.write({"type": "error", "error": session.error, "step": session.step_count})
     if session.status == "completed":
-        await streams.end_stream(session.stream_id, session.output)
+        await streams.end_stream(stream_id, session.output, fence=fence)
     else:
-        await streams.fail_stream(session.stream_id, session.error or "failed")
+        await streams.fail_stream(stream_id, session.error or "failed", fence=fence)

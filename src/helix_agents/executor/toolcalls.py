@@ -71,8 +71,7 @@ class ToolRunner:
         entries = [msgspec.to_builtins(entry) for entry in usage]
         staged = msgspec.to_builtins(StagedOutcome(outcome, entries, executed))
         await self._context.watch.ensure_owner()
-        await self._services.store.stage_changes(
-            self._owned.session_id,
+        await self._owned.stage(
             step.step_id,
             writes,
             tool_call_id=call["id"],

@@ -91,3 +91,17 @@ async def unknown_run_is_refused(harness: Harness) -> None:
     store = await harness.open()
     with raises(RunNotFound, "a change of an unknown run"):
         await store.update_run_status("nothing", "completed")
+
+
+@check("contract", "with an expected status, a run in any other is left alone")
+async def run_is_changed_from_the_expected_status(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    await store.create_run("a", "run-1")
+    await store.update_run_status("run-1", "interrupted", error="first", expected_status="running")
+    before = await dump(store)
+    with raises(IllegalTransition, "a second change from the same status"):
+        await store.update_run_status("run-1", "interrupted", error="second", expected_status="running")
+    expect_same(await dump(store), before, "all data")
+    with raises(HelixError, "a status that there is not"):
+        await store.update_run_status("run-1", "interrupted", expected_status="gone")  # type: ignore[arg-type]

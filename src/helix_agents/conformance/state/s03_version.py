@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import VersionConflict
+from ...state import StepWrites
 from ...stores.state.contract import StateStore
+from ...types import SubSessionRef
 from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.crew import crew
@@ -142,3 +144,38 @@ async def one_process_commits(harness: Harness) -> None:
             )
             await _one_wins(store, answers, version)
     expect(len(answers) > 1, "there was nobody to race with")
+
+
+@check(
+    "S3",
+    "runs, staged calls, refs and discards with an expected version are refused at any other, and move nothing",
+)
+async def guarded_without_moving(harness: Harness) -> None:
+    store = await harness.open()
+    await prepare(store, "a")
+    session = await store.load_state("a")
+    assert session is not None
+    version = session.version
+    await store.stage_changes("a", "step-g", StepWrites(), tool_call_id="c1", result="kept", expected_version=version)
+    await store.create_run("a", "run-guarded", expected_version=version)
+    before = await dump(store)
+    late: dict[str, Callable[[], Awaitable[object]]] = {
+        "create_run": lambda: store.create_run("a", "run-late", expected_version=version - 1),
+        "stage_changes": lambda: store.stage_changes(
+            "a", "step-g", StepWrites(), tool_call_id="c2", expected_version=version - 1
+        ),
+        "add_sub_session_refs": lambda: store.add_sub_session_refs(
+            "a", [SubSessionRef("late", "agent", "call")], expected_version=version - 1
+        ),
+        "discard_staging": lambda: store.discard_staging("a", "step-g", expected_version=version - 1),
+        "discard_staging of all": lambda: store.discard_staging("a", expected_version=version - 1),
+    }
+    for name, write in late.items():
+        with raises(VersionConflict, f"{name} at an old version") as caught:
+            await write()
+        assert isinstance(caught.error, VersionConflict)
+        expect_same(caught.error.current_version, version, f"{name}: the version that the error names")
+        expect_same(await dump(store), before, f"all data after a refused {name}")
+    staged = await store.list_staged("a", "step-g")
+    expect_same([row.tool_call_id for row in staged], ["c1"], "what is staged")
+    expect_same(await store.discard_staging("a", "step-g", expected_version=version), 1, "how many were discarded")

@@ -193,14 +193,17 @@ class StateStoreBase(CheckpointingStore):
 
     # -- sub-sessions
 
-    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+    async def add_sub_session_refs(
+        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+    ) -> None:
         ensure_id(session_id, "session_id")
+        validate.ensure_version(expected_version)
         now = self._clock()
         stamped = tuple(
             ref if ref.started_at else msgspec.structs.replace(ref, started_at=now)
             for ref in map(validate.ensure_ref, validate.ensure_many(refs, "refs"))
         )
-        await self._write(Commit(session_id=session_id, now=now, refs=stamped))
+        await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, refs=stamped))
 
     async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
         ensure_id(session_id, "session_id")
@@ -311,9 +314,11 @@ class StateStoreBase(CheckpointingStore):
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
+        expected_version: int | None = None,
     ) -> RunRecord:
         ensure_id(session_id, "session_id")
         ensure_id(run_id, "run_id")
+        validate.ensure_version(expected_version)
         ensure_count(start_sequence, "start_sequence")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
@@ -329,7 +334,7 @@ class StateStoreBase(CheckpointingStore):
             metadata=dict(metadata or {}),
             lease_until=lease_until,
         )
-        applied = await self._write(Commit(session_id=session_id, now=now, run=run))
+        applied = await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, run=run))
         return msgspec.structs.replace(run, turn=applied.turn)
 
     async def update_run_status(
@@ -342,6 +347,7 @@ class StateStoreBase(CheckpointingStore):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        expected_status: RunStatus | None = None,
     ) -> RunRecord:
         ensure_id(run_id, "run_id")
         ensure_status("run", status)
@@ -359,7 +365,11 @@ class StateStoreBase(CheckpointingStore):
             "lease_until": lease_until,
         }
         changes = {name: value for name, value in given.items() if value is not None}
-        changed, run = await self._update_run(run_id, changes, may_become("run", status))
+        allowed = may_become("run", status)
+        if expected_status is not None:
+            ensure_status("run", expected_status)
+            allowed = tuple(each for each in allowed if each == expected_status)
+        changed, run = await self._update_run(run_id, changes, allowed)
         if run is None:
             raise RunNotFound(run_id)
         if not changed:

@@ -133,10 +133,21 @@ class StateStore(ABC):
         tool_call_id: str,
         index: int = 0,
         result: Json = None,
+        expected_version: int | None = None,
     ) -> None:
-        """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces."""
+        """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces.
 
-    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges]) -> None:
+        Does not move the version; with `expected_version` it is refused unless that is the session's (S3).
+        """
+
+    async def stage_calls(
+        self,
+        session_id: str,
+        step_id: str,
+        calls: Sequence[StagedChanges],
+        *,
+        expected_version: int | None = None,
+    ) -> None:
         """Keep what several tool calls wrote, in one write; `staged_at` is filled in. The last of equal calls counts.
 
         *Atomic* in every store of this library; this fallback for others stages one after the other.
@@ -149,6 +160,7 @@ class StateStore(ABC):
                 tool_call_id=call.tool_call_id,
                 index=call.index,
                 result=call.result,
+                expected_version=expected_version,
             )
 
     @abstractmethod
@@ -160,8 +172,10 @@ class StateStore(ABC):
         """Merge what is staged for a step into custom state and drop it; answer the warnings. *Atomic* (S5)."""
 
     @abstractmethod
-    async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
-        """Drop what is staged for a step, or for all; how many tool calls that were."""
+    async def discard_staging(
+        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+    ) -> int:
+        """Drop what is staged for a step, or for all; how many tool calls that were. `expected_version` as in S3."""
 
     # -- composable writes
 
@@ -221,8 +235,10 @@ class StateStore(ABC):
     # -- sub-sessions
 
     @abstractmethod
-    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
-        """Note child sessions; a ref with a known `sub_session_id` replaces."""
+    async def add_sub_session_refs(
+        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+    ) -> None:
+        """Note child sessions; a ref with a known `sub_session_id` replaces. `expected_version` as in S3."""
 
     @abstractmethod
     async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
@@ -288,8 +304,12 @@ class StateStore(ABC):
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
+        expected_version: int | None = None,
     ) -> RunRecord:
-        """Begin a run: the next turn of its session. Refuses a `run_id` that exists."""
+        """Begin a run: the next turn of its session. Refuses a `run_id` that exists.
+
+        Does not move the version; with `expected_version` it is refused unless that is the session's (S3).
+        """
 
     @abstractmethod
     async def update_run_status(
@@ -302,8 +322,12 @@ class StateStore(ABC):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        expected_status: RunStatus | None = None,
     ) -> RunRecord:
-        """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise."""
+        """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
+
+        With `expected_status` a run in any other status is left alone, too.
+        """
 
     @abstractmethod
     async def get_current_run(self, session_id: str) -> RunRecord | None:

@@ -52,12 +52,22 @@ class MergingStore(ExplainingStore):
         tool_call_id: str,
         index: int = 0,
         result: Json = None,
+        expected_version: int | None = None,
     ) -> None:
-        await self.stage_calls(session_id, step_id, [StagedChanges(tool_call_id, index, writes, result)])
+        call = StagedChanges(tool_call_id, index, writes, result)
+        await self.stage_calls(session_id, step_id, [call], expected_version=expected_version)
 
-    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges]) -> None:
+    async def stage_calls(
+        self,
+        session_id: str,
+        step_id: str,
+        calls: Sequence[StagedChanges],
+        *,
+        expected_version: int | None = None,
+    ) -> None:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
+        validate.ensure_version(expected_version)
         now = self._clock()
         rows = {row.tool_call_id: row for row in [self._row(call, now) for call in calls]}
         if not rows:
@@ -66,11 +76,16 @@ class MergingStore(ExplainingStore):
         ready = [staged_call(row) for row in rows.values()]
         touched = frozenset[CellName]().union(*(call.prepared.touched for call in ready))
         want = touched - self._cells.get(session_id, touched).keys()
-        commit = Commit(session_id=session_id, now=now, stage=(step_id, tuple(rows.values())))
+        commit = Commit(
+            session_id=session_id,
+            now=now,
+            expected_version=expected_version,
+            stage=(step_id, tuple(rows.values())),
+        )
         try:
             _, cells = await self._apply(commit, want)
         except GuardFailed as failed:
-            raise SessionNotFound(session_id) from failed
+            await self._explain(commit, failed)
         self._cells.put(session_id, cells)
         for call in ready:
             self._staging.put(session_id, step_id, call)
@@ -92,15 +107,21 @@ class MergingStore(ExplainingStore):
             for row in sorted(rows, key=lambda row: (row.position, row.tool_call_id))
         ]
 
-    async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
+    async def discard_staging(
+        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+    ) -> int:
         ensure_id(session_id, "session_id")
         if step_id is not None:
             ensure_id(step_id, "step_id")
-        commit = Commit(session_id=session_id, now=self._clock(), discard_step=step_id, discard_all=step_id is None)
-        try:
-            applied, _ = await self._apply(commit)
-        except GuardFailed as failed:
-            raise SessionNotFound(session_id) from failed
+        validate.ensure_version(expected_version)
+        commit = Commit(
+            session_id=session_id,
+            now=self._clock(),
+            expected_version=expected_version,
+            discard_step=step_id,
+            discard_all=step_id is None,
+        )
+        applied = await self._write(commit)
         self._staging.forget(session_id, step_id)
         return applied.removed
 

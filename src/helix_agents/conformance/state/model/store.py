@@ -22,6 +22,7 @@ from ....errors import (
     SessionNotFound,
     VersionConflict,
 )
+from ....lifecycle import ensure_status
 from ....messages import Message
 from ....state.writes import StepWrites
 from ....stores.state.contract import UNSET, StateStore, Unset
@@ -168,8 +169,9 @@ class ModelStore(StateStore):
         tool_call_id: str,
         index: int = 0,
         result: Json = None,
+        expected_version: int | None = None,
     ) -> None:
-        rows = self._session(session_id).staged.setdefault(step_id, {})
+        rows = self._guarded(session_id, expected_version).staged.setdefault(step_id, {})
         rows[tool_call_id] = StagedChanges(tool_call_id, index, copy.deepcopy(writes), copy.deepcopy(result), self.now)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
@@ -179,8 +181,10 @@ class ModelStore(StateStore):
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
         return self._promote(self._session(session_id), step_id)
 
-    async def discard_staging(self, session_id: str, step_id: str | None = None) -> int:
-        staged = self._session(session_id).staged
+    async def discard_staging(
+        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+    ) -> int:
+        staged = self._guarded(session_id, expected_version).staged
         doomed = [step_id] if step_id is not None else list(staged)
         return sum(len(staged.pop(step, {})) for step in doomed)
 
@@ -247,8 +251,10 @@ class ModelStore(StateStore):
 
     # -- sub-sessions
 
-    async def add_sub_session_refs(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
-        session = self._session(session_id)
+    async def add_sub_session_refs(
+        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+    ) -> None:
+        session = self._guarded(session_id, expected_version)
         session.refs.update({ref.sub_session_id: copy.deepcopy(ref) for ref in refs})
 
     async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
@@ -344,8 +350,9 @@ class ModelStore(StateStore):
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
+        expected_version: int | None = None,
     ) -> RunRecord:
-        session = self._session(session_id)
+        session = self._guarded(session_id, expected_version)
         if any(run.run_id == run_id for other in self.sessions.values() for run in other.runs):
             raise InvalidArgument(f"There is a run {run_id!r} already.")
         made = RunRecord(
@@ -370,12 +377,16 @@ class ModelStore(StateStore):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        expected_status: RunStatus | None = None,
     ) -> RunRecord:
+        if expected_status is not None:
+            ensure_status("run", expected_status)
         for session in self.sessions.values():
             for place, run in enumerate(session.runs):
                 if run.run_id != run_id:
                     continue
-                if run.status in ("completed", "failed", "interrupted") and status != run.status:
+                ended = run.status in ("completed", "failed", "interrupted") and status != run.status
+                if ended or expected_status not in (None, run.status):
                     raise IllegalTransition("run", run.status, status)
                 extra = {
                     "step_count": step_count,

@@ -1,0 +1,86 @@
+"""Stores of a process that freezes: at the n-th call nothing moves any more, until somebody wakes it up.
+
+The in-process twin of SIGSTOP and SIGCONT: exact and repeatable. With `after`, the call itself still happens, and the
+process freezes before it hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from .harness import Parts, StoreSet
+
+
+class Freezer:
+    """Counts the calls of one process and stops it at number `at`."""
+
+    def __init__(self, at: int, *, after: bool = False) -> None:
+        self.calls = 0
+        self.place = ""
+        """The call at which it froze."""
+        self.frozen = asyncio.Event()
+        self._at = at
+        self._after = after
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the process go on."""
+        self._woken.set()
+
+    def wrap(self, stores: StoreSet) -> Parts:
+        """The same stores, as this process has them."""
+        usage = None if stores.usage is None else self._wrapped(stores.usage)
+        return Parts(self._wrapped(stores.state), self._wrapped(stores.streams), usage)
+
+    def _wrapped(self, inner: Any) -> Any:
+        return cast(Any, _Freezing(inner, self))
+
+    async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """One call of the process."""
+        self.calls += 1
+        number = self.calls
+        if number == self._at and not self._after:
+            self._freeze(name)
+        await self._wait()
+        try:
+            answer = await method(*args, **kwargs)
+        finally:
+            if number == self._at and self._after:
+                self._freeze(f"the reply of {name}")
+            await self._wait()
+        return self._wrapped(answer) if name == "create_writer" else answer
+
+    def _freeze(self, place: str) -> None:
+        self.place = place
+        self.frozen.set()
+
+    async def _wait(self) -> None:
+        if self.frozen.is_set():
+            await self._woken.wait()
+
+
+class _Freezing:
+    """Passes calls on through the freezer."""
+
+    def __init__(self, inner: Any, freezer: Freezer) -> None:
+        self._inner = inner
+        self._freezer = freezer
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._freezer.call(name, found, args, kwargs)
+
+        return call
+
+    async def __aenter__(self) -> _Freezing:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()

@@ -1,0 +1,103 @@
+"""X1: who may begin a turn and when. Nobody waits for a lease that nobody holds, no model is asked for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import NotResumable
+from ...llm.contract import ModelRequest
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools import tool
+from ..expect import expect, expect_same, raises
+from .harness import Clockwork, ExecutorHarness, check, make_executor, simple_agent, transcript
+from .mortal import Died, Life
+
+USER = {"role": "user", "content": "Go"}
+DONE = {"role": "assistant", "content": "Done."}
+
+
+class _Listening(ScriptedLLM):
+    """Notes what it is asked with."""
+
+    def __init__(self, replies: Any) -> None:
+        super().__init__(replies)
+        self.asked: list[int] = []
+
+    def stream(self, request: ModelRequest) -> Any:
+        self.asked.append(len(request.messages))
+        return super().stream(request)
+
+
+@check(
+    "X1", "dead before the input was stored, a session is not resumed without it; execute begins anew", kind="faults"
+)
+async def dead_before_the_input(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent, llm, clock = simple_agent(), _Listening(["Done."]), Clockwork()
+    for last in range(1, 5):
+        session_id = f"dead at {last}"
+        dying = make_executor(Life(last).wrap(stores), llm, clock=clock)
+        with raises(Died, "the execution that dies"):
+            await dying.execute(agent, "Go", session_id=session_id)
+        clock.pass_seconds(3600)
+        executor = make_executor(stores, llm, clock=clock)
+        if await stores.state.session_exists(session_id):
+            if await stores.state.get_message_count(session_id):
+                continue  # the input is stored: that is another check's case
+            expect(not (await executor.can_resume(session_id)).can_resume, f"{session_id}: can be resumed")
+            with raises(NotResumable, f"{session_id}: resuming without the input"):
+                await executor.resume(agent, session_id)
+        result = await (await executor.execute(agent, "Go", session_id=session_id)).result()
+        expect_same(result.status, "completed", f"{session_id}: the status")
+        expect_same(await transcript(stores, session_id), [USER, DONE], f"{session_id}: the conversation")
+    expect(0 not in llm.asked, "the model was asked with no message at all")
+
+
+@check("X1", "a session without a message cannot be resumed, whatever its status; with a message it can")
+async def nothing_to_go_on_from(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent, llm = simple_agent(), _Listening(["Done."])
+    executor = make_executor(stores, llm)
+    for status in ("active", "interrupted", "paused"):
+        await stores.state.create_session(status, agent_type="main", custom_state={})
+        await stores.state.update_status(status, status)
+        expect(not (await executor.can_resume(status)).can_resume, f"{status}: can be resumed")
+        with raises(NotResumable, f"{status}: resuming without a message"):
+            await executor.resume(agent, status)
+        await (await executor.resume(agent, status, message="Go")).result()
+        expect_same(await transcript(stores, status), [USER, DONE], f"{status}: the conversation")
+    expect(0 not in llm.asked, "the model was asked with no message at all")
+
+
+@check("X1", "after a restore, a fork or a save by hand nobody holds a lease: execute and resume go on at once")
+async def nobody_holds_a_lease(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent = simple_agent(work)
+    executor = make_executor(stores, ScriptedLLM([[Call("work")], "Done.", "Again."]), lease_seconds=3600)
+    for session_id in ("restored", "resumed"):
+        await (await executor.execute(agent, "Go", session_id=session_id)).result()
+    checkpoints = (await stores.state.list_checkpoints("restored")).items
+    for number, checkpoint in enumerate(checkpoints):
+        await stores.state.fork_session("restored", f"fork {number}", checkpoint_id=checkpoint.checkpoint_id)
+        handle = await executor.execute(agent, "Go on", session_id=f"fork {number}")
+        expect_same((await handle.result()).status, "completed", f"a fork at {checkpoint.step_id}")
+    for session_id in ("restored", "resumed"):
+        within = (await stores.state.list_checkpoints(session_id)).items[1]
+        await stores.state.restore_checkpoint(session_id, within.checkpoint_id)
+        if session_id == "resumed":
+            handle = await executor.resume(agent, session_id)
+        else:
+            handle = await executor.execute(agent, "Go on", session_id=session_id)
+        expect_same((await handle.result()).status, "completed", f"{session_id} within a turn")
+    made = await stores.state.create_session("by hand", agent_type="main", custom_state={})
+    await stores.state.save_state("by hand", msgspec.structs.replace(made, custom_state={"a": 1}))
+    result = await (await executor.execute(agent, "Go", session_id="by hand")).result()
+    expect_same(result.status, "completed", "a session made and saved by hand")

@@ -1,0 +1,162 @@
+"""X2: a process that freezes anywhere, also in the middle of a claim, and wakes up after another one has taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...agent import Agent
+from ...errors import RunLost
+from ...executor import AgentExecutor, AgentResult, RunHandle
+from ...llm.scripted import Call, Reply, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same
+from .frozen import Freezer
+from .harness import Clockwork, ExecutorHarness, StoreSet, check, custom_state, family, make_executor, transcript
+from .mortal import Died, Life
+from .view import View
+
+LEASE_SECONDS = 30.0
+PATIENCE_SECONDS = 60
+INPUT = "Go."
+
+Begin = Callable[[AgentExecutor, Agent, str], Awaitable[RunHandle]]
+
+
+def _agent() -> Agent:
+    @tool
+    async def work(n: int, ctx: ToolContext) -> str:
+        """Work."""
+        ctx.update_state(lambda draft: draft.increment("done", n))
+        await asyncio.sleep(0)
+        return f"did {n}"
+
+    below = Agent("below", tools=[work], state={"done": 0})
+    return Agent("main", tools=[work, below.as_tool()], state={"done": 0})
+
+
+def _llm() -> ScriptedLLM:
+    return ScriptedLLM(
+        {
+            "main": [
+                Reply("First.", [Call("work", {"n": 1}), Call("work", {"n": 2})]),
+                [Call("work", {"n": 4}), Call("below", {"input": "help"})],
+                "All done.",
+            ],
+            "below": [Reply("I help.", [Call("work", {"n": 8})]), "Helped."],
+        }
+    )
+
+
+async def _resume(executor: AgentExecutor, agent: Agent, session_id: str) -> RunHandle:
+    return await executor.resume(agent, session_id)
+
+
+async def _execute(executor: AgentExecutor, agent: Agent, session_id: str) -> RunHandle:
+    return await executor.execute(agent, INPUT, session_id=session_id)
+
+
+def _executor(stores: StoreSet, clock: Clockwork) -> AgentExecutor:
+    return make_executor(stores, _llm(), clock=clock, lease_seconds=LEASE_SECONDS, agents=[_agent()])
+
+
+async def _crash(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
+    """A run that dies in the middle of its second step, with a call staged and chunks shown."""
+    life = Life(commits=3)
+    dying = make_executor(life.wrap(stores), _llm(), clock=clock, lease_seconds=LEASE_SECONDS)
+    try:
+        await (await dying.execute(_agent(), INPUT, session_id=session_id)).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+
+
+async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
+    """All that others can see of a session once everybody is done, without names."""
+    members = await family(stores, session_id)
+    found: dict[str, Any] = {}
+    for place, member in enumerate(members):
+        session = await stores.state.load_state(member)
+        assert session is not None
+        view = View()
+        for stored in await stores.streams.get_all_chunks(session.stream_id):
+            view.take(stored.chunk)
+        info = await stores.streams.get_stream_info(session.stream_id)
+        runs = [run.status for run in await stores.state.list_runs(member)]
+        found[str(place)] = {
+            "transcript": await transcript(stores, member),
+            "state": await custom_state(stores, member),
+            "status": [session.status, session.output, session.error, session.step_count],
+            "view": {key.replace(session_id, "SESSION"): told for key, told in view.summary().items()},
+            "stream": None if info is None else [info.status, info.final_output, info.error],
+            "refs": [ref.status for ref in await stores.state.list_sub_session_refs(member)],
+            "last run": runs[-1],
+            "other runs": sorted(set(runs[:-1]) - {"interrupted"}),
+            "left in staging": await stores.state.discard_staging(member),
+        }
+    return found
+
+
+async def _race(stores: StoreSet, session_id: str, freezer: Freezer, begin: Begin, clock: Clockwork) -> list[Any]:
+    """The outcomes of a process that freezes and of one that takes over meanwhile, if there is anything to take."""
+    slow, quick = _executor(freezer.wrap(stores), clock), _executor(stores, clock)
+
+    async def run_slowly() -> AgentResult:
+        return await (await begin(slow, _agent(), session_id)).result()
+
+    running = asyncio.create_task(run_slowly())
+    freezing = asyncio.create_task(freezer.frozen.wait())
+    outcomes: list[Any] = []
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.wait({running, freezing}, return_when=asyncio.FIRST_COMPLETED)
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            exists = await stores.state.session_exists(session_id)
+            if not running.done() and exists and (await quick.can_resume(session_id)).can_resume:
+                outcomes.append(await (await quick.resume("main", session_id)).result())
+            freezer.wake()
+            outcomes += await asyncio.gather(running, return_exceptions=True)
+    finally:
+        freezing.cancel()
+        await slow.close()
+        await quick.close()
+    return outcomes
+
+
+async def _stall_everywhere(harness: ExecutorHarness, begin: Begin, *, crashed: bool) -> None:
+    stores = await harness.open()
+    clock = Clockwork()
+
+    async def stalled(session_id: str, freezer: Freezer) -> list[Any]:
+        if crashed:
+            await _crash(stores, session_id, clock)
+        return await _race(stores, session_id, freezer, begin, clock)
+
+    counted = Freezer(0)
+    await stalled("undisturbed", counted)
+    expected = await _remains(stores, "undisturbed")
+    every = max(1, 2 * counted.calls // harness.options.steps)
+    for number in range(1 + harness.options.seed % every, counted.calls + 1, every):
+        for after in (False, True):
+            freezer, session_id = Freezer(number, after=after), f"{number} {after}"
+            outcomes = await stalled(session_id, freezer)
+            what = f"frozen at call {number}, {freezer.place}"
+            results = [each for each in outcomes if isinstance(each, AgentResult)]
+            expect_same([each.status for each in results], ["completed"], f"{what}: the results, of {outcomes}")
+            others = [each for each in outcomes if not isinstance(each, AgentResult)]
+            expect(all(isinstance(each, RunLost) for each in others), f"{what}: the loser got {others}")
+            expect_same(await _remains(stores, session_id), expected, what)
+            verdict = await _executor(stores, clock).can_resume(session_id)
+            expect(not verdict.can_resume, f"{what}: the finished session can be resumed: {verdict.reason}")
+
+
+@check("X2", "frozen at any call of a claim or step, a resumed run that was taken over changes nothing", kind="faults")
+async def frozen_while_resuming(harness: ExecutorHarness) -> None:
+    await _stall_everywhere(harness, _resume, crashed=True)
+
+
+@check("X2", "frozen at any call of a first turn, a run that was taken over changes nothing", kind="faults")
+async def frozen_in_a_first_turn(harness: ExecutorHarness) -> None:
+    await _stall_everywhere(harness, _execute, crashed=False)
