@@ -21,6 +21,7 @@ from .cleaning import Cleaning
 from .desk import Desk
 from .endpoints import Call, Endpoint, as_routes
 from .openapi import document
+from .page import page_routes
 from .problems import Problem, problem_of
 from .requests import reply
 
@@ -83,7 +84,7 @@ def _routes(desk: Desk) -> list[BaseRoute]:
     described = Endpoint("GET", "/openapi.json", openapi, "This document", public=True, tag="server")
     endpoints = (*ENDPOINTS, described)
     openapi_document = document(endpoints)
-    return [*as_routes(desk, endpoints), WebSocketRoute("/ws/{session_id:id}", websocket)]
+    return [*as_routes(desk, endpoints), WebSocketRoute("/ws/{session_id:id}", websocket), *page_routes()]
 
 
 def _middleware(allow_origins: Sequence[str]) -> list[Middleware]:

@@ -55,8 +55,17 @@ class PageQuery(msgspec.Struct):
     offset: Offset = 0
 
 
-class TreeQuery(msgspec.Struct):
+class UsageQuery(msgspec.Struct):
+    """`entries`: with the single entries of the session beside the sums."""
+
     tree: bool = True
+    entries: bool = False
+
+
+class SnapshotQuery(msgspec.Struct):
+    """`offset`: leave out the messages before it, for a client that has them."""
+
+    offset: Offset = 0
 
 
 class Fork(msgspec.Struct, forbid_unknown_fields=True):
@@ -85,6 +94,7 @@ class Snapshot(msgspec.Struct):
     session: dict[str, Any]
     messages: list[dict[str, Any]]
     sequence: int
+    message_count: int
 
 
 # -- lists
@@ -194,9 +204,13 @@ async def state(call: Call) -> Response:
 
 
 async def usage(call: Call) -> Response:
-    query = read_query(call.request, TreeQuery)
+    query = read_query(call.request, UsageQuery)
     session = await call.desk.session(call.user, call.path("session_id"))
-    return reply(await _rollup(call.desk, session.session_id, tree=query.tree))
+    rollup = await _rollup(call.desk, session.session_id, tree=query.tree)
+    store = call.desk.executor.services.usage
+    if not query.entries or store is None:
+        return reply(rollup)
+    return reply({**msgspec.to_builtins(rollup), "entries": await store.get_entries(session.session_id)})
 
 
 async def _rollup(desk: Desk, session_id: str, *, tree: bool) -> UsageRollup:
@@ -213,21 +227,22 @@ async def get_checkpoint(call: Call) -> Response:
 
 
 async def snapshot(call: Call) -> Response:
+    query = read_query(call.request, SnapshotQuery)
     session = await call.desk.session(call.user, call.path("session_id"))
-    return reply(await take_snapshot(call.desk, session))
+    return reply(await take_snapshot(call.desk, session, offset=query.offset))
 
 
-async def take_snapshot(desk: Desk, session: SessionState) -> Snapshot:
+async def take_snapshot(desk: Desk, session: SessionState, *, offset: int = 0) -> Snapshot:
     """Read a session, its messages and its place in the stream; again if a commit came in between."""
     session_id = session.session_id
     for _ in range(SNAPSHOT_TRIES):
-        page = await desk.store.get_messages(session_id, limit=None)
+        page = await desk.store.get_messages(session_id, offset=offset, limit=None)
         sequence = await _place(desk, session)
         again = await desk.store.load_state(session_id)
         if again is None:
             raise SessionNotFound(session_id)
         if again.version == session.version:
-            return Snapshot(await _whole(desk, again), list(page.items), sequence)
+            return Snapshot(await _whole(desk, again), list(page.items), sequence, page.total or 0)
         session = again
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 
@@ -300,7 +315,7 @@ ENDPOINTS = (
         "A checkpoint with its state",
         gives=Checkpoint,
     ),
-    Endpoint("GET", "/sessions/{session_id:id}/usage", usage, "What it spent", query=TreeQuery, gives=UsageRollup),
+    Endpoint("GET", "/sessions/{session_id:id}/usage", usage, "What it spent", query=UsageQuery, gives=UsageRollup),
     Endpoint("GET", "/sessions/{session_id:id}/state", state, "Its custom state", gives=StateAnswer),
     Endpoint("GET", "/sessions/{session_id:id}/children", children, "Its sub-sessions", gives=Items),
     Endpoint(
@@ -308,6 +323,7 @@ ENDPOINTS = (
         "/sessions/{session_id:id}/snapshot",
         snapshot,
         "Session, messages and place in the stream",
+        query=SnapshotQuery,
         gives=Snapshot,
     ),
     Endpoint(

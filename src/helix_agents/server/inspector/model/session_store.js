@@ -1,0 +1,235 @@
+// One session as this page knows it. Frames go in, views are told by topic; data flows one way.
+//
+// The stored conversation comes from snapshots, the open step from chunks behind the snapshot's sequence. After each
+// commit a new snapshot brings the rest of the messages and says which chunks it covers: nothing is drawn twice.
+
+import { get, path, query } from "../api.js";
+import { after } from "../dom.js";
+import { Follower } from "../sse.js";
+import { Draft } from "./draft.js";
+import { History } from "./history.js";
+import { applyPatch } from "./patch.js";
+import { Story } from "./story.js";
+import { usageByStep } from "./usage.js";
+
+const SETTLES = new Set(["step_committed", "run_suspended", "run_interrupted", "run_started", "run_resumed", "output", "error"]);
+const STARTS_OVER = new Set(["stream_rewound", "stream_resync"]);
+
+export class SessionStore {
+  #listeners = new Map();
+  #recent = [];
+  #follower = null;
+  #past = null;
+  #unread = [];
+  #startedOver = 0;
+  #refresh = after(80, () => this.#quietly(this.#catchUp()));
+  #abort = new AbortController();
+
+  constructor(sessionId) {
+    this.id = sessionId;
+    this.session = null;
+    this.story = new Story();
+    this.draft = new Draft();
+    this.history = new History();
+    this.checkpoints = [];
+    this.children = [];
+    this.runs = [];
+    this.usage = null;
+    this.usageByStep = new Map();
+    this.state = {};
+    this.flashes = new Set();
+    this.link = "connecting";
+    this.historyIsWhole = false;
+  }
+
+  on(topic, act) {
+    if (!this.#listeners.has(topic)) this.#listeners.set(topic, new Set());
+    this.#listeners.get(topic).add(act);
+  }
+
+  #tell(...topics) {
+    for (const topic of topics) for (const act of this.#listeners.get(topic) ?? []) act();
+  }
+
+  async open() {
+    await this.#snapshot();
+    this.#follow();
+    await this.#readAround();
+    this.#readPast();
+  }
+
+  // Work that nobody waits for: a view that was left stops it, anything else is shown as the state of the link.
+  #quietly(work) {
+    work.catch((error) => {
+      if (error.name === "AbortError") return;
+      this.#linked(error.code === "session_not_found" ? "gone" : error);
+    });
+  }
+
+  stop() {
+    this.#abort.abort();
+    this.#refresh.stop();
+    this.#follower?.stop();
+    this.#past?.stop();
+    this.#listeners.clear();
+  }
+
+  retryNow() {
+    this.#follower?.retryNow();
+  }
+
+  // Reads everything again: after a restore, a rewind, or when the stream and we no longer agree.
+  reload() {
+    this.#quietly(this.#startOver());
+  }
+
+  async #startOver() {
+    this.#follower?.stop();
+    await this.#snapshot();
+    this.#follow();
+    await this.#readAround();
+  }
+
+  async #snapshot() {
+    const found = await get(path("sessions", this.id, "snapshot"), this.#abort.signal);
+    this.session = found.session;
+    this.state = found.session.custom_state ?? {};
+    this.sequence = found.sequence;
+    this.draft = new Draft();
+    this.#recent = [];
+    this.story = new Story();
+    this.story.add(found.messages, { checkpoints: this.checkpoints });
+    this.flashes.clear();
+    this.#tell("session", "story", "draft", "state");
+  }
+
+  async #readAround() {
+    const [checkpoints, children, runs] = await Promise.all([
+      get(path("sessions", this.id, "checkpoints") + query({ limit: 200 }), this.#abort.signal),
+      get(path("sessions", this.id, "children"), this.#abort.signal),
+      get(path("sessions", this.id, "runs"), this.#abort.signal),
+    ]);
+    this.checkpoints = checkpoints.items;
+    this.checkpointTotal = checkpoints.total ?? checkpoints.items.length;
+    this.children = children.items ?? [];
+    this.runs = runs.items ?? [];
+    const byCall = new Map(this.children.map((ref) => [ref.parent_tool_call_id, { id: ref.sub_session_id, agent: ref.agent_type, status: ref.status }]));
+    this.story.adopt(byCall);
+    this.story.place(this.checkpoints);
+    this.#tell("story", "checkpoints", "session");
+    await this.#readUsage();
+  }
+
+  async #readUsage() {
+    this.usage = await get(`${path("sessions", this.id, "usage")}?entries=true`, this.#abort.signal);
+    this.usageByStep = usageByStep(this.usage.entries ?? [], this.id);
+    this.#tell("usage");
+  }
+
+  #follow() {
+    this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
+      handle: (frame) => this.#frame(frame),
+      tell: (state, wait) => this.#linked(state, wait),
+    });
+  }
+
+  #linked(state, wait) {
+    this.link = state;
+    this.linkWait = wait;
+    this.#tell("link");
+  }
+
+  #frame({ event, id, data }) {
+    if (event === "chunk") return this.#chunk(id, data);
+    if (event === "truncated") return this.reload();
+    if (event === "gone") { this.link = "gone"; this.#tell("link"); }
+    if (event === "end" || event === "fail" || event === "pause") this.#refresh();
+    return undefined;
+  }
+
+  #chunk(sequence, chunk) {
+    if (this.historyIsWhole) this.history.add(sequence, chunk);
+    else this.#unread.push([sequence, chunk]);
+    this.sequence = sequence;
+    this.#tell("history");
+    if (STARTS_OVER.has(chunk.type) && !chunk.sub_session_id) {
+      // The marker stays in the stream, behind the last commit: it comes again after the reload.
+      if (sequence <= this.#startedOver) return undefined;
+      this.#startedOver = sequence;
+      return this.reload();
+    }
+    this.#recent.push([sequence, chunk]);
+    this.draft.add(sequence, chunk);
+    if (chunk.type === "state_patch" && !chunk.sub_session_id) this.#patch(chunk.patches);
+    if (SETTLES.has(chunk.type) && !chunk.sub_session_id) this.#refresh();
+    this.#tell("draft");
+    return undefined;
+  }
+
+  #patch(patches) {
+    try {
+      const [state, touched] = applyPatch(this.state, patches);
+      this.state = state;
+      for (const pointer of touched) this.flashes.add(pointer);
+      this.#tell("state");
+    } catch {
+      this.#refresh();
+    }
+  }
+
+  // A commit happened: fetch what is new and let go of the chunks that it covers.
+  async #catchUp() {
+    const found = await get(path("sessions", this.id, "snapshot") + query({ offset: this.story.count }), this.#abort.signal);
+    if (found.message_count < this.story.count) return this.#startOver();
+    this.session = found.session;
+    this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
+    this.draft = new Draft();
+    let state = found.session.custom_state ?? {};
+    for (const [sequence, chunk] of this.#recent) {
+      this.draft.add(sequence, chunk);
+      if (chunk.type === "state_patch" && !chunk.sub_session_id) [state] = applyPatch(state, chunk.patches);
+    }
+    this.state = state;
+    this.story.add(found.messages);
+    this.flashes.clear();
+    this.#tell("session", "story", "draft", "state");
+    return this.#readAround();
+  }
+
+  // The chunks from before the snapshot, for timeline and chunk list; the live ones wait until these are in.
+  #readPast() {
+    const whole = new History();
+    const until = this.sequence;
+    const finish = () => {
+      if (this.historyIsWhole) return;
+      this.historyIsWhole = true;
+      this.#past?.stop();
+      for (const [sequence, chunk] of this.#unread) whole.add(sequence, chunk);
+      this.#unread = [];
+      this.history = whole;
+      this.#tell("history");
+    };
+    if (!until) return finish();
+    let from = 0;
+    const handle = ({ event, id, data }) => {
+      if (event === "truncated") { from = data.first_sequence - 1; this.#past.stop(); return begin(); }
+      if (event === "chunk") {
+        whole.add(id, data);
+        if (id >= until) finish();
+      } else if (event !== "open") finish();
+      return undefined;
+    };
+    const begin = () => { this.#past = new Follower(path("stream", this.id), from, { handle, tell: (state) => { if (state instanceof Error || state === "over") finish(); } }); };
+    return begin();
+  }
+
+  get waiting() {
+    const asks = new Map();
+    for (const pending of Object.values(this.session?.pending_client_tool_calls ?? {})) {
+      if (pending.submitted_at) continue;
+      asks.set(pending.tool_call_id, { kind: pending.approval_id ? "approval" : "client", ...pending, since: this.session.updated_at });
+    }
+    for (const step of this.draft.steps) for (const call of step.calls.values()) if (call.ask && !asks.has(call.id)) asks.set(call.id, call.ask);
+    return [...asks.values()];
+  }
+}
