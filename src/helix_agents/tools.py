@@ -130,6 +130,7 @@ class Tool:
         requires_approval: ApprovalRule = False,
         execute: Execution = "server",
         deadline_seconds: float | None = None,
+        idempotent: bool = False,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """`local_names`: what the annotations may mean besides the names of the function's module."""
@@ -144,6 +145,7 @@ class Tool:
         self.timeout_seconds = timeout_seconds
         self.deadline_seconds = deadline_seconds
         self.execute = execute
+        self.idempotent = idempotent
         self._requires_approval = requires_approval
         self._function = function
         self._context_name = find_context(function, ToolContext, local_names)
@@ -165,6 +167,11 @@ class Tool:
     def requires_approval(self) -> bool | None:
         """Whether a person must agree to every call; None if that depends on the arguments."""
         return self._requires_approval if isinstance(self._requires_approval, bool) else None
+
+    @property
+    def asks_outside(self) -> bool:
+        """Whether a call may have to wait for a person or a client."""
+        return self.execute == "client" or self._requires_approval is not False
 
     async def needs_approval(self, arguments: dict[str, Any]) -> bool:
         """Whether a person must agree before these arguments may run."""
@@ -206,6 +213,7 @@ def tool(
     requires_approval: ApprovalRule = False,
     execute: Execution = "server",
     deadline_seconds: float | None = None,
+    idempotent: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -214,7 +222,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
     `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
     (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
-    `deadline_seconds`: how long an answer or approval is waited for.
+    `deadline_seconds`: how long an answer or approval is waited for. `idempotent=True`: may run again after a crash, so
+    that its outcome need not be made durable before the step's commit.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())

@@ -14,7 +14,7 @@ from helix_agents.messages import Message
 from helix_agents.state import StepWrites, apply_step_writes
 from helix_agents.stores.state.commit import Applied, Commit
 from helix_agents.stores.state.contract import StateStore
-from helix_agents.types import Checkpoint, CheckpointMeta, Committed, SessionState
+from helix_agents.types import Checkpoint, CheckpointMeta, Committed, SessionState, StagedChanges
 from tests.conformance.harnesses import MemoryHarness
 
 
@@ -29,11 +29,12 @@ class CommitIsNotAtomic(InMemoryStateStore):
         checkpoint: CheckpointMeta,
         *,
         expected_version: int | None = None,
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         if append_messages:
             await self.append_messages(session_id, append_messages)
         return await super().save_state_and_promote_staging(
-            session_id, state, [], checkpoint, expected_version=expected_version
+            session_id, state, [], checkpoint, expected_version=expected_version, unstaged=unstaged
         )
 
 
@@ -62,11 +63,12 @@ class CheckpointCopiesAStaleCount(InMemoryStateStore):
         checkpoint: CheckpointMeta,
         *,
         expected_version: int | None = None,
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         count = await self.get_message_count(session_id) + len(append_messages)
         await asyncio.sleep(0)
         done = await super().save_state_and_promote_staging(
-            session_id, state, append_messages, checkpoint, expected_version=expected_version
+            session_id, state, append_messages, checkpoint, expected_version=expected_version, unstaged=unstaged
         )
         return msgspec.structs.replace(done, message_count=count)
 

@@ -395,16 +395,7 @@ async def _adopt_staged(
         return []
     old_step_id = step_id_of(session, run.run_id if run is not None else "")
     staged = await services.store.list_staged(session.session_id, old_step_id)
-    for row in staged:
-        await services.store.stage_changes(
-            session.session_id,
-            new_step_id,
-            row.writes,
-            tool_call_id=row.tool_call_id,
-            index=row.index,
-            result=row.result,
-            expected_version=session.version,
-        )
+    await services.store.stage_calls(session.session_id, new_step_id, staged, expected_version=session.version)
     return staged
 
 

@@ -15,16 +15,19 @@ from typing import cast
 import msgspec
 
 from ..codec import Json
-from ..errors import RunLost, StoreError, StreamFenced
-from ..messages import Message
-from ..types import CheckpointMeta, Committed, RunStatus, SuspendedChildWait
+from ..errors import HelixError, RunLost, StoreError, StreamFenced
+from ..messages import Message, ToolCall
+from ..state import StepWrites
+from ..types import CheckpointMeta, Committed, RunStatus, StagedChanges, SuspendedChildWait
 from .context import RunContext
 from .handle import AgentResult, result_of
-from .openstep import OpenStep
+from .openstep import OpenStep, tool_end_chunk
 from .recovery import step_committed_chunk
+from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
 from .step import (
     ASIDE_MARK,
     Outcome,
+    StagedOutcome,
     StepCommit,
     Suspension,
     close_step,
@@ -52,6 +55,60 @@ class Endings:
 
     async def commit(self, step: OpenStep) -> AgentResult | None:
         """Commit a step all of whose calls have an outcome; None if the run goes on."""
+        try:
+            return await self._commit(step)
+        except UNSTORABLE as error:
+            if is_passing(error):
+                raise
+            return await self._commit_without(step, error)
+
+    async def _commit_without(self, step: OpenStep, error: HelixError) -> AgentResult | None:
+        """Commit a step after a refusal: the call that is to blame becomes a failed one.
+
+        Otherwise whoever resumes the session would be refused for the same reason, for ever.
+        """
+        logger.warning("Session %s, step %d cannot be stored: %s", self._context.session_id, step.number, error)
+        suspects = [call for call in step.calls if call["id"] in step.rows and step.outcomes[call["id"]].success]
+        for call in suspects:
+            row, outcome = step.rows[call["id"]], step.outcomes[call["id"]]
+            await self._refuse(step, call, error)
+            try:
+                return await self._commit(step)
+            except UNSTORABLE as again:
+                if is_passing(again):
+                    raise
+            if len(suspects) > 1:
+                await self._settle_again(step, call, row, outcome)
+        if len(suspects) > 1:
+            for call in suspects:
+                await self._refuse(step, call, error)
+            try:
+                return await self._commit(step)
+            except UNSTORABLE as again:
+                if is_passing(again):
+                    raise
+        return await self.fail(str(error), "not_storable")
+
+    async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
+        outcome = Outcome(success=False, error=not_storable(error))
+        staged = msgspec.structs.replace(msgspec.convert(step.rows[call["id"]].result, StagedOutcome), outcome=outcome)
+        row = StagedChanges(call["id"], step.index_of(call["id"]), StepWrites(), msgspec.to_builtins(staged))
+        await self._settle_again(step, call, row, outcome)
+
+    async def _settle_again(self, step: OpenStep, call: ToolCall, row: StagedChanges, outcome: Outcome) -> None:
+        """Put another outcome in the place of one, for the store and for the readers: the last word counts."""
+        if row.tool_call_id in step.unstaged:
+            step.unstaged[row.tool_call_id] = row
+        else:
+            await self._owned.stage(step.step_id, [row])
+        step.rows[row.tool_call_id] = row
+        step.outcomes[row.tool_call_id] = outcome
+        patches = step.sequencer.accept(row.index, row.writes)
+        if patches:
+            self._context.emitter.emit({"type": "state_patch", "patches": patches})
+        self._context.emitter.emit(tool_end_chunk(call, outcome))
+
+    async def _commit(self, step: OpenStep) -> AgentResult | None:
         context = self._context
         used = self._owned.session.step_count + 1 - context.first_step
         commit = close_step(
@@ -126,6 +183,7 @@ class Endings:
             commit.messages,
             CheckpointMeta(step.step_id, step.number, sequence),
             custom_state=step.sequencer.state,
+            unstaged=[row for row in step.unstaged.values() if row.writes.ops],
         )
         self._context.watch.steps = self._owned.session.step_count - self._context.first_step
         await self._tell_of_commit(committed, step)
@@ -149,6 +207,8 @@ class Endings:
 
     async def _write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
         context = self._interrupt_context() if self._stop.requested else None
+        if step.unstaged:
+            await flush_unstaged(self._context, step)
         sequence = await self._flush(step)
         await self._owned.try_commit(
             lambda session: msgspec.structs.replace(

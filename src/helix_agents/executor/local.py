@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from ..agent import Agent, AgentRegistry
 from ..clock import Clock, IdSource, random_id, system_clock
@@ -43,7 +43,7 @@ from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
-from .services import Services
+from .services import Durability, Services
 from .stop import ABORT_PREFIX
 from .suspension import ToolResultReceipt, submit
 from .tidying import tidy_up
@@ -59,7 +59,9 @@ class AgentExecutor:
     `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
     start, so that `resume` can be given a name; every agent that is executed becomes known as well.
     `suspend_grace_seconds`: how long a run that waits for a person lets its sub-agents go on before it suspends; they
-    are then interrupted, and go on when it does. Unless given, they may finish first.
+    are then interrupted, and go on when it does. Unless given, they may finish first. `durability`: with `"call"` every
+    finished tool call is durable before anybody hears of it, and does not run again after a crash; with `"step"` only
+    whole steps are, which saves writes: after a crash the open step is asked for and run again.
     """
 
     def __init__(
@@ -75,11 +77,14 @@ class AgentExecutor:
         retry: RetryPolicy | None = None,
         poll_seconds: float = 0.06,
         suspend_grace_seconds: float | None = None,
+        durability: Durability = "call",
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
         if lease_seconds <= 0 or poll_seconds <= 0:
             raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
+        if durability not in get_args(Durability):
+            raise InvalidArgument(f"Invalid durability {durability!r}: expected 'call' or 'step'.")
         self.services = Services(
             store=state_store,
             streams=stream_manager,
@@ -89,6 +94,7 @@ class AgentExecutor:
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,
             suspend_grace_seconds=suspend_grace_seconds,
+            durability=durability,
             retry=retry or RetryPolicy(),
             clock=clock,
             ids=ids,

@@ -27,6 +27,7 @@ from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
 from ..stores.usage.contract import TokensEntry
+from ..types import StagedChanges
 from .claim import Claim
 from .context import RunContext
 from .emitter import Emitter
@@ -39,6 +40,7 @@ from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import OwnedSession
 from .recovery import shown_again
 from .services import Services
+from .staging import flush_unstaged, may_run_again
 from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
@@ -249,14 +251,19 @@ class Run:
         return step
 
     async def _stage_answer(self, step: OpenStep) -> None:
-        """Make the answer durable: from here on the model need not be asked again."""
-        await self.context.watch.ensure_owner()
-        await self.context.owned.stage(
-            step.step_id,
-            StepWrites(),
-            tool_call_id=ANSWER_ROW,
-            result=msgspec.to_builtins(StagedAnswer(step.answer, step.usage)),
+        """Make the answer durable: from here on the model need not be asked again.
+
+        Where all of its calls may run again it waits for the first outcome that is staged, or for the commit.
+        """
+        context = self.context
+        step.unstaged[ANSWER_ROW] = StagedChanges(
+            ANSWER_ROW, 0, StepWrites(), msgspec.to_builtins(StagedAnswer(step.answer, step.usage))
         )
+        tools = [context.agent.tools.get(call["name"]) for call in step.calls]
+        if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):
+            return
+        await context.watch.ensure_owner()
+        await flush_unstaged(context, step)
 
     def _token_entries(self, number: int, usage: TokenUsage | None) -> list[dict[str, Any]]:
         if usage is None or self.context.services.usage is None:

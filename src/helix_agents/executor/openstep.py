@@ -34,6 +34,10 @@ class OpenStep:
         self.answer_is_stored = answer_is_stored
         self.outcomes: dict[str, Outcome] = {}
         self.usage: list[dict[str, Any]] = []
+        self.rows: dict[str, StagedChanges] = {}
+        """What the calls that have an outcome come to, in the form in which it is staged."""
+        self.unstaged: dict[str, StagedChanges] = {}
+        """What is not staged yet, and travels with the next write, at the latest with the commit."""
         self.sequencer = StepSequencer(base)
 
     @property
@@ -61,6 +65,7 @@ class OpenStep:
             elif row.tool_call_id in by_id:
                 staged = msgspec.convert(row.result, StagedOutcome)
                 self.outcomes[row.tool_call_id] = staged.outcome
+                self.rows[row.tool_call_id] = row
                 self.usage += staged.usage
                 patches = self.sequencer.accept(row.index, row.writes)
                 found.append(FinishedCall(by_id[row.tool_call_id], staged.outcome, patches, staged.executed))

@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..codec import Json
 from ..errors import RunLost, SessionNotFound, VersionConflict
 from ..messages import Message
-from ..state import StepWrites
 from ..stores.state.contract import StateStore
-from ..types import CheckpointMeta, Committed, SessionState, SubSessionRef
+from ..types import CheckpointMeta, Committed, SessionState, StagedChanges, SubSessionRef
 
 MAX_REBASES = 20
 
@@ -81,12 +79,18 @@ class OwnedSession:
         await self.save(lambda session: session)
 
     async def commit(
-        self, change: Change, messages: Sequence[Message], meta: CheckpointMeta, *, custom_state: dict[str, Any]
+        self,
+        change: Change,
+        messages: Sequence[Message],
+        meta: CheckpointMeta,
+        *,
+        custom_state: dict[str, Any],
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
-        """Commit a step. `custom_state` is what the staged writes make of the state. Raises `RunLost`."""
+        """Commit a step. `custom_state` is what the writes of its calls make of the state. Raises `RunLost`."""
         for tries in range(MAX_REBASES):
             try:
-                committed = await self.try_commit(change, messages, meta, custom_state=custom_state)
+                committed = await self.try_commit(change, messages, meta, custom_state=custom_state, unstaged=unstaged)
             except VersionConflict:
                 await self.refresh()
                 continue
@@ -96,14 +100,25 @@ class OwnedSession:
         raise self._lost("others keep writing to the session")
 
     async def try_commit(
-        self, change: Change, messages: Sequence[Message], meta: CheckpointMeta, *, custom_state: dict[str, Any]
+        self,
+        change: Change,
+        messages: Sequence[Message],
+        meta: CheckpointMeta,
+        *,
+        custom_state: dict[str, Any],
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         """Commit at the version seen last, or raise `VersionConflict`."""
         async with self._lock:
             changed = change(self.session)
             try:
                 committed = await self._store.save_state_and_promote_staging(
-                    self.session_id, changed, messages, meta, expected_version=self.session.version
+                    self.session_id,
+                    changed,
+                    messages,
+                    meta,
+                    expected_version=self.session.version,
+                    **({"unstaged": unstaged} if unstaged else {}),
                 )
             except SessionNotFound:
                 raise self._lost("the session was deleted") from None
@@ -113,20 +128,10 @@ class OwnedSession:
             )
             return committed
 
-    async def stage(
-        self, step_id: str, writes: StepWrites, *, tool_call_id: str, index: int = 0, result: Json = None
-    ) -> None:
-        """Stage an outcome for the open step. Raises `RunLost`."""
+    async def stage(self, step_id: str, calls: Sequence[StagedChanges]) -> None:
+        """Stage outcomes for the open step, in one write. Raises `RunLost`."""
         await self._guarded(
-            lambda version: self._store.stage_changes(
-                self.session_id,
-                step_id,
-                writes,
-                tool_call_id=tool_call_id,
-                index=index,
-                result=result,
-                expected_version=version,
-            )
+            lambda version: self._store.stage_calls(self.session_id, step_id, calls, expected_version=version)
         )
 
     async def note_child(self, ref: SubSessionRef) -> None:

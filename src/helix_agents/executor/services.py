@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..llm.contract import LLM
@@ -12,6 +13,9 @@ from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from .hooks import Hooks
 from .modelcall import RetryPolicy
+
+Durability = Literal["call", "step"]
+"""When the outcome of a tool call becomes durable: with the call, or with the step's commit."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Services:
     lease_seconds: float = 10.0
     poll_seconds: float = 0.06
     suspend_grace_seconds: float | None = None
+    durability: Durability = "call"
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = system_clock
     ids: IdSource = random_id

@@ -165,6 +165,7 @@ class StepWork:
         finally:
             if timer is not None:
                 timer.cancel()
+            await self._tools.stager.settle()
         if not self._context.stop.aborted or not self._step.missing:
             return True
         await self._end_children()

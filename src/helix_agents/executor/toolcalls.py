@@ -20,9 +20,11 @@ from ..signature import InvalidInput
 from ..state import StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ..tools import AnswerNotJson, Tool, ToolContext, ToolEscape
+from ..types import StagedChanges
 from .context import RunContext
 from .emitter import Emitter
 from .openstep import OpenStep, tool_end_chunk, tool_start_chunk
+from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
 from .step import Outcome, StagedOutcome
 from .stop import StopSignal
 
@@ -38,6 +40,7 @@ class ToolRunner:
         self._agent = context.agent
         self._owned = context.owned
         self._emitter = context.emitter
+        self.stager = Stager(context)
 
     async def run(self, step: OpenStep, call: ToolCall) -> None:
         """Run one call and settle it."""
@@ -69,20 +72,48 @@ class ToolRunner:
     ) -> None:
         """Make an outcome durable together with the writes, then tell the readers."""
         entries = [msgspec.to_builtins(entry) for entry in usage]
-        staged = msgspec.to_builtins(StagedOutcome(outcome, entries, executed))
-        await self._context.watch.ensure_owner()
-        await self._owned.stage(
-            step.step_id,
-            writes,
-            tool_call_id=call["id"],
-            index=step.index_of(call["id"]),
-            result=staged,
-        )
+        outcome = await self._stage(step, call, outcome, writes, entries, executed)
         step.outcomes[call["id"]] = outcome
         step.usage += entries
         self._emitter.emit(tool_end_chunk(call, outcome))
         if executed:
             await self._context.hooks.call("tool_ended", step.number, call, outcome)
+
+    async def _stage(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        outcome: Outcome,
+        writes: StepWrites,
+        usage: list[dict[str, Any]],
+        executed: bool,
+    ) -> Outcome:
+        """Stage an outcome unless it may wait for the commit; one that cannot be stored becomes an error."""
+        index = step.index_of(call["id"])
+        row = StagedChanges(call["id"], index, writes, msgspec.to_builtins(StagedOutcome(outcome, usage, executed)))
+        await self._context.watch.ensure_owner()
+        if self._may_wait(call):
+            step.unstaged[call["id"]] = row
+        else:
+            try:
+                await self.stager.stage(step, row)
+            except UNSTORABLE as error:
+                if is_passing(error) or not outcome.success:
+                    raise
+                patches = step.sequencer.withdraw(index)
+                if patches:
+                    self._emitter.emit({"type": "state_patch", "patches": patches})
+                failed = Outcome(success=False, error=not_storable(error))
+                return await self._stage(step, call, failed, NO_WRITES, usage, executed)
+        step.rows[call["id"]] = row
+        return outcome
+
+    def _may_wait(self, call: ToolCall) -> bool:
+        """Whether the outcome of a call may be lost with the process until its step commits."""
+        tool = self._agent.tools.get(call["name"])
+        if tool is None:
+            return call["name"] == FINISH_TOOL  # its outcome follows from its arguments
+        return may_run_again(tool, self._services.durability)
 
     def _usage_of(
         self, step: OpenStep, call: ToolCall, outcome: Outcome, began: int, outlet: _Outlet

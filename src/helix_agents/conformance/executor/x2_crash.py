@@ -41,7 +41,7 @@ LEASE_SECONDS = 30.0
 MAX_ATTEMPTS = 60
 
 
-async def perform(stores: StoreSet, session_id: str, lives: list[Life]) -> tuple[Remains, list[str]]:
+async def perform(stores: StoreSet, session_id: str, lives: list[Life], **more: Any) -> tuple[Remains, list[str]]:
     """Perform the play; each life in turn ends where it ends, the last attempts live on."""
     journal: list[str] = []
     ledger = StagedLedger()
@@ -53,7 +53,7 @@ async def perform(stores: StoreSet, session_id: str, lives: list[Life]) -> tuple
             if await is_over(stores, session_id):
                 break
             life = lives.pop(0) if lives else Life()
-            await _attempt(stores, session_id, life, clock, journal)
+            await _attempt(stores, session_id, life, clock, journal, **more)
             await life.bury()
             ledger.note(await staged_calls(stores, session_id), journal)
             clock.pass_seconds(LEASE_SECONDS + 1)
@@ -64,8 +64,11 @@ async def perform(stores: StoreSet, session_id: str, lives: list[Life]) -> tuple
     return await remains_of(stores, session_id, view), journal
 
 
-async def _attempt(stores: StoreSet, session_id: str, life: Life, clock: Clockwork, journal: list[str]) -> None:
+async def _attempt(
+    stores: StoreSet, session_id: str, life: Life, clock: Clockwork, journal: list[str], **more: Any
+) -> None:
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "agents": [make_author(journal.append)]}
+    options |= more
     executor = make_executor(life.wrap(stores), make_llm(), **options)
     try:
         await answer_all(make_executor(stores, make_llm(), **options), session_id)
@@ -89,6 +92,20 @@ async def dead_at_any_call(harness: ExecutorHarness) -> None:
         ]
         plan = ", ".join(f"{one.last}{' (reply lost)' if one.reply_lost else ''}" for one in lives)
         actual, _ = await perform(stores, f"case {number}", lives)
+        expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
+
+
+@check("X2", "dead at any call, a run whose steps are durable, not its calls, ends the same", kind="faults")
+async def dead_where_only_steps_last(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    rng = random.Random(harness.options.seed)
+    expected, _ = await perform(stores, "undisturbed", [])
+    life = Life()
+    await _attempt(stores, "measured", life, Clockwork(), [], durability="step")
+    for number in range(harness.options.steps // 50):
+        lives = [Life(rng.randrange(1, life.calls), reply_lost=rng.random() < 0.5) for _ in range(rng.choice((1, 2)))]
+        plan = ", ".join(f"{one.last}{' (reply lost)' if one.reply_lost else ''}" for one in lives)
+        actual, _ = await perform(stores, f"case {number}", lives, durability="step")
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 

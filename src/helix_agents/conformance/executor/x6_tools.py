@@ -6,10 +6,13 @@ import asyncio
 import sys
 from typing import Any
 
+from ...errors import StoreError, StoreUnavailable
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import Tool, ToolContext, tool
 from ..expect import expect, expect_same
-from .harness import ExecutorHarness, check, custom_state, executing, simple_agent, transcript
+from .harness import ExecutorHarness, Parts, check, chunks_of, custom_state, executing, simple_agent, transcript
+from .mortal import COMMIT
+from .view import View
 
 
 class Bail(BaseException):
@@ -113,6 +116,83 @@ async def nonsense_is_refused_in_the_tool(harness: ExecutorHarness) -> None:
     expect_same(len(refused), len(wrong) + 3, f"how many were refused ({refused})")
     expect_same(await custom_state(stores, "s"), {"done": True}, "custom state")
     expect(stores.usage is None or rollup.custom.get("pages") == 2, f"the pages that were counted: {rollup.custom}")
+
+
+class _Picky:
+    """A state store that cannot hold a certain key, and only finds out when it commits."""
+
+    def __init__(self, inner: Any, *, at: str, error: StoreError | None = None) -> None:
+        self._inner = inner
+        self._at = at
+        self._error = error or StoreError("index row size exceeds the maximum")
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name != self._at:
+            return found
+
+        async def refuse(session_id: str, *args: Any, **kwargs: Any) -> Any:
+            if name == "stage_calls":
+                rows = args[1]
+            else:
+                rows = [*kwargs.get("unstaged", ()), *await self._inner.list_staged(session_id, args[2].step_id)]
+            if any("poison" in op["path"] for row in rows for op in row.writes.ops):
+                raise self._error
+            return await found(session_id, *args, **kwargs)
+
+        return refuse
+
+
+@tool
+async def put(key: str, ctx: ToolContext) -> str:
+    """Put something under a key."""
+    ctx.update_state(lambda draft: draft.update({key: 1}))
+    return f"put {key}"
+
+
+@check("X6", "writes that cannot be committed are a failed call that the model hears of, not a session that is stuck")
+async def what_cannot_be_stored_is_a_failed_call(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    calls = [Call("put", {"key": key}) for key in ("a", "poison", "b")]
+    for at in ("save_state_and_promote_staging", "stage_calls"):
+        for durability in ("call", "step"):
+            if (at, durability) == ("stage_calls", "step"):
+                continue
+            session_id = f"{at}-{durability}"
+            picky: Any = _Picky(stores.state, at=at)
+            parts = Parts(picky, stores.streams, stores.usage)
+            async with executing(parts, ScriptedLLM([calls, "Done."]), durability=durability) as executor:
+                handle = await executor.execute(simple_agent(put, state={}), "Go", session_id=session_id)
+                result = await asyncio.wait_for(handle.result(), 30)
+            expect_same([result.status, result.output], ["completed", "Done."], f"the result ({session_id})")
+            told = [m["success"] for m in await transcript(stores, session_id) if m["role"] == "tool"]
+            expect_same(told, [True, False, True], f"which calls succeeded ({session_id})")
+            expect_same(await custom_state(stores, session_id), {"a": 1, "b": 1}, f"custom state ({session_id})")
+            view = View()
+            for chunk in await chunks_of(stores, session_id):
+                view.take(chunk)
+            expect_same(view.state({}), {"a": 1, "b": 1}, f"the state of a reader ({session_id})")
+
+
+@check("X6", "a session that died with writes that cannot be committed goes on when it is resumed")
+async def poison_does_not_outlive_a_crash(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent(put, state={})
+    script = ScriptedLLM([[Call("put", {"key": "a"}), Call("put", {"key": "poison"})], "Done."])
+    away: Any = _Picky(stores.state, at=COMMIT, error=StoreUnavailable("away"))
+    async with executing(Parts(away, stores.streams, stores.usage), script) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        try:
+            await handle.result()
+        except StoreUnavailable:
+            pass
+        else:
+            raise AssertionError("the store was away, and the run has a result")
+    picky: Any = _Picky(stores.state, at=COMMIT)
+    async with executing(Parts(picky, stores.streams, stores.usage), script) as executor:
+        result = await asyncio.wait_for((await executor.resume(agent, "s")).result(), 30)
+    expect_same(result.status, "completed", "the result")
+    expect_same(await custom_state(stores, "s"), {"a": 1}, "custom state")
 
 
 @check("X6", "a run whose stream is taken away ends in order: failed, with the reason, and can be followed by a turn")

@@ -137,6 +137,19 @@ async def staged_together(harness: Harness) -> None:
     expect_same(await _custom(store), {"log": [0, 1, 2]}, "custom state")
 
 
+@check("S5", "calls that were never staged merge with the commit, at their place among the staged ones")
+async def unstaged_calls_come_with_the_commit(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"log": []})
+    said = [writes({"kind": "append", "path": ["log"], "items": [n]}, put("last", value=n)) for n in range(3)]
+    await store.stage_changes("a", "step-1", said[1], tool_call_id="call-1", index=1)
+    unstaged = [StagedChanges("call-2", 2, said[2]), StagedChanges("call-0", 0, said[0])]
+    done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(1, "step-1"), unstaged=unstaged)
+    expect_same(await _custom(store), {"log": [0, 1, 2], "last": 2}, "custom state")
+    expect(done.warnings, "overwritten values had no warning")
+    expect_same(await store.list_staged("a", "step-1"), [], "what is still staged")
+
+
 @check("S5", "discarding drops one step or all, and says how many calls")
 async def discarding_counts(harness: Harness) -> None:
     store = await harness.open()

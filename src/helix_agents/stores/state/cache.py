@@ -7,7 +7,7 @@ if it is no longer so. Both memories are bounded; forgetting costs one more read
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...codec import decode
@@ -48,10 +48,12 @@ def writes_of(row: StagedRow) -> StepWrites:
     return StepWrites(ops, warnings)
 
 
-def ready_step(step_id: str, calls: Iterable[StagedCall]) -> ReadyStep:
-    """Staged calls, in the order of the model's message."""
+def ready_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> ReadyStep:
+    """Staged calls and those that come with the commit, in the order of the model's message."""
     ordered = sorted(calls, key=_place)
     guard = StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in ordered]))
+    if unstaged:
+        ordered = sorted([*ordered, *unstaged], key=_place)
     return ReadyStep(guard, together([call.prepared for call in ordered]))
 
 
@@ -80,11 +82,13 @@ class StagingCache:
             oldest, _ = self._calls.popitem(last=False)
             self._ready.pop(oldest, None)
 
-    def get(self, session_id: str, step_id: str) -> ReadyStep:
-        """The calls remembered, made ready."""
+    def get(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall] = ()) -> ReadyStep:
+        """The calls remembered, made ready together with those that come with the commit."""
         step = (session_id, step_id)
         ready = self._ready.get(step)
-        return ready_step(step_id, self._calls.get(step, {}).values()) if ready is None else ready
+        if ready is None or unstaged:
+            return ready_step(step_id, self._calls.get(step, {}).values(), unstaged)
+        return ready
 
     def forget(self, session_id: str, step_id: str | None = None) -> None:
         """Drop a step, or all steps of a session."""

@@ -114,11 +114,14 @@ class StateStore(ABC):
         checkpoint: CheckpointMeta,
         *,
         expected_version: int | None = None,
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
         Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
         checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
+
+        `unstaged`: calls that were never staged; they merge at their index as if they had been.
         """
 
     # -- staging

@@ -21,7 +21,7 @@ from ...messages import Message
 from ...state import StepWrites, merge_step_writes
 from ...types import CheckpointMeta, Committed, SessionState, StagedChanges
 from . import validate
-from .cache import CellCache, ReadyStep, StagingCache, ready_step, staged_call, writes_of
+from .cache import CellCache, ReadyStep, StagedCall, StagingCache, ready_step, staged_call, writes_of
 from .cells import planned_changes, prepared, replacement
 from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CustomChanges, GuardFailed, StagedRow
 from .fields import fields_to_text
@@ -165,6 +165,7 @@ class MergingStore(ExplainingStore):
         checkpoint: CheckpointMeta,
         *,
         expected_version: int | None = None,
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
@@ -189,21 +190,26 @@ class MergingStore(ExplainingStore):
             messages=texts,
             checkpoint=row,
         )
-        applied, warnings = await self._promote(blank, checkpoint.step_id, state.custom_state)
+        extra = [staged_call(self._row(call, now)) for call in unstaged]
+        applied, warnings = await self._promote(blank, checkpoint.step_id, state.custom_state, extra)
         return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings)
 
     async def _promote(
-        self, blank: Commit, step_id: str, custom_state: dict[str, Json] | None
+        self,
+        blank: Commit,
+        step_id: str,
+        custom_state: dict[str, Json] | None,
+        unstaged: Sequence[StagedCall] = (),
     ) -> tuple[Applied, list[str]]:
-        """Add to `blank` the merge of what is staged for the step, and store it all."""
+        """Add to `blank` the merge of what is staged for the step and of `unstaged`, and store it all."""
         session_id = blank.session_id
         if not self._turns.take_if_free(session_id):
             await self._turns.take(session_id)
         try:
-            step: ReadyStep | None = self._staging.get(session_id, step_id)
+            step: ReadyStep | None = self._staging.get(session_id, step_id, unstaged)
             for attempt in range(MAX_MERGE_ATTEMPTS):
                 if step is None:
-                    step = await self._stored_step(session_id, step_id)
+                    step = await self._stored_step(session_id, step_id, unstaged)
                 if custom_state is None:
                     touched = step.prepared.touched
                     known = self._cells.get(session_id, touched)
@@ -256,9 +262,9 @@ class MergingStore(ExplainingStore):
         self._cells.put(session_id, found)
         return known | found
 
-    async def _stored_step(self, session_id: str, step_id: str) -> ReadyStep:
+    async def _stored_step(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall]) -> ReadyStep:
         rows = require_session(session_id, await self._read_staged(session_id, step_id))
-        return ready_step(step_id, map(staged_call, rows))
+        return ready_step(step_id, map(staged_call, rows), unstaged)
 
     async def _after_refusal(self, session_id: str, failed: GuardFailed, attempt: int) -> None:
         """Forget what turned out to be outdated; let others finish when there is a crowd."""

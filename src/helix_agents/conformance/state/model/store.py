@@ -136,8 +136,10 @@ class ModelStore(StateStore):
         checkpoint: CheckpointMeta,
         *,
         expected_version: int | None = None,
+        unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         session = self._guarded(session_id, expected_version)
+        await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         self._overwrite(session, msgspec.structs.replace(state, step_count=checkpoint.step_count))
         warnings = self._promote(session, checkpoint.step_id)
         session.messages.extend(copy.deepcopy(list(append_messages)))

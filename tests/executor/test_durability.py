@@ -1,0 +1,127 @@
+"""What is staged when: with every call, together, along with others, or with the commit; and what a crash costs then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from helix_agents.agent import Agent
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.registry import Stores, open_stores
+from helix_agents.errors import InvalidArgument
+from helix_agents.executor import AgentExecutor
+from helix_agents.executor.step import ANSWER_ROW
+from helix_agents.llm import Call, ScriptedLLM
+from helix_agents.tools import ToolContext, tool
+from helix_agents.types import StagedChanges
+
+
+class Recording(InMemoryStateStore):
+    """Remembers which rows were staged in one write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[list[str]] = []
+
+    async def stage_calls(
+        self, session_id: str, step_id: str, calls: Sequence[StagedChanges], *, expected_version: int | None = None
+    ) -> None:
+        if calls:
+            self.writes.append([call.tool_call_id for call in calls])
+        await super().stage_calls(session_id, step_id, calls, expected_version=expected_version)
+
+
+@tool
+async def save(n: int, ctx: ToolContext) -> int:
+    """Do something that must not happen twice."""
+    ctx.update_state(lambda draft: draft["seen"].append(n))
+    return n
+
+
+@tool(idempotent=True)
+async def look(n: int, ctx: ToolContext) -> int:
+    """Do something that may happen twice."""
+    ctx.update_state(lambda draft: draft["seen"].append(n))
+    return n
+
+
+AGENT = Agent("main", tools=[save, look], state={"seen": []})
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with open_stores("memory:") as opened:
+        yield opened
+
+
+async def staged_by(stores: Stores, calls: list[Call], **options: Any) -> list[list[str]]:
+    store = Recording()
+    async with AgentExecutor(store, stores.streams, ScriptedLLM([calls, "Done."]), **options) as executor:
+        result = await (await executor.execute(AGENT, "Go", session_id="s")).result()
+    session = await store.load_state("s")
+    assert session is not None
+    assert (result.output, session.custom_state) == ("Done.", {"seen": [call.arguments["n"] for call in calls]})  # type: ignore[index]
+    return store.writes
+
+
+async def test_outcomes_that_are_ready_together_leave_in_one_write(stores: Stores) -> None:
+    writes = await staged_by(stores, [Call("save", {"n": n}) for n in range(3)])
+    assert writes == [[ANSWER_ROW], ["call_1_1", "call_1_2", "call_1_3"]]
+
+
+async def test_tools_that_may_run_again_are_not_staged_by_themselves(stores: Stores) -> None:
+    assert await staged_by(stores, [Call("look", {"n": n}) for n in range(3)]) == []
+
+
+async def test_what_waits_for_the_commit_travels_with_what_does_not(stores: Stores) -> None:
+    first, *others = await staged_by(stores, [Call("look", {"n": 1}), Call("save", {"n": 2})])
+    assert first == [ANSWER_ROW]
+    assert sorted(row for write in others for row in write) == ["call_1_1", "call_1_2"]
+    assert len(others) == 1
+
+
+async def test_with_durability_by_step_nothing_is_staged(stores: Stores) -> None:
+    assert await staged_by(stores, [Call("save", {"n": n}) for n in range(3)], durability="step") == []
+
+
+@pytest.mark.parametrize(("durability", "runs"), [("call", 1), ("step", 2)])
+async def test_a_finished_call_runs_again_after_a_crash_only_where_steps_are_what_lasts(
+    stores: Stores, durability: Any, runs: int
+) -> None:
+    ran: list[str] = []
+    never = asyncio.Event()
+
+    @tool
+    async def quick(ctx: ToolContext) -> str:
+        """Finish at once."""
+        ran.append("quick")
+        return "ok"
+
+    @tool
+    async def slow() -> str:
+        """Wait until the process dies, the first time."""
+        ran.append("slow")
+        if ran.count("slow") == 1:
+            await never.wait()
+        return "ok"
+
+    agent = Agent("main", tools=[quick, slow])
+    llm = ScriptedLLM([[Call("quick"), Call("slow")], "Done."])
+    async with AgentExecutor(stores.state, stores.streams, llm, durability=durability) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        async for chunk in handle.stream():
+            if chunk["type"] == "tool_end":
+                break
+    async with AgentExecutor(stores.state, stores.streams, llm, durability=durability) as other:
+        assert (await (await other.resume(agent, "s")).result()).output == "Done."
+    assert ran.count("quick") == runs
+    messages = (await stores.state.get_messages("s", limit=None)).items
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+def test_an_unknown_durability_is_refused_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="'call' or 'step'"):
+        AgentExecutor(InMemoryStateStore(), None, ScriptedLLM([]), durability="never")  # type: ignore[arg-type]
