@@ -1,4 +1,4 @@
-"""What is staged when: with every call, together, along with others, or with the commit; and what a crash costs then."""
+"""What is staged when: by itself, together with others, or only with the commit; and what a crash costs then."""
 
 from __future__ import annotations
 
