@@ -1,4 +1,4 @@
-"""CommutingWrites are a short way for some writes: wherever it is taken, it ends where the merge would."""
+"""Writes that are in nobody's way are not merged, and end where the merge would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from helix_agents.state import StepWrites
 from helix_agents.stores.state.cells import merged_changes, planned_changes, prepared, replacement, together
-from helix_agents.stores.state.commit import CustomChanges
+from helix_agents.stores.state.commit import CellName, CustomChanges
 
 from .cell_table import Table
 
@@ -32,10 +32,16 @@ appends = st.builds(
 others = st.one_of(
     st.builds(lambda key, value: {"kind": "replace", "path": [key], "value": value}, st.sampled_from(KEYS), values),
     st.builds(lambda key: {"kind": "delete", "path": [key]}, st.sampled_from(KEYS)),
+    st.builds(
+        lambda key, slot, value: {"kind": "replace", "path": [key, slot], "value": value},
+        st.sampled_from(KEYS),
+        st.sampled_from(["x", "y", 0, 2, -1]),
+        values,
+    ),
     st.builds(lambda key: {"kind": "append", "path": [key, "x"], "items": [1]}, st.sampled_from(KEYS)),
     st.builds(lambda key: {"kind": "append", "key": key, "items": [1]}, st.sampled_from(KEYS)),
 )
-ops = st.one_of(increments, increments, appends, appends, others)
+ops = st.one_of(increments, appends, others, others)
 writes = st.builds(StepWrites, st.lists(ops, max_size=4), st.sampled_from([[], [], [], ["A warning."]]))
 states = st.dictionaries(st.sampled_from(KEYS), values)
 
@@ -68,6 +74,18 @@ def test_sums_of_one_list_end_where_its_ops_end_one_by_one(state: dict[str, Any]
     known = {name: table_of(state).cells.text(name) for name in ready.touched}
     merged = merged_changes(ready.writes, known, in_order=True)
     assert outcome(state, planned_changes(ready, known, in_order=True)) == outcome(state, merged)
+
+
+def test_what_is_assigned_by_one_tool_alone_needs_no_merge() -> None:
+    tools: list[dict[str, Any]] = [
+        {"kind": "replace", "path": ["a"], "value": [1]},
+        {"kind": "replace", "path": ["b", "x"], "value": 2},
+    ]
+    ready = together([prepared(StepWrites([op])) for op in tools])
+    assert ready.sums is not None
+    assert CellName("a") not in ready.touched
+    same_key = {"kind": "replace", "path": ["a"], "value": 3}
+    assert together([ready, prepared(StepWrites([same_key]))]).sums is None  # one of them is lost: the merge says so
 
 
 def test_what_most_tools_write_is_a_sum() -> None:

@@ -15,16 +15,7 @@ import msgspec
 from ...codec import Json, decode, encode
 from ...state import Op, StepWrites, apply_step_writes, freeze, merge_step_writes, to_pointer
 from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
-from .commuting import CommutingWrites, added_up, changes_by, sums_of
-
-
-def content_of(value: Json) -> KeyContent:
-    """The cells of one top-level key."""
-    if isinstance(value, list):
-        return KeyContent(LIST, items=tuple(map(encode, value)))
-    if isinstance(value, dict):
-        return KeyContent(OBJECT, members=tuple((name, encode(member)) for name, member in value.items()))
-    return KeyContent(encode(value))
+from .commuting import CommutingWrites, added_up, changes_by, content_of, sums_of
 
 
 def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
@@ -61,7 +52,7 @@ class Prepared(NamedTuple):
 def prepared(writes: StepWrites) -> Prepared:
     """The writes of one tool, made ready."""
     sums = sums_of(writes)
-    touched = _touched_cells(writes) if sums is None else frozenset((*sums.counters, *sums.lists))
+    touched = _touched_cells(writes) if sums is None else sums.touched
     return Prepared((writes,), touched, sums)
 
 

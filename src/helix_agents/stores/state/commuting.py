@@ -1,87 +1,141 @@
-"""Writes that commute: what increments and appends come to, known before the present state is.
+"""Writes that do not get in each other's way: what they come to, known before the present state is.
 
-They are what most tools write. Their order does not matter to each other, so where keys hold numbers and lists there is
-nothing to merge and nothing to warn of, and the changes can be read off. Whatever else there is goes the way of
-`stores/state/cells.py`, with the same result.
+Increments, appends, and values that are set by nobody else are what most tools write. Their order does not matter to
+each other, so where keys hold numbers, lists and objects there is nothing to merge and nothing to warn of, and the
+changes can be read off. Whatever else there is goes the way of `stores/state/cells.py`, with the same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from ...codec import encode
-from ...state import StepWrites
-from .commit import LIST, CellName, CellTexts, CustomChanges, KeyContent
+from ...codec import Json, encode
+from ...state import Op, StepWrites
+from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
 
 # Counters below 2**53 are whole and exact everywhere; the merge knows about the others.
 _MOST_DIGITS = 15
 _MOST_REACH = 2**53 - 10**_MOST_DIGITS
 
 
-class CommutingWrites(NamedTuple):
-    """By how much to change which counters, and what to append to which lists."""
+def content_of(value: Json) -> KeyContent:
+    """The cells of one top-level key."""
+    if isinstance(value, list):
+        return KeyContent(LIST, items=tuple(map(encode, value)))
+    if isinstance(value, dict):
+        return KeyContent(OBJECT, members=tuple((name, encode(member)) for name, member in value.items()))
+    return KeyContent(encode(value))
 
-    counters: dict[CellName, int]
-    lists: tuple[CellName, ...]
-    append: dict[str, tuple[str, ...]]
-    reach: int
-    """No counter was ever further away from where it began."""
+
+class CommutingWrites:
+    """By how much to change which counters, what to append to which lists, and what to set."""
+
+    __slots__ = ("append", "cells", "counters", "keys", "reach", "values")
+
+    def __init__(self) -> None:
+        self.counters: dict[CellName, int] = {}
+        self.reach = 0
+        """No counter was ever further away from where it began."""
+        self.append: dict[CellName, list[str]] = {}
+        self.values: dict[str, KeyContent] = {}
+        """Keys that are set as a whole, by one write each, and that no other write touches."""
+        self.cells: dict[CellName, str] = {}
+        """Members and items that are set, by one write each."""
+        self.keys: set[str] = set()
+        """All keys that are not set as a whole."""
+
+    @property
+    def touched(self) -> frozenset[CellName]:
+        """The cells that must be known before the changes can be told."""
+        return frozenset((*self.counters, *self.append, *self.cells, *(CellName(name.key) for name in self.cells)))
+
+    def take(self, op: Op) -> bool:
+        """Take in one write; False if it may be in the way of another, or is of another kind."""
+        path, kind = op.get("path"), op.get("kind")
+        if type(path) is not list or not 1 <= len(path) <= 2 or type(path[0]) is not str:
+            return False
+        key = path[0]
+        if key in self.values:
+            return False
+        name = CellName(*path)
+        if kind == "replace" and "value" in op:
+            return self._set(name, op["value"])
+        if name.slot is not None:
+            return False
+        if kind == "append" and isinstance(items := op.get("items"), list):
+            self.append.setdefault(name, []).extend(map(encode, items))
+            self.keys.add(key)
+            return True
+        if kind == "increment" and type(by := op.get("by")) is int:
+            self.counters[name] = self.counters.get(name, 0) + by
+            self.reach += abs(by)
+            self.keys.add(key)
+            return True
+        return False
+
+    def _set(self, name: CellName, value: Json) -> bool:
+        if name.slot is None:
+            if name.key in self.keys:
+                return False
+            self.values[name.key] = content_of(value)
+            return True
+        if name in self.cells or type(name.slot) not in (str, int):
+            return False
+        self.cells[name] = encode(value)
+        self.keys.add(name.key)
+        return True
+
+    def add(self, other: CommutingWrites) -> bool:
+        """Take in the writes of another tool, which come later; False if any is in the way of another."""
+        if self.values.keys() & (other.keys | other.values.keys()) or self.keys & other.values.keys():
+            return False
+        if self.cells.keys() & other.cells.keys():
+            return False
+        self.keys |= other.keys
+        for name, by in other.counters.items():
+            self.counters[name] = self.counters.get(name, 0) + by
+        for name, texts in other.append.items():
+            self.append.setdefault(name, []).extend(texts)
+        self.values |= other.values
+        self.cells |= other.cells
+        self.reach += other.reach
+        return True
 
 
 def sums_of(writes: StepWrites) -> CommutingWrites | None:
     """What the writes come to; None if there is anything else among them, or a warning."""
-    if writes.warnings:
+    sums = CommutingWrites()
+    if writes.warnings or not all(map(sums.take, writes.ops)):
         return None
-    counters: dict[CellName, int] = {}
-    lists: dict[CellName, list[str]] = {}
-    reach = 0
-    for op in writes.ops:
-        path, kind = op.get("path"), op.get("kind")
-        if type(path) is not list or len(path) != 1 or type(path[0]) is not str:
-            return None
-        name = CellName(path[0])
-        if kind == "append" and isinstance(items := op.get("items"), list):
-            lists.setdefault(name, []).extend(map(encode, items))
-        elif kind == "increment" and type(by := op.get("by")) is int:
-            counters[name] = counters.get(name, 0) + by
-            reach += abs(by)
-        else:
-            return None
-    return CommutingWrites(
-        counters, tuple(lists), {name.key: tuple(texts) for name, texts in lists.items() if texts}, reach
-    )
+    return sums
 
 
 def added_up(parts: Iterable[CommutingWrites | None]) -> CommutingWrites | None:
-    """The sums of several tools in their order, if all have some."""
-    counters: dict[CellName, int] = {}
-    lists: dict[CellName, None] = {}
-    append: dict[str, tuple[str, ...]] = {}
-    reach = 0
+    """The sums of several tools in their order, if all have some and none is in the way of another."""
+    sums = CommutingWrites()
     for part in parts:
-        if part is None:
+        if part is None or not sums.add(part):
             return None
-        for name, by in part.counters.items():
-            counters[name] = counters.get(name, 0) + by
-        for key, texts in part.append.items():
-            append[key] = append.get(key, ()) + texts
-        lists |= dict.fromkeys(part.lists)
-        reach += part.reach
-    return CommutingWrites(counters, tuple(lists), append, reach)
+    return sums
 
 
 def changes_by(sums: CommutingWrites, known: CellTexts) -> CustomChanges | None:
-    """The changes, if the keys hold numbers and lists, as they should."""
+    """The changes, if the keys hold numbers, lists and objects, as they should."""
     if sums.reach > _MOST_REACH:
         return None
-    for name in sums.lists:
+    for name in sums.append:
         if known[name] != LIST:
             return None
-    set_keys = {}
+    for name in sums.cells:
+        # A list has only the items that it has; an object takes any member.
+        is_item = type(name.slot) is int
+        if known[CellName(name.key)] != (LIST if is_item else OBJECT) or (is_item and known[name] is None):
+            return None
+    set_keys = sums.values.copy()
     for name, by in sums.counters.items():
         text = known[name]
         if text is None or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
             return None
         set_keys[name.key] = KeyContent(str(int(text) + by))
-    return CustomChanges(expected=known, set_keys=set_keys, append=sums.append)
+    append = {name.key: tuple(texts) for name, texts in sums.append.items() if texts}
+    return CustomChanges(expected=known, set_keys=set_keys, set_cells=sums.cells, append=append)
