@@ -40,7 +40,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "server": BELOW_SERVER,
     "demo": BELOW_SERVER | {"backends"},
     "testing": BELOW_SERVER | {"backends", "conformance"},
-    "cli_serve": BELOW_SERVER | {"demo", "server", "backends"},
     "cli": BELOW_SERVER | {"demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
     # The front door re-exports from anywhere; nobody inside uses it.

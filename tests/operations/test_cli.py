@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from helix_agents import CheckpointMeta, open_stores
+from tests.operations.agents_for_the_cli import make_executor, publisher
+
+MODULE = "tests.operations.agents_for_the_cli"
+ROOT = Path(__file__).parents[2]
 
 
 def helix(*arguments: str, url: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "HELIX_URL"}
+    environment["PYTHONPATH"] = str(ROOT)  # for what tests name as module:name
     if url is not None:
         environment["HELIX_URL"] = url
     command = [sys.executable, "-c", "import sys; from helix_agents.cli import main; sys.exit(main())", *arguments]
@@ -137,3 +142,93 @@ def test_the_module_is_the_command_too() -> None:
         [sys.executable, "-m", "helix_agents.cli", "--help"], capture_output=True, text=True, timeout=60, check=False
     )
     assert "sessions" in done.stdout
+
+
+def test_the_version_is_told() -> None:
+    assert helix("--version").stdout.startswith("helix-agents 0.")
+
+
+READING = [
+    ("sessions", "list"),
+    ("sessions", "show", "s"),
+    ("sessions", "delete", "s"),
+    ("sessions", "fork", "s"),
+    ("sessions", "restore", "s", "c"),
+    ("sessions", "interrupt", "s"),
+    ("answer", "s"),
+    ("usage", "s"),
+    ("tail", "s"),
+    ("verify",),
+    ("cleanup",),
+]
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_only_migrate_creates_stores(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = helix(*command, url="sqlite:mistyped.db", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("helix: There are no stores at sqlite:mistyped.db: check the address")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("sessions", "list"), ("verify",), ("migrate",), ("demo", "--url", "memory:")])
+def test_memory_is_refused_because_a_command_is_another_process(command: tuple[str, ...]) -> None:
+    done = helix(*command, url="memory:")
+    assert done.returncode == 1
+    assert "lives inside one" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("--help",), ("sessions", "list", "--help"), ("serve", "--help"), ("verify",)])
+def test_no_password_is_printed(command: tuple[str, ...]) -> None:
+    done = helix(*command, url="postgresql://user:s3cr3t@127.0.0.1:1/x")
+    assert "s3cr3t" not in done.stdout + done.stderr
+
+
+async def test_questions_are_shown_and_answered_and_the_run_goes_on(url: str) -> None:
+    async with open_stores(url) as stores, make_executor(stores) as executor:
+        result = await (await executor.execute(publisher, "Go", session_id="q")).result()
+        assert result.status.startswith("suspended")
+    asked = [json.loads(line) for line in helix("answer", "q", "--json", url=url).stdout.splitlines()]
+    calls = {each["tool_name"]: each["tool_call_id"] for each in asked}
+    assert "waits for approval" in helix("answer", "q", url=url).stdout
+    assert "--approve" in helix("answer", "q", calls["publish"], url=url).stderr
+    assert helix("answer", "q", calls["publish"], "--approve", url=url).stdout.startswith("accepted")
+    assert "JSON" in helix("answer", "q", calls["ask"], "--result", "because", url=url).stderr
+    assert "helix sessions resume" in helix("answer", "q", calls["ask"], "--result", '"because"', url=url).stdout
+    resumed = helix("sessions", "resume", f"{MODULE}:make_executor", "q", url=url)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "All done." in resumed.stdout
+    assert resumed.stdout.endswith("q is completed.\n")
+    assert json.loads(helix("usage", "q", "--json", url=url).stdout)["tools"]["publish"]["calls"] == 1
+    assert "publish" in helix("usage", "q", url=url).stdout
+    assert "q" in helix("usage", url=url).stdout
+
+
+@pytest.mark.parametrize("name", ["nonsense", "no_such_module:x", f"{__name__}:nothing", f"{__name__}:MODULE"])
+def test_what_is_not_an_executor_is_an_error_in_one_line(name: str, url: str) -> None:
+    done = helix("sessions", "resume", name, "s1", url=url)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+async def test_a_session_is_restored_and_interrupted(url: str) -> None:
+    checkpoint = json.loads(helix("sessions", "show", "s1", "--json", url=url).stdout)["checkpoints"][0][
+        "checkpoint_id"
+    ]
+    async with open_stores(url) as stores:
+        await stores.state.append_messages("s1", [{"role": "user", "content": "later"}])
+    assert "is back at" in helix("sessions", "restore", "s1", checkpoint, url=url).stdout
+    assert helix("sessions", "interrupt", "s2", "--reason", "enough", url=url).returncode == 0
+    async with open_stores(url) as stores:
+        assert await stores.state.get_message_count("s1") == 1
+        flag = await stores.state.check_interrupt_flag("s2")
+        session = await stores.state.load_state("s2")
+    assert flag is not None or (session is not None and session.status == "interrupted")
+
+
+async def test_deleting_may_leave_usage_on_the_books(url: str) -> None:
+    async with open_stores(url) as stores:
+        await stores.usage.record_entry({"kind": "custom", "id": "e", "session_id": "s1", "name": "n", "value": 1})
+    assert helix("sessions", "delete", "s1", "--keep-usage", url=url).returncode == 0
+    async with open_stores(url) as stores:
+        assert len(await stores.usage.get_entries("s1")) == 1

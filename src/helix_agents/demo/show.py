@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TextIO
 
 from ..backends.registry import Stores, open_stores
+from ..backends.url import parse_url
 from ..chunks import Chunk
 from ..codec import encode
+from ..errors import InvalidArgument
 from ..executor import AgentExecutor
 from ..messages import Message
 from .researcher import QUESTION, make_llm, researcher
@@ -183,7 +185,7 @@ async def demo(url: str, out: TextIO) -> int:
     out.write(f"Usage:    {usage.tokens.total} tokens, {usage.custom.get('pages', 0)} pages, ")
     out.write(", ".join(f"{name} {total.calls}x" for name, total in sorted(usage.tools.items())) + "\n")
     out.write("Runs:     " + ", ".join(f"{run.turn}: {run.status}" for run in runs) + "\n")
-    out.write(f"Data:     {url}\n")
+    out.write(f"Data:     {parse_url(url).shown}\n")
     out.write(f"Transcript and state {'equal' if same else 'DIFFER FROM'} those of an undisturbed run.\n")
     return 0 if same and session.status == "completed" else 1
 
@@ -195,5 +197,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_demo(given: argparse.Namespace) -> int:
     """Perform the demo; 0 if all went as it must."""
+    if given.url is not None and parse_url(given.url).scheme == "memory":
+        raise InvalidArgument("The demo's workers are processes, and memory: lives inside one: leave --url out.")
     url = given.url or f"sqlite:{Path(tempfile.mkdtemp(prefix='helix-demo-')) / 'helix.db'}"
     return asyncio.run(demo(url, sys.stdout))

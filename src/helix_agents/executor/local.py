@@ -39,6 +39,7 @@ from .claim import (
     load,
     load_settled,
 )
+from .deletion import delete_tree
 from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .loop import Run, open_run
@@ -213,21 +214,17 @@ class AgentExecutor:
             response = {"error": error} if error is not None else {"result": result}
         return await submit(self.services.store, self.services.clock, session_id, tool_call_id, response)
 
-    async def delete_session(self, session_id: str) -> bool:
-        """Remove a session, those below it and all their streams; False if there was none. Stops what runs of it.
+    async def delete_session(self, session_id: str, *, keep_usage: bool = False) -> bool:
+        """Remove a session, those below it, their streams and their usage; False if there was none.
 
-        What they spent stays on the books of the usage store, which may have to outlive them.
+        Stops what runs of it first. `keep_usage` leaves what they spent on the books, which may have to outlive them.
         """
-        store = self.services.store
-        if not await store.session_exists(session_id):
+        services = self.services
+        if not await services.store.session_exists(session_id):
             return False
         await self.abort(session_id, "the session is being deleted")
         await self._wait_until_still(session_id)
-        streams = await self._streams_below(session_id)
-        deleted = await store.delete_session(session_id)
-        for stream_id in streams:
-            await self.services.streams.delete_stream(stream_id)
-        return deleted
+        return await delete_tree(services.store, services.streams, services.usage, session_id, keep_usage=keep_usage)
 
     # -- resources
 
@@ -307,20 +304,6 @@ class AgentExecutor:
             if not is_live(run, self.services.clock()):
                 return
             await asyncio.sleep(WIND_UP_POLL_SECONDS)
-
-    async def _streams_below(self, session_id: str) -> list[str]:
-        session = await self._session(session_id)
-        found = [session.stream_id]
-        cursor: str | None = None
-        while True:
-            page = await self.services.store.list_sessions(
-                parent_session_id=session_id, limit=200, cursor=cursor, count=False
-            )
-            for child in page.items:
-                found += await self._streams_below(child.session_id)
-            cursor = page.next_cursor
-            if not page.has_more or cursor is None:
-                return found
 
     def _handle(
         self, agent: Agent, session: SessionState, run: RunRecord | None, task: asyncio.Task[AgentResult] | None

@@ -107,11 +107,18 @@ def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
 
 async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
     """The questions that wait in a session and in the suspended sessions below it."""
-    found = waiting(session, now)
-    for wait in session.suspended_awaiting_children.values():
-        child = await store.load_state(wait.child_session_id)
-        if child is not None and child.status not in ("completed", "failed"):
-            found += await all_waiting(store, child, now)
+    found: list[PendingClientToolCall] = []
+    seen, rest = {session.session_id}, [session]
+    while rest:
+        each = rest.pop()
+        found += waiting(each, now)
+        below = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
+        for child_id in reversed(below):
+            if child_id not in seen:  # a store keeps any sessions that it is given, also those that wait in a circle
+                seen.add(child_id)
+                child = await store.load_state(child_id)
+                if child is not None and child.status not in ("completed", "failed"):
+                    rest.append(child)
     return found
 
 

@@ -244,3 +244,32 @@ async def deleting_cascades(harness: ExecutorHarness) -> None:
     for session_id in ("s", "s/call_1_1"):
         expect(not await stores.state.session_exists(session_id), f"session {session_id} is still there")
         expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
+
+
+@check("X5", "a session is deleted with all that hangs on it, also where parents form a circle, and nothing of others")
+async def deleting_follows_one_rule(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    for session_id, parent, stream_id in (
+        ("s", "t", None),
+        ("t", "s", None),
+        ("guest", "s", "other"),
+        ("other", None, None),
+    ):
+        await stores.state.create_session(session_id, agent_type="main", parent_session_id=parent, stream_id=stream_id)
+        async with await stores.streams.create_writer(session_id, "run", "main") as writer:
+            await writer.write({"type": "text_delta", "delta": "x"})
+        if stores.usage is not None:
+            entry = {"kind": "custom", "id": "e", "session_id": session_id, "name": "calls", "value": 1}
+            await stores.usage.record_entry(entry)
+    async with executing(stores, ScriptedLLM([])) as executor:
+        expect(await executor.delete_session("s"), "there was nothing to delete")
+        expect(not await executor.delete_session("s"), "deleted twice")
+    for session_id in ("s", "t"):
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} is still there")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
+    expect(
+        await stores.streams.get_stream_info("other") is not None, "the stream of a session that is still there went"
+    )
+    if stores.usage is not None:
+        left = [len(await stores.usage.get_entries(each)) for each in ("s", "t", "guest", "other")]
+        expect_same(left, [0, 0, 0, 1], "usage entries left")

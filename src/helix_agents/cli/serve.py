@@ -8,18 +8,17 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib import import_module
-from pathlib import Path
 
-from .backends.registry import open_stores
-from .demo.served import demo_executor
-from .errors import HelixError, InvalidArgument
-from .executor import AgentExecutor
-from .server import User, bearer_tokens, create_app
-from .server.serve import is_loopback, serve
+from ..backends.registry import open_stores
+from ..demo.served import demo_executor
+from ..errors import HelixError, InvalidArgument
+from ..executor import AgentExecutor
+from ..server import User, bearer_tokens, create_app
+from ..server.serve import is_loopback, serve
+from .command import add_url
+from .targets import HOW_TO_NAME, executor_named
 
 TOKEN_VARIABLE = "HELIX_TOKEN"
-DEFAULT_URL = "sqlite:helix.db"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,11 +41,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"With {TOKEN_VARIABLE} set, requests need `Authorization: Bearer <its value>`. Without it everybody "
         "who can reach the server may do everything, which is allowed on loopback addresses only.",
     )
-    parser.add_argument(
-        "executor", nargs="?", help="module:name of an AgentExecutor, or of a function of stores that makes one"
-    )
-    url = os.environ.get("HELIX_URL", DEFAULT_URL)
-    parser.add_argument("--url", default=url, help=f"where the stores are (now: {url})")
+    parser.add_argument("executor", nargs="?", help=HOW_TO_NAME)
+    add_url(parser)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help="may be repeated")
@@ -72,28 +68,10 @@ async def _serve(given: argparse.Namespace) -> None:
 @asynccontextmanager
 async def _executor(given: argparse.Namespace) -> AsyncIterator[AgentExecutor]:
     """What the command line names: an executor as it is, or one made here on stores that are opened here."""
-    if given.executor is None:
-        async with open_stores(given.url) as stores, demo_executor(stores) as executor:
+    async with open_stores(given.url) as stores:
+        named = demo_executor(stores) if given.executor is None else executor_named(given.executor, stores)
+        async with named as executor:
             yield executor
-        return
-    found = _find(given.executor)
-    if isinstance(found, AgentExecutor):
-        async with found:
-            yield found
-        return
-    async with open_stores(given.url) as stores, found(stores) as executor:  # type: ignore[operator]
-        yield executor
-
-
-def _find(address: str) -> object:
-    module, _, name = address.partition(":")
-    if not module or not name:
-        raise InvalidArgument(f"{address!r} does not name an executor: write module:name, for example my_app:executor.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"Cannot find {address!r}: {error}.") from error
 
 
 def _tell(given: argparse.Namespace, executor: AgentExecutor, address: str) -> None:

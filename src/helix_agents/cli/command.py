@@ -1,0 +1,84 @@
+"""How a command is made, and how it gets its stores.
+
+Most commands look at, or change, what is there: their stores are opened as they are, and a mistyped address is an error
+instead of an empty database. Only a command that says so (`creates=True`) creates and migrates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ..backends.registry import Stores, open_stores
+from ..backends.url import StoresUrl, parse_url
+from ..errors import HelixError, InvalidArgument
+
+URL_VARIABLE = "HELIX_URL"
+DEFAULT_URL = "sqlite:helix.db"
+
+Work = Callable[[argparse.Namespace, Stores], Coroutine[Any, Any, int]]
+"""What a command does with its stores; the exit code."""
+
+
+def add_command(
+    commands: Any, name: str, work: Work, summary: str, *, creates: bool = False
+) -> argparse.ArgumentParser:
+    """A command that works on stores, with `--url`."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    add_url(parser)
+
+    async def on_stores(given: argparse.Namespace) -> int:
+        async with stores_of(given, create=creates) as stores:
+            return await work(given, stores)
+
+    parser.set_defaults(run=lambda given: asyncio.run(on_stores(given)))
+    return parser
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--json`, for programs."""
+    parser.add_argument("--json", action="store_true", help=f"{what}, for programs")
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """`--url`; its help shows where the stores are now, without a password."""
+    url = default_url()
+    parser.add_argument("--url", default=url, help=f"where the stores are (now: {_shown(url)})".replace("%", "%%"))
+
+
+def default_url() -> str:
+    """Where the stores are if nobody says."""
+    return os.environ.get(URL_VARIABLE) or DEFAULT_URL
+
+
+def address(given: argparse.Namespace) -> StoresUrl:
+    """The address that a command was given."""
+    return parse_url(given.url)
+
+
+@asynccontextmanager
+async def stores_of(given: argparse.Namespace, *, create: bool = False) -> AsyncIterator[Stores]:
+    """The stores of a command: existing ones as they are, or with `create` migrated, and made if need be."""
+    ensure_shared(address(given))
+    async with open_stores(given.url, migrate=create) as stores:
+        yield stores
+
+
+def ensure_shared(url: StoresUrl) -> None:
+    """Refuse stores that no second process can see: a command is one."""
+    if url.scheme == "memory":
+        raise InvalidArgument(
+            "memory: lives inside one process and is empty in every other: give --url, or set "
+            f"{URL_VARIABLE}, for example to {DEFAULT_URL}."
+        )
+
+
+def _shown(url: str) -> str:
+    try:
+        return parse_url(url).shown
+    except HelixError:
+        return "not an address"

@@ -1,0 +1,64 @@
+"""The front door of the command line: which commands there are, and what becomes of errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from ..backends.registry import schemes
+from ..conformance.run import main as run_conformance
+from ..demo import add_demo_arguments, run_demo
+from ..errors import HelixError
+from .command import DEFAULT_URL, URL_VARIABLE
+from .output import complain
+from .runs import add_answer
+from .sessions import add_sessions
+from .upkeep import add_upkeep
+
+DISTRIBUTION = "helix-agents"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["conformance"]:  # has options of its own
+        return run_conformance(arguments[1:])
+    if arguments[:1] == ["serve"]:  # needs an extra
+        return int(import_module(".serve", __package__).main(arguments[1:]))
+    given = _parser().parse_args(arguments)
+    try:
+        code: int = given.run(given)
+        sys.stdout.flush()  # here, where a broken pipe can still be told from a failure
+        return code
+    except HelixError as error:
+        complain(f"helix: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output has had enough: `helix sessions list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="helix",
+        description="Look after the sessions, streams and schemas of helix-agents stores.",
+        epilog=f"Stores are addressed by URL ({', '.join(schemes())}): --url, else {URL_VARIABLE}, else {DEFAULT_URL}. "
+        "Only migrate, serve and demo create anything.",
+    )
+    parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {version(DISTRIBUTION)}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_sessions(commands)
+    add_answer(commands)
+    add_upkeep(commands)
+    commands.add_parser("serve", help="serve agents over HTTP: helix serve --help")
+    commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
+    demo = commands.add_parser("demo", help="see an agent survive a kill -9")
+    add_demo_arguments(demo)
+    demo.set_defaults(run=run_demo)
+    return parser

@@ -1,0 +1,116 @@
+"""Runs from outside: interrupt, resume, and answer what a run has asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ..backends.registry import Stores
+from ..clock import system_clock
+from ..codec import Json, encode
+from ..errors import InvalidArgument, SessionNotFound
+from ..executor.suspension import all_waiting
+from ..streams.terminal import tail
+from ..types import PendingClientToolCall
+from .command import add_command, add_json
+from .output import emit, say
+from .targets import HOW_TO_NAME, executor_named, steering
+
+
+def add_run_verbs(verbs: Any) -> None:
+    """`sessions interrupt` and `sessions resume`."""
+    interrupt = add_command(verbs, "interrupt", _interrupt, "ask a session's run to stop, wherever it runs")
+    interrupt.add_argument("session")
+    interrupt.add_argument("--reason")
+    interrupt.add_argument("--abort", action="store_true", help="at once; the session ends failed and stays so")
+    resume = add_command(verbs, "resume", _resume, "go on with a session here, with the agents of a module of yours")
+    resume.add_argument("executor", help=HOW_TO_NAME)
+    resume.add_argument("session")
+    resume.add_argument("--message", help="what to say to the agent")
+    add_json(resume, "one chunk a line")
+
+
+def add_answer(commands: Any) -> None:
+    """`answer`: an approval, or the result of a tool that runs elsewhere."""
+    answer = add_command(commands, "answer", _answer, "answer what a run waits for; without a call, show what waits")
+    answer.add_argument("session")
+    answer.add_argument("call", nargs="?", help="the id of the tool call")
+    kinds = answer.add_mutually_exclusive_group()
+    kinds.add_argument("--approve", dest="approved", action="store_const", const=True)
+    kinds.add_argument("--deny", dest="approved", action="store_const", const=False)
+    kinds.add_argument("--result", metavar="JSON", help="what a client tool returned")
+    kinds.add_argument("--error", metavar="TEXT", help="why a client tool failed")
+    answer.add_argument("--reason", help="of an approval or denial, for the model")
+    add_json(answer, "one question a line")
+
+
+async def _interrupt(given: argparse.Namespace, stores: Stores) -> int:
+    async with steering(stores) as executor:
+        stop = executor.abort if given.abort else executor.interrupt
+        await stop(given.session, given.reason)
+    say(f"Asked {given.session} to stop.")
+    return 0
+
+
+async def _resume(given: argparse.Namespace, stores: Stores) -> int:
+    async with executor_named(given.executor, stores) as executor:
+        session = await executor.services.store.load_state(given.session)
+        if session is None:
+            raise SessionNotFound(given.session)
+        info = await executor.services.streams.get_stream_info(session.stream_id)
+        seen = info.latest_sequence if info is not None else 0
+        handle = await executor.resume(session.agent_type, given.session, message=given.message)
+        streams = executor.services.streams
+        await tail(streams, session.stream_id, from_sequence=seen, as_json=given.json, out=sys.stdout)
+        result = await handle.result()
+    if not given.json:
+        say(f"{given.session} is {result.status}.{f' {result.error}' if result.error else ''}")
+        for call in result.suspended:
+            say(_question(call))
+    return 1 if result.status == "failed" else 0
+
+
+async def _answer(given: argparse.Namespace, stores: Stores) -> int:
+    if given.call is None:
+        return await _waiting(given, stores)
+    answer: dict[str, Any] = {"approved": given.approved, "error": given.error, "reason": given.reason}
+    if given.result is not None:
+        answer["result"] = _json(given.result)
+    if given.approved is None and given.error is None and given.result is None:
+        raise InvalidArgument("Say what the answer is: --approve, --deny, --result JSON or --error TEXT.")
+    async with steering(stores) as executor:
+        receipt = await executor.submit_tool_result(given.session, given.call, **answer)
+        can = await executor.can_resume(given.session)
+    if given.json:
+        emit(receipt)
+        return 0
+    say(f"{receipt.status}: {given.call} of {receipt.session_id}.")
+    if can.can_resume:
+        say(f"Nothing waits any more: helix sessions resume module:executor {given.session}")
+    return 0
+
+
+async def _waiting(given: argparse.Namespace, stores: Stores) -> int:
+    session = await stores.state.load_state(given.session)
+    if session is None:
+        raise SessionNotFound(given.session)
+    for call in await all_waiting(stores.state, session, system_clock()):
+        if given.json:
+            emit(call)
+        else:
+            say(_question(call))
+    return 0
+
+
+def _question(call: PendingClientToolCall) -> str:
+    kind = "approval" if call.approval_id is not None else "result"
+    return f"waits for {kind}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}"
+
+
+def _json(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"--result is JSON, for example '\"a text\"' or 42: {error}.") from error

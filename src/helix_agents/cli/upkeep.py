@@ -1,0 +1,103 @@
+"""What an operator runs on a schedule, or to look: migrate, verify, cleanup, usage, tail."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import msgspec
+
+from ..backends.registry import Stores
+from ..cleanup import expired_session_cleanup
+from ..errors import SessionNotFound
+from ..streams.terminal import tail
+from ..verify import verify_sessions
+from .command import add_command, add_json, address
+from .output import complain, emit, say, say_document, when
+
+
+def add_upkeep(commands: Any) -> None:
+    """All of them."""
+    add_command(commands, "migrate", _migrate, "create the stores, or bring their schema up to date", creates=True)
+    verify = add_command(commands, "verify", _verify, "read everything back and report what does not fit together")
+    verify.add_argument("session", nargs="?", help="only this session")
+    add_json(verify, "one problem a line")
+    cleanup = add_command(commands, "cleanup", _cleanup, "fail sessions whose time has passed")
+    cleanup.add_argument("--dry-run", action="store_true", help="only count")
+    add_json(cleanup, "one JSON document")
+    usage = add_command(commands, "usage", _usage, "show what a session and those below it have spent, or all entries")
+    usage.add_argument("session", nargs="?", help="without it the latest entries of all sessions are listed")
+    usage.add_argument("--alone", action="store_true", help="without the sessions below")
+    usage.add_argument("--limit", type=int, default=50, help="of entries")
+    add_json(usage, "one JSON document, or one entry a line")
+    follow = add_command(commands, "tail", _tail, "follow a session's stream in the terminal")
+    follow.add_argument("session")
+    follow.add_argument("--from", dest="from_sequence", type=int, metavar="N", help="begin after this sequence")
+    add_json(follow, "one chunk a line")
+
+
+async def _migrate(given: argparse.Namespace, stores: Stores) -> int:
+    # Opening has migrated already: there is one way to have stores, and it leaves them ready.
+    say(f"{address(given).shown} is up to date.")
+    return 0
+
+
+async def _verify(given: argparse.Namespace, stores: Stores) -> int:
+    checked = bad = 0
+    async for session_id, problems in verify_sessions(stores.state, given.session):
+        checked += 1
+        bad += bool(problems)
+        for problem in problems:
+            if given.json:
+                emit({"session_id": session_id, "problem": problem})
+            else:
+                say(f"{session_id}: {problem}")
+        if checked % 1000 == 0:
+            complain(f"{checked} sessions read ...")
+    if not given.json:
+        say(f"{checked} sessions read, {bad} with problems.")
+    return 1 if bad else 0
+
+
+async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
+    summary = await expired_session_cleanup(stores.state, stream_manager=stores.streams, dry_run=given.dry_run)
+    if given.json:
+        emit(summary)
+        return 1 if summary.errors else 0
+    for name, value in msgspec.structs.asdict(summary).items():
+        say(f"{name}: {value if not isinstance(value, list) else len(value)}")
+    for problem in summary.errors:
+        complain(problem)
+    return 1 if summary.errors else 0
+
+
+async def _usage(given: argparse.Namespace, stores: Stores) -> int:
+    if given.session is None:
+        return await _entries(given, stores)
+    rollup = await stores.usage.get_rollup(given.session, include_sub_sessions=not given.alone)
+    if not await stores.state.session_exists(given.session) and rollup == type(rollup)():
+        raise SessionNotFound(given.session)
+    if given.json:
+        emit(rollup)
+    else:
+        say(f"Usage of {given.session}{' alone' if given.alone else ' and those below it'}")
+        say_document(msgspec.to_builtins(rollup))
+    return 0
+
+
+async def _entries(given: argparse.Namespace, stores: Stores) -> int:
+    for entry in (await stores.usage.query_usage(limit=given.limit, count=False)).items:
+        if given.json:
+            emit(entry)
+        else:
+            data = msgspec.to_builtins(entry)
+            shown = {name: data[name] for name in data if name not in ("timestamp", "session_id") and data[name]}
+            say(f"{when(entry.timestamp)}  {entry.session_id}  " + ", ".join(f"{k} {v}" for k, v in shown.items()))
+    return 0
+
+
+async def _tail(given: argparse.Namespace, stores: Stores) -> int:
+    state = await stores.state.load_state(given.session)
+    stream_id = given.session if state is None else state.stream_id
+    return await tail(stores.streams, stream_id, from_sequence=given.from_sequence, as_json=given.json, out=sys.stdout)

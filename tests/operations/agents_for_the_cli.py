@@ -1,0 +1,32 @@
+"""What a user would name on the command line: `tests.operations.agents_for_the_cli:make_executor`."""
+
+from __future__ import annotations
+
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
+from helix_agents.llm.scripted import Call
+
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    """Publish something; a person must agree."""
+    return f"published {title}"
+
+
+@tool(execute="client")
+def ask(question: str) -> str:
+    """Ask the user."""
+    raise NotImplementedError
+
+
+publisher = Agent("publisher", tools=[publish, ask])
+
+
+def make_executor(stores: Stores) -> AgentExecutor:
+    """An executor on the stores of the command line."""
+    script = [[Call("publish", {"title": "Ants"}), Call("ask", {"question": "Why?"})], "All done."]
+    return AgentExecutor(
+        stores.state, stores.streams, ScriptedLLM(script), usage_store=stores.usage, agents=[publisher]
+    )
+
+
+not_an_executor = 5
