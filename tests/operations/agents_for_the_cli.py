@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
-from helix_agents.llm.scripted import Call
+from helix_agents.llm.scripted import Call, Script
 
 
 @tool(requires_approval=True)
@@ -23,7 +23,7 @@ publisher = Agent("publisher", tools=[publish, ask])
 
 def make_executor(stores: Stores) -> AgentExecutor:
     """An executor on the stores of the command line."""
-    script = [[Call("publish", {"title": "Ants"}), Call("ask", {"question": "Why?"})], "All done."]
+    script: Script = [[Call("publish", {"title": "Ants"}), Call("ask", {"question": "Why?"})], "All done."]
     return AgentExecutor(
         stores.state, stores.streams, ScriptedLLM(script), usage_store=stores.usage, agents=[publisher]
     )
