@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,6 +34,19 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, stop_streams: Callable[[], None]) -> None:
         super().__init__(config)
         self._stop_streams = stop_streams
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGINT and SIGTERM. uvicorn would raise the signal again, and kill us before runs are handed over."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stop_streams()
