@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from ..backends.registry import open_stores
+from ..demo.gallery import gallery
 from ..demo.served import demo_executor
 from ..errors import HelixError, InvalidArgument
 from ..executor import AgentExecutor
@@ -69,8 +70,11 @@ async def _serve(given: argparse.Namespace) -> None:
 async def _executor(given: argparse.Namespace) -> AsyncIterator[AgentExecutor]:
     """What the command line names: an executor as it is, or one made here on stores that are opened here."""
     async with open_stores(given.url) as stores:
-        named = demo_executor(stores) if given.executor is None else executor_named(given.executor, stores)
-        async with named as executor:
+        if given.executor is not None:
+            async with executor_named(given.executor, stores) as executor:
+                yield executor
+            return
+        async with demo_executor(stores) as executor, gallery(executor, stores, given.url):
             yield executor
 
 
@@ -80,7 +84,9 @@ def _tell(given: argparse.Namespace, executor: AgentExecutor, address: str) -> N
     if given.executor is None:
         print(
             f"""
-Try, in another terminal:
+Open {address} in a browser: four sessions come about there in the next seconds.
+
+Or try, in another terminal:
   curl -s {address}/agents
   curl -s {address}/execute -H 'Content-Type: application/json' \\
        -d '{{"agent_type": "assistant", "message": "search ants", "session_id": "s1"}}'

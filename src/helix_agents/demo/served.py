@@ -2,7 +2,7 @@
 
 `researcher` is the demo's. `assistant` listens for a few words: "search ..." calls a tool, "delete ..." wants an
 approval, "ask ..." puts a question to the client, "think" thinks aloud, "fail" fails, "long" talks for a while;
-anything else is said back.
+anything else is said back. `watcher` counts ants for a quarter of an hour, so that something is always at work.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from ..tools import ToolContext, tool
 from .researcher import SCRIPT, critic, researcher
 
 LONG_TALK = 40
+OBSERVE_SECONDS = 2.0
+WATCHED_STEPS = 400
+PLACES = ("nest", "short bridge", "long bridge", "food")
 
 
 @tool
@@ -52,10 +55,32 @@ assistant = Agent(
 )
 
 
+@tool
+async def observe(place: str, ctx: ToolContext) -> dict[str, int]:
+    """Count the ants at a place."""
+    await asyncio.sleep(OBSERVE_SECONDS)
+    ants = 40 + 7 * len(place) + 3 * len(ctx.state["counts"])
+    ctx.update_state(lambda state: state["counts"].append({"place": place, "ants": ants}))
+    ctx.update_state(lambda state: state.increment("rounds"))
+    return {"ants": ants}
+
+
+watcher = Agent(
+    "watcher",
+    instructions="Count the ants, again and again.",
+    description="Watches a colony for a long while: something that is always at work.",
+    tools=[observe],
+    state={"counts": [], "rounds": 0},
+    max_steps=WATCHED_STEPS,
+)
+
+
 def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor:
     """An executor that knows the demo agents."""
     llm = ScriptedLLM(
-        {"assistant": _assistant, "researcher": _researcher, "critic": _critic}, delay_seconds=0.02, piece=6
+        {"assistant": _assistant, "researcher": _researcher, "critic": _critic, "watcher": _watcher},
+        delay_seconds=0.02,
+        piece=6,
     )
     return AgentExecutor(
         stores.state,
@@ -63,7 +88,7 @@ def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor
         llm,
         usage_store=stores.usage,
         lease_seconds=lease_seconds,
-        agents=[assistant, researcher, critic],
+        agents=[assistant, researcher, critic, watcher],
     )
 
 
@@ -77,6 +102,17 @@ def _researcher(request: ModelRequest) -> Line:
 
 def _critic(request: ModelRequest) -> Line:
     return "'Shortest' is too strong: colonies can get stuck on a way that is merely good."
+
+
+def _watcher(request: ModelRequest) -> Line:
+    rounds = _answers_in_this_turn(request)
+    if rounds >= WATCHED_STEPS - 1:
+        return "The colony has settled on the short bridge."
+    places = [PLACES[(rounds + offset) % len(PLACES)] for offset in range(2)]
+    return Reply(
+        f"Round {rounds + 1}: the {places[0]} and the {places[1]}.",
+        [Call("observe", {"place": place}) for place in places],
+    )
 
 
 def _assistant(request: ModelRequest) -> Line:

@@ -47,7 +47,7 @@ export function size(characters) {
 }
 
 export function money(value) {
-  if (value === undefined || value === null) return "";
+  if (!value) return "";
   return `$${value < 0.1 ? value.toFixed(3) : value.toFixed(2)}`;
 }
 

@@ -12,6 +12,7 @@ export class History {
     this.cuts = [];
     this.workers = [];
     this.latest = 0;
+    this.turn = 0;
     this.chunks = 0;
     this.lastAt = 0;
   }
@@ -42,6 +43,7 @@ export class History {
     const now = chunk.timestamp ?? this.lastAt;
     switch (chunk.type) {
       case "run_started":
+        this.turn += 1;
         return this.#begin(chunk, now);
       case "run_resumed":
         return this.#takeOver(chunk, now);
@@ -76,7 +78,7 @@ export class History {
   }
 
   #begin(chunk, now) {
-    this.workers.push({ run: chunk.run_id, worker: chunk.worker, turn: chunk.turn, from: now, to: null });
+    this.workers.push({ run: chunk.run_id, worker: chunk.worker, turn: this.turn, from: now, to: null });
     this.modelFrom = now;
   }
 

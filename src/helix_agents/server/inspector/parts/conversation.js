@@ -39,12 +39,18 @@ export function conversation(store, { answered }) {
 
   const keep = (draw) => { const was = follows; draw(); if (was) log.scrollTop = log.scrollHeight; };
   let known = 0;
+  let begun = false;
   const drawStory = eachFrame(() => keep(() => {
     const items = withCuts(store.story.items);
     if (known && items.length > known && !follows) { unseen += items.length - known; jump.hidden = false; put(jump, `${unseen} new`); }
     known = items.length;
     attachAsks();
     pages.set(items);
+    if (items.length && !begun) {
+      begun = true;
+      pages.reveal(items.length - 1);
+      toEnd();
+    }
     list.classList.toggle("stale", store.link === "lost");
     if (!items.length && store.draft.isEmpty) put(open, blank("No message yet", "What people and the agent say appears here."));
   }));
