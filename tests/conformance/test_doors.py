@@ -7,11 +7,14 @@ from typing import ClassVar
 
 import pytest
 
+from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
 from helix_agents.conformance.contracts import DOORS, checks_for
 from helix_agents.conformance.executor import EXECUTOR
+from helix_agents.conformance.options import Options
 from helix_agents.conformance.registry import Registry
 from helix_agents.conformance.run import main, run_checks
 from helix_agents.conformance.tools.child import resolve
+from helix_agents.stores.usage.contract import UsageStore
 from tests.conformance.broken_stores import BrokenHarness, SavingClearsTheFlag
 from tests.conformance.harnesses import MemoryHarness
 
@@ -123,3 +126,19 @@ def test_the_index_of_guarantees_names_every_check() -> None:
     missing = [check.name for check in everything if f"`{check.run.__name__}`" not in page]
 
     assert missing == []
+
+
+class BareUsageHarness:
+    """Written exactly to the protocol of usage harnesses."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self._store = InMemoryUsageStore()
+
+    async def open_usage(self) -> UsageStore:
+        return self._store
+
+
+async def test_a_harness_without_dispose_is_a_harness() -> None:
+    results = await run_checks(BareUsageHarness, only=["U1"])
+    assert {result.outcome for result in results} == {"passed"}

@@ -232,3 +232,10 @@ async def test_deleting_may_leave_usage_on_the_books(url: str) -> None:
     assert helix("sessions", "delete", "s1", "--keep-usage", url=url).returncode == 0
     async with open_stores(url) as stores:
         assert len(await stores.usage.get_entries("s1")) == 1
+
+
+@pytest.mark.parametrize("name", ["publisher", "not_an_executor", "make_executor"])
+def test_what_is_not_a_harness_is_an_error_in_one_line(name: str) -> None:
+    done = helix("conformance", f"{MODULE}:{name}")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

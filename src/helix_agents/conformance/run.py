@@ -38,8 +38,7 @@ class Result:
 async def run_check(check: Check[Any], factory: Factory, options: Options | None = None) -> Result:
     """Run one check on data of its own."""
     harness = factory()
-    if options is not None:
-        harness.options = options
+    harness.options = options or getattr(harness, "options", None) or Options()
     declared: frozenset[str] = getattr(harness, "declared", frozenset())
     began = time.perf_counter()
     try:
@@ -53,7 +52,7 @@ async def run_check(check: Check[Any], factory: Factory, options: Options | None
         seeded = f"{type(error).__name__}: {error} (seed {harness.options.seed})"
         return Result(check, "failed", took, seeded, error)
     finally:
-        await harness.dispose()
+        await _dispose(harness)
     if check.name in declared:
         return Result(check, "failed", time.perf_counter() - began, "declared as a difference, but it passes")
     return Result(check, "passed", time.perf_counter() - began)
@@ -68,11 +67,23 @@ async def run_checks(factory: Factory, *, only: Iterable[str] = (), options: Opt
 async def _selected(factory: Factory, only: Iterable[str]) -> list[Check[Any]]:
     if isinstance(factory, type):
         return checks_for(factory, only)
-    harness = factory()
+    if not callable(factory):
+        raise ValueError(f"{factory!r} is not a harness: name a class of harnesses, or a function that makes one.")
+    try:
+        harness = factory()
+    except TypeError as error:
+        raise ValueError(f"{factory!r} makes no harness: {error}.") from error
     try:
         return checks_for(harness, only)
     finally:
-        await harness.dispose()
+        await _dispose(harness)
+
+
+async def _dispose(harness: Any) -> None:
+    """Let a harness remove its data, if it has something to remove."""
+    dispose = getattr(harness, "dispose", None)
+    if dispose is not None:
+        await dispose()
 
 
 def report(results: Iterable[Result], out: TextIO) -> int:

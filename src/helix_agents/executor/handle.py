@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ..codec import Json
 from ..errors import RunLost, SessionNotFound, StreamFailed
 from ..lifecycle import SUSPENDED
 from ..stores.usage.contract import UsageRollup
-from ..streams.contract import StoredChunk
+from ..streams.contract import StoredChunk, StreamReader
 from ..types import PendingClientToolCall, SessionState, SessionStatus
 from .claim import CanResume, is_live
 from .services import Services
@@ -90,28 +89,23 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"<run {self.run_id} of session {self.session_id}>"
 
-    async def stream(self, *, from_sequence: int | None = None) -> AsyncGenerator[Chunk, None]:
+    def stream(self, *, from_sequence: int | None = None) -> RunChunks[Chunk]:
         """The chunks of this run, kept ones first, then live, until it ends or suspends.
 
         A failed run ends the iteration too, after its `error` chunk; `result` says why. The stream belongs to the
-        session: asked for after the next turn has begun, it begins with that turn.
+        session: asked for after the next turn has begun, it begins with that turn. An `anext` that is cancelled, as by
+        `asyncio.wait_for`, loses nothing: the next one goes on.
         """
-        async with aclosing(self.stored_chunks(from_sequence=from_sequence)) as chunks:
-            async for stored in chunks:
-                yield stored.chunk
+        return RunChunks(self._reader(from_sequence), lambda stored: stored.chunk)
 
-    async def stored_chunks(self, *, from_sequence: int | None = None) -> AsyncGenerator[StoredChunk, None]:
+    def stored_chunks(self, *, from_sequence: int | None = None) -> RunChunks[StoredChunk]:
         """Like `stream`, with the sequences to resume from."""
+        return RunChunks(self._reader(from_sequence), lambda stored: stored)
+
+    def _reader(self, from_sequence: int | None) -> Callable[[], Awaitable[StreamReader | None]]:
         start = self._start_sequence if from_sequence is None else from_sequence
-        reader = await self._services.streams.create_resumable_reader(self._stream_id, from_sequence=start)
-        if reader is None:
-            return
-        async with reader:
-            try:
-                async for stored in reader.stored():
-                    yield stored
-            except StreamFailed:
-                return
+        streams = self._services.streams
+        return lambda: streams.create_resumable_reader(self._stream_id, from_sequence=start)
 
     async def result(self) -> AgentResult:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
@@ -179,3 +173,43 @@ class RunHandle:
         if session is None:
             raise SessionNotFound(self.session_id)
         return session
+
+
+T = TypeVar("T")
+
+
+class RunChunks(AsyncIterator[T]):
+    """The chunks of a run, one by one, opened by the first `anext`."""
+
+    def __init__(self, opened: Callable[[], Awaitable[StreamReader | None]], made: Callable[[StoredChunk], T]) -> None:
+        self._open = opened
+        self._made = made
+        self._reader: StreamReader | None = None
+        self._chunks: AsyncIterator[StoredChunk] | None = None
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._over:
+            raise StopAsyncIteration
+        if self._chunks is None:
+            self._reader = await self._open()
+            if self._reader is None:
+                return await self._end()
+            self._chunks = self._reader.stored()
+        try:
+            return self._made(await anext(self._chunks))
+        except (StopAsyncIteration, StreamFailed):
+            return await self._end()
+
+    async def _end(self) -> T:
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Stop reading; leaving a loop early does so by itself, sooner or later."""
+        self._over = True
+        if self._reader is not None:
+            await self._reader.close()

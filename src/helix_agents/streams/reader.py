@@ -7,7 +7,9 @@ takes rows from the buffer; at the end of a stream that is no longer active, the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Self, TypeVar
 
 from ..chunks import Chunk
 from ..codec import decode
@@ -41,27 +43,14 @@ class HubReader(StreamReader):
     def outcome(self) -> StreamOutcome | None:
         return self._outcome
 
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
-        try:
-            while rows := await self._next_rows():
-                for row, chunk in zip(rows, fresh_chunks(rows), strict=True):
-                    self._cursor = row.sequence
-                    yield chunk
-                    if self._closed:
-                        return
-        finally:
-            self._detach()
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return _Iteration(self, lambda sequence, chunk: chunk)
 
-    async def stored(self) -> AsyncIterator[StoredChunk]:
-        try:
-            while rows := await self._next_rows():
-                for row, chunk in zip(rows, fresh_chunks(rows), strict=True):
-                    self._cursor = row.sequence
-                    yield StoredChunk(row.sequence, chunk)
-                    if self._closed:
-                        return
-        finally:
-            self._detach()
+    def stored(self) -> AsyncIterator[StoredChunk]:
+        return _Iteration(self, StoredChunk)
+
+    def __del__(self) -> None:
+        self._detach()  # whoever breaks out of a loop without closing lets go of the tail, too
 
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
         try:
@@ -153,3 +142,42 @@ class HubReader(StreamReader):
 def _time_is_up(waiter: asyncio.Future[bool | None]) -> None:
     if not waiter.done():
         waiter.set_result(False)
+
+
+T = TypeVar("T")
+
+
+class _Iteration(AsyncIterator[T]):
+    """The chunks of a reader, one by one. Not a generator: one that is cancelled while it waits is over for good,
+    and `wait_for(anext(chunks), 15)` is how a heartbeat is written."""
+
+    def __init__(self, reader: HubReader, made: Callable[[int, Chunk], T]) -> None:
+        self._reader = reader
+        self._made = made
+        self._fetched: deque[tuple[StoredText, Chunk]] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        reader = self._reader
+        if reader._closed:
+            self._fetched.clear()
+        elif not self._fetched:
+            try:
+                rows = await reader._next_rows()
+            except Exception:
+                reader._detach()
+                raise
+            self._fetched.extend(zip(rows, fresh_chunks(rows), strict=True))
+        if not self._fetched:
+            reader._detach()
+            raise StopAsyncIteration
+        row, chunk = self._fetched.popleft()
+        reader._cursor = row.sequence
+        return self._made(row.sequence, chunk)
+
+    async def aclose(self) -> None:
+        """Hand out nothing more; the reader goes on where this was."""
+        self._fetched.clear()
+        self._reader._detach()

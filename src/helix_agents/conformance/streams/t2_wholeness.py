@@ -203,3 +203,23 @@ async def chunks_from_step(harness: StreamHarness) -> None:
     expect_same([row.sequence for row in found], [3, 5], "chunks of step 2 and later")
     expect_same(await streams.get_chunks_from_step("s", 9), [], "none so late")
     expect_same(await streams.get_all_chunks("nowhere"), [], "chunks of no stream")
+
+
+@check("T2", "a reader whose wait was cancelled goes on where it was")
+async def cancelled_wait_loses_nothing(harness: StreamHarness) -> None:
+    manager = await harness.open_streams()
+    await write(manager, "s", ["a"])
+    async with await reader_of(manager, "s") as reader:
+        for chunks in (aiter(reader), reader.stored()):
+            await write(manager, "s", ["b"])
+            await soon(anext(chunks))
+            waiting = asyncio.ensure_future(anext(chunks))
+            while reader.current_sequence < (await manager.get_all_chunks("s"))[-1].sequence:
+                await soon(waiting)
+                waiting = asyncio.ensure_future(anext(chunks))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            latest = await write(manager, "s", ["c"])
+            await soon(anext(chunks))
+            expect_same(reader.current_sequence, latest, "the sequence after a wait that was cancelled")
