@@ -1,8 +1,8 @@
 """Every Python block in README.md and docs/ runs.
 
 The blocks of one page are one program, in order, in a fresh process and an empty folder, and then once more in the same
-folder; `await` is allowed at the top level, as in the asyncio REPL. A block after the line `<!-- not run: reason -->` is
-left out.
+folder; `await` is allowed at the top level, as in the asyncio REPL. A block after the line `<!-- not run: reason -->`
+is left out.
 """
 
 from __future__ import annotations
