@@ -47,6 +47,8 @@ from .errors import (
     VersionConflict,
 )
 from .executor import AgentExecutor, AgentResult, CanResume, RunHandle
+from .limits import UsageLimits
+from .llm.fallback import FallbackLLM
 from .llm.scripted import ScriptedLLM
 from .state import (
     StateTracker,
@@ -61,7 +63,7 @@ from .stores.memory.contract import Memory, MemoryStore
 from .stores.state.contract import StateStore
 from .stores.usage.contract import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageRollup, UsageStore
 from .streams.contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
-from .tools import ToolContext, tool
+from .tools import ModelRetry, ToolContext, tool
 from .types import (
     Checkpoint,
     CheckpointMeta,
@@ -137,6 +139,7 @@ __all__ = [
     "Committed",
     "CustomEntry",
     "DraftClosed",
+    "FallbackLLM",
     "HelixError",
     "IllegalTransition",
     "InMemoryMemoryStore",
@@ -148,6 +151,7 @@ __all__ = [
     "Memory",
     "MemoryStore",
     "ModelError",
+    "ModelRetry",
     "NotResumable",
     "NotSerializable",
     "Page",
@@ -191,6 +195,7 @@ __all__ = [
     "ToolContext",
     "ToolEntry",
     "TracingContext",
+    "UsageLimits",
     "UsageRollup",
     "UsageStore",
     "VersionConflict",

@@ -10,7 +10,9 @@ from typing import Any
 
 from .codec import Json, ensure_id
 from .errors import InvalidArgument
-from .llm.contract import LLM, ToolSpec
+from .history import History
+from .limits import UsageLimits
+from .llm.contract import LLM, ToolChoice, ToolSpec
 from .signature import InvalidInput, convert, json_schema, to_json
 from .state import initial_state
 from .tools import Tool
@@ -24,7 +26,9 @@ class Agent:
 
     `state`: the custom state of a new session; a dict, or a type whose fields all have defaults. `output`: the type of
     the final answer; the model then has to call a `finish` tool. `instructions`: text, or a function of the state.
-    `llm`: this agent's own model instead of the executor's.
+    `llm`: this agent's own model instead of the executor's. `history`: chooses what the model sees of the conversation
+    (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`, or for the
+    first step of a turn `required` or the name of a tool.
     """
 
     def __init__(
@@ -38,12 +42,18 @@ class Agent:
         output: Any = None,
         max_steps: int = 20,
         llm: LLM | None = None,
+        history: History | None = None,
+        limits: UsageLimits | None = None,
+        tool_choice: ToolChoice = "auto",
     ) -> None:
         self.name = ensure_id(name, "an agent's name")
         self.description = description
         self.max_steps = max_steps
         self.llm = llm
         self.output = output
+        self.history = history
+        self.limits = limits
+        self.tool_choice = tool_choice
         self._instructions = instructions
         self._state = state
         self._tools = _by_name(name, tools)
@@ -53,6 +63,13 @@ class Agent:
             raise InvalidArgument(f"Agent {name!r}: with an output type the tool name {FINISH_TOOL!r} is taken.")
         if state is not None and callable(state) and not isinstance(state, type):
             raise InvalidArgument(f"Agent {name!r}: state is a dict, a schema or an instance of one, not {state!r}.")
+        if history is not None and not callable(history):
+            raise InvalidArgument(f"Agent {name!r}: history is a function of messages and context, not {history!r}.")
+        if limits is not None and not isinstance(limits, UsageLimits):
+            raise InvalidArgument(f"Agent {name!r}: limits is a UsageLimits, not {limits!r}.")
+        choices = {"auto", "required", "none", *self._tools}
+        if tool_choice not in choices:
+            raise InvalidArgument(f"Agent {name!r}: tool_choice {tool_choice!r} is none of {sorted(choices)}.")
         self._finish = _finish_spec(output) if output is not None else None
         self.initial_state()  # a state type that cannot be made should be known now, not in the first run
 
@@ -64,9 +81,9 @@ class Agent:
         """The tools by name."""
         return self._tools
 
-    def tool_specs(self) -> list[ToolSpec]:
-        """The tools as the model sees them, with the one that ends the run."""
-        specs = [tool.spec for tool in self._tools.values()]
+    def tool_specs(self, state: Any = ...) -> list[ToolSpec]:
+        """The tools as the model sees them, with the one that ends the run; given a state, those offered then."""
+        specs = [tool.spec for tool in self._tools.values() if state is ... or tool.is_offered(state)]
         return specs if self._finish is None else [*specs, self._finish]
 
     def instructions_for(self, state: Any) -> str:

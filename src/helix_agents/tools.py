@@ -24,10 +24,13 @@ from .signature import InputModel, find_context, input_model, to_json
 from .state import StateTracker, StepWrites
 
 Execution = Literal["server", "client"]
+Condition = Callable[[Any], bool]
+"""Of the committed custom state."""
 ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 T = TypeVar("T")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_RETRIES = 20
 MAX_AMOUNT = 10**15
 """The most that one amount of `record_usage` may be, as the usage stores have it."""
 
@@ -131,6 +134,9 @@ class Tool:
         execute: Execution = "server",
         deadline_seconds: float | None = None,
         idempotent: bool = False,
+        retries: int = 0,
+        sequential: bool = False,
+        when: Condition | None = None,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """`local_names`: what the annotations may mean besides the names of the function's module."""
@@ -146,6 +152,11 @@ class Tool:
         self.deadline_seconds = deadline_seconds
         self.execute = execute
         self.idempotent = idempotent
+        self.retries = _retries(self.name, retries)
+        self.sequential = sequential
+        self._when = when
+        if when is not None and not callable(when):
+            raise InvalidArgument(f"Tool {self.name!r}: when is a function of the state, not {when!r}.")
         self._requires_approval = requires_approval
         self._function = function
         self._context_name = find_context(function, ToolContext, local_names)
@@ -167,6 +178,10 @@ class Tool:
     def requires_approval(self) -> bool | None:
         """Whether a person must agree to every call; None if that depends on the arguments."""
         return self._requires_approval if isinstance(self._requires_approval, bool) else None
+
+    def is_offered(self, state: Any) -> bool:
+        """Whether the model has the tool while the custom state is this."""
+        return self._when is None or bool(self._when(state))
 
     @property
     def asks_outside(self) -> bool:
@@ -214,6 +229,9 @@ def tool(
     execute: Execution = "server",
     deadline_seconds: float | None = None,
     idempotent: bool = False,
+    retries: int = 0,
+    sequential: bool = False,
+    when: Condition | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -223,7 +241,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
     (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
     `deadline_seconds`: how long an answer or approval is waited for. `idempotent=True`: may run again after a crash, so
-    that its outcome need not be made durable before the step's commit.
+    that its outcome need not be made durable before the step's commit. `retries`: how often a call that raised is run
+    again before the model hears of it; not for a `ModelRetry`, which is for the model. `sequential=True`: calls of such
+    tools run one after the other, in the model's order. `when`: a function of the custom state that says whether
+    the model has the tool at all in this step.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())
@@ -255,6 +276,16 @@ def ensure_amount(value: object) -> None:
     """Refuse what cannot be counted."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
         raise InvalidArgument(f"An amount is a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
+
+
+def _retries(name: str, retries: object) -> int:
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= MAX_RETRIES:
+        raise InvalidArgument(f"Tool {name!r}: retries is a number from 0 to {MAX_RETRIES}, not {retries!r}.")
+    return retries
+
+
+class ModelRetry(Exception):
+    """Raise it in a tool to tell the model what to do differently: its text is the call's result, as an error."""
 
 
 class AnswerNotJson(NotSerializable):

@@ -18,7 +18,7 @@ MAX_LINES = 600
 CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock"})
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
-AGENT_SIDE = frozenset({"agent", "tools", "signature", "llm"})
+AGENT_SIDE = frozenset({"agent", "tools", "signature", "llm", "limits", "history"})
 BELOW_SERVER = GROUND | AGENT_SIDE | {"executor"}
 
 # Room -> the rooms it may import, besides itself. A room that is not here may not exist: a new one is a decision.
@@ -33,7 +33,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "llm": frozenset({"core"}),
     "signature": frozenset({"core"}),
     "tools": frozenset({"core", "state", "signature", "llm"}),
-    "agent": frozenset({"core", "state", "tools", "signature", "llm"}),
+    "limits": frozenset({"core"}),
+    "history": frozenset({"core", "llm"}),
+    "agent": frozenset({"core", "state", "tools", "signature", "llm", "limits", "history"}),
     "executor": GROUND | AGENT_SIDE,
     "cleanup": BELOW_SERVER,
     "verify": GROUND,

@@ -166,6 +166,20 @@ class Endings:
         )
         return await self._stop_with(commit, step)
 
+    async def refuse_calls(self, step: OpenStep, error: str, reason: str) -> AgentResult:
+        """End the session as failed with an answer whose calls must not run."""
+        outcomes = {call["id"]: Outcome(success=False, error=f"Not executed: {error}") for call in step.missing}
+        closed = close_step(
+            step.answer,
+            {**step.outcomes, **outcomes},
+            answer_is_stored=step.answer_is_stored,
+            wants_output=False,
+            steps_left=1,
+        )
+        commit = StepCommit(closed.messages, "failed", error=error, failure_reason=reason)
+        await self._write(commit, step)
+        return await self._finish(commit)
+
     async def fail(self, error: str, reason: str) -> AgentResult:
         """End the session as failed. A step that is open stays in staging and is of no further use."""
         commit = StepCommit([], "failed", error=error, failure_reason=reason)
@@ -180,7 +194,7 @@ class Endings:
         sequence = await self._flush(step)
         committed = await self._owned.commit(
             lambda session: msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context),
-            commit.messages,
+            [*step.before, *commit.messages],
             CheckpointMeta(step.step_id, step.number, sequence),
             custom_state=step.sequencer.state,
             unstaged=[row for row in step.unstaged.values() if row.writes.ops],
@@ -214,10 +228,11 @@ class Endings:
             lambda session: msgspec.structs.replace(
                 suspended_state(session, suspension, step.step_id), interrupt_context=context
             ),
-            suspension.messages,
+            [*step.before, *suspension.messages],
             CheckpointMeta(f"{step.step_id}{ASIDE_MARK}", self._owned.session.step_count, sequence),
             custom_state=self._owned.state,
         )
+        step.before = []
 
     async def _save_status(self, commit: StepCommit, context: Json) -> None:
         await self._owned.save(

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, get_args
 
+import msgspec
+
 from ..agent import Agent, AgentRegistry
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, ensure_id
@@ -17,6 +19,7 @@ from ..errors import (
     RunLost,
     SessionNotFound,
 )
+from ..limits import UsageLimits
 from ..llm.contract import LLM
 from ..messages import Message, ensure_message
 from ..stores.state.contract import StateStore
@@ -45,6 +48,7 @@ from .hooks import Hooks
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .services import Durability, Services
+from .spending import ensure_countable
 from .stop import ABORT_PREFIX
 from .suspension import ToolResultReceipt, submit
 from .tidying import tidy_up
@@ -117,14 +121,19 @@ class AgentExecutor:
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
         custom_state: Mapping[str, Json] | None = None,
+        limits: UsageLimits | None = None,
     ) -> RunHandle:
         """Start a run: of a new session, or the next turn of a finished one.
 
         A session that was interrupted, crashed or waits for an answer goes on with `input` as the next message. Raises
         `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session; like
-        `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already.
+        `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already. `limits`: what
+        the run may spend, besides those of the agent; they hold for whoever resumes it.
         """
         agent = self._known(agent)
+        ensure_countable(self.services, limits)
+        ensure_countable(self.services, agent.limits)
+        run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = _messages(input)
         session_id = ensure_id(session_id, "session_id") if session_id is not None else f"session-{random_id()}"
         options: dict[str, Any] = {
@@ -143,7 +152,9 @@ class AgentExecutor:
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
                 return await self._resume(agent, session, run, messages[0], began)
-        claim = await claim_turn(self.services, agent, session_id, messages, session_options=options)
+        claim = await claim_turn(
+            self.services, agent, session_id, messages, session_options=options, run_metadata=run_metadata
+        )
         return await self._start(agent, claim)
 
     async def resume(self, agent: Agent | str, session_id: str, *, message: str | None = None) -> RunHandle:

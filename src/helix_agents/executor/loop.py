@@ -33,6 +33,7 @@ from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
 from .handle import AgentResult
+from .historyview import HistoryError, HistoryView
 from .hooks import HookCaller, RunInfo
 from .lease import LeaseKeeper
 from .modelcall import Answered, ModelCall
@@ -40,6 +41,7 @@ from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import OwnedSession
 from .recovery import shown_again
 from .services import Services
+from .spending import over_limit
 from .staging import flush_unstaged, may_run_again
 from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
@@ -121,6 +123,7 @@ class Run:
         self.context = context
         self._children = children
         self._endings = Endings(context)
+        self._history = HistoryView(context)
 
     # -- the life of a run
 
@@ -160,6 +163,8 @@ class Run:
             return await self._steps()
         except ModelError as error:
             return await self._endings.fail(str(error), "model_error")
+        except HistoryError as error:
+            return await self._endings.fail(str(error), "history_error")
         except (RunLost, StreamFenced, StoreError):
             raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
         except StreamError as error:
@@ -175,12 +180,18 @@ class Run:
             if step is None:
                 if context.stop.requested:
                     return await self._endings.stop_between_steps(None)
+                over = await over_limit(context)
+                if over is not None:
+                    return await self._endings.fail(over, "usage_limit")
                 context.emitter.step = context.owned.session.step_count + 1
                 await context.hooks.call("step_started", context.emitter.step)
                 asked = await self._ask_model()
                 if not isinstance(asked, OpenStep):
                     return await self._endings.stop_between_steps(asked)
                 step = asked
+                over = await over_limit(context, step) if step.calls else None
+                if over is not None:
+                    return await self._endings.refuse_calls(step, over, "usage_limit")
             result = await self._work(step)
             await context.hooks.call("step_ended", step.number, context.owned.session.status)
             if result is not None:
@@ -233,22 +244,29 @@ class Run:
             id_mark=id_mark(session),
         )
         request = ModelRequest(
-            messages=list(context.owned.messages),
+            messages=await self._history.choose(number),
             instructions=context.agent.instructions_for(context.owned.state),
-            tools=context.agent.tool_specs(),
+            tools=context.agent.tool_specs(context.owned.state),
             agent_type=context.agent.name,
             session_id=session.session_id,
             run_id=context.run_id,
             step=number,
+            tool_choice=self._tool_choice(),
         )
         answered = await call.ask(request)
         if not isinstance(answered, Answered):
             return answered.message
         step = OpenStep(f"{context.run_id}-{number}", number, answered.message, context.owned.state)
+        step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)
         if step.calls:
             await self._stage_answer(step)
         return step
+
+    def _tool_choice(self) -> str:
+        """A tool that must be called must be called once a turn, or no turn would end."""
+        choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
+        return "auto" if begun and choice != "none" else choice
 
     async def _stage_answer(self, step: OpenStep) -> None:
         """Make the answer durable: from here on the model need not be asked again.

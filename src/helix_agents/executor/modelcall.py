@@ -20,6 +20,7 @@ from ..llm.contract import (
     Finished,
     ModelEvent,
     ModelRequest,
+    StartOver,
     TextDelta,
     ThinkingDelta,
     TokenUsage,
@@ -131,6 +132,11 @@ class ModelCall:
         try:
             events = self._llm.stream(request)
             async for event in events:
+                if isinstance(event, StartOver):
+                    if answer.begun:
+                        await self._take_back()
+                    answer.forget()
+                    continue
                 chunk = answer.take(event)
                 if chunk is not None:
                     await self._emitter.write(chunk)
@@ -177,6 +183,12 @@ class _Answer:
     def begun(self) -> bool:
         """Whether readers have seen anything of it."""
         return bool(self._text or self._thinking or self._calls)
+
+    def forget(self) -> None:
+        """Begin again: nothing of what came so far counts."""
+        self.usage = self.finish_reason = None
+        self.is_thinking = False
+        self._text, self._thinking, self._calls = [], [], {}
 
     def take(self, event: ModelEvent) -> dict[str, Any] | None:
         """Add an event; the chunk that shows it, if any."""

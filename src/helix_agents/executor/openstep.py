@@ -10,7 +10,7 @@ import msgspec
 from ..messages import Message, ToolCall
 from ..state import StepSequencer
 from ..types import StagedChanges
-from .step import ANSWER_ROW, Outcome, StagedAnswer, StagedOutcome
+from .step import ANSWER_ROW, SUMMARY_ROW, Outcome, StagedAnswer, StagedOutcome
 
 
 class FinishedCall(NamedTuple):
@@ -38,6 +38,8 @@ class OpenStep:
         """What the calls that have an outcome come to, in the form in which it is staged."""
         self.unstaged: dict[str, StagedChanges] = {}
         """What is not staged yet, and travels with the next write, at the latest with the commit."""
+        self.before: list[Message] = []
+        """What goes into the conversation before the answer: a summary that was made to ask for it."""
         self.sequencer = StepSequencer(base)
 
     @property
@@ -60,7 +62,9 @@ class OpenStep:
         found: list[FinishedCall] = []
         by_id = {call["id"]: call for call in self.calls}
         for row in sorted(rows, key=lambda row: row.index):
-            if row.tool_call_id == ANSWER_ROW:
+            if row.tool_call_id == SUMMARY_ROW:
+                self.before = [row.result]
+            elif row.tool_call_id == ANSWER_ROW:
                 self.usage += msgspec.convert(row.result, StagedAnswer).usage
             elif row.tool_call_id in by_id:
                 staged = msgspec.convert(row.result, StagedOutcome)

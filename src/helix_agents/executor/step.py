@@ -20,6 +20,9 @@ from ..types import PendingClientToolCall, SessionState, SessionStatus, Suspende
 ANSWER_ROW = ":answer"
 """The name under which the model's answer is staged; no call of a model can have it."""
 
+SUMMARY_ROW = ":summary"
+"""The name under which a summary is staged that was made to ask the model."""
+
 TURN_MARK = "-turn"
 ASIDE_MARK = "-aside"
 """Ends of the step ids of checkpoints that end no step: the begin of a turn, and a step put aside."""

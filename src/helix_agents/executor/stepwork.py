@@ -176,7 +176,10 @@ class StepWork:
         if not calls:
             return
         stop = self._context.stop
-        jobs = asyncio.ensure_future(all_of(*(self._run_one(call) for call in calls)))
+        tools = self._context.agent.tools
+        queue = [call for call in calls if (tool := tools.get(call["name"])) is not None and tool.sequential]
+        rest = [call for call in calls if call not in queue]
+        jobs = asyncio.ensure_future(all_of(self._run_in_turn(queue), *(self._run_one(call) for call in rest)))
         unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
             jobs.cancel()
@@ -191,6 +194,10 @@ class StepWork:
         if not jobs.cancelled():
             jobs.result()
 
+    async def _run_in_turn(self, calls: list[ToolCall]) -> None:
+        for call in calls:
+            await self._run_one(call)
+
     async def _end_children(self) -> None:
         """After an abort: end the sub-agents that wait, or that an earlier run left behind."""
         calls = [(call, self._context.agent.tools.get(call["name"])) for call in self._step.missing]
@@ -203,7 +210,7 @@ class StepWork:
 
     async def _run_one(self, call: ToolCall) -> None:
         try:
-            tool = find_tool(self._context.agent, call)
+            tool = find_tool(self._context.agent, call, self._context.owned.state)
             tool.input.parse(call["arguments"])
         except InvalidArgument:
             await self._tools.run(self._step, call)  # which makes an error of it

@@ -7,6 +7,7 @@ Children and people are not this room's business: it runs functions.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..messages import ToolCall
 from ..signature import InvalidInput
 from ..state import StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
-from ..tools import AnswerNotJson, Tool, ToolContext, ToolEscape
+from ..tools import AnswerNotJson, ModelRetry, Tool, ToolContext, ToolEscape
 from ..types import StagedChanges
 from .context import RunContext
 from .emitter import Emitter
@@ -27,6 +28,8 @@ from .openstep import OpenStep, tool_end_chunk, tool_start_chunk
 from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
 from .step import Outcome, StagedOutcome
 from .stop import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
 
 NO_WRITES = StepWrites()
 
@@ -47,13 +50,20 @@ class ToolRunner:
         self._emitter.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
         began = self._services.clock()
-        tracker = StateTracker(self._owned.state)
-        outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
-        try:
-            outcome = await self._outcome(call, tracker, outlet)
-        except BaseException:
+        tool = self._agent.tools.get(call["name"])
+        attempts = 1 + (tool.retries if tool is not None else 0)
+        for attempt in range(1, attempts + 1):
+            tracker = StateTracker(self._owned.state)
+            outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
+            try:
+                outcome, may_help = await self._outcome(call, tracker, outlet)
+            except BaseException:
+                outlet.withdraw()
+                raise
+            if outcome.success or not may_help or attempt == attempts or self._context.stop.requested:
+                break
             outlet.withdraw()
-            raise
+            logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
         usage = self._usage_of(step, call, outcome, began, outlet)
         writes = tracker.get_step_writes() if outcome.success else NO_WRITES
         if not outcome.success:
@@ -140,18 +150,18 @@ class ToolRunner:
             "parent_session_id": session.parent_session_id,
         }
 
-    async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> Outcome:
-        """What the call comes to. Never raises for anything that a tool or a model did."""
+    async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> tuple[Outcome, bool]:
+        """What the call comes to, and whether running it again may help. Never raises for what a tool or model did."""
         try:
             if call["name"] == FINISH_TOOL and self._agent.output is not None:
                 ensure_arguments(call)
-                return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True)
-            tool = find_tool(self._agent, call)
+                return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True), False
+            tool = find_tool(self._agent, call, self._owned.state)
             arguments = tool.input.parse(call["arguments"])
         except InvalidInput as error:
-            return Outcome(success=False, error=f"Invalid arguments: {error}")
+            return Outcome(success=False, error=f"Invalid arguments: {error}"), False
         except InvalidArgument as error:
-            return Outcome(success=False, error=str(error))
+            return Outcome(success=False, error=str(error)), False
         context = ToolContext(
             tracker,
             outlet,
@@ -164,23 +174,26 @@ class ToolRunner:
         finally:
             context.close()
 
-    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Outcome:
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> tuple[Outcome, bool]:
         limit = tool.timeout_seconds
         try:
             async with asyncio.timeout(limit) as timer:
-                return Outcome(success=True, result=await tool.run(arguments, context))
-        except AnswerNotJson as error:
-            return Outcome(success=False, error=f"The tool's answer is not JSON: {error}")
-        except TimeoutError as error:
-            if timer.expired():
-                return Outcome(success=False, error=f"The tool did not finish within {limit:g} seconds.")
-            return Outcome(success=False, error=f"TimeoutError: {error}")
+                return Outcome(success=True, result=await tool.run(arguments, context)), False
         except (RunLost, StoreError):
             raise
-        except ToolEscape as error:
-            return Outcome(success=False, error=str(error))
+        except ModelRetry as error:
+            return Outcome(success=False, error=str(error)), False
         except Exception as error:
-            return Outcome(success=False, error=f"{type(error).__name__}: {error}")
+            expired = isinstance(error, TimeoutError) and timer.expired()
+            if expired:
+                sentence = f"The tool did not finish within {limit:g} seconds."
+            elif isinstance(error, AnswerNotJson):
+                sentence = f"The tool's answer is not JSON: {error}"
+            else:
+                sentence = str(error) if isinstance(error, ToolEscape) else f"{type(error).__name__}: {error}"
+            where = (tool.name, context.tool_call_id, context.session_id)
+            logger.warning("Tool %s failed (call %s, session %s).", *where, exc_info=None if expired else error)
+            return Outcome(success=False, error=sentence), True
 
 
 class _Outlet:
@@ -228,11 +241,11 @@ class _Outlet:
             self._emitter.emit({"type": "state_patch", "patches": patches})
 
 
-def find_tool(agent: Agent, call: ToolCall) -> Tool:
+def find_tool(agent: Agent, call: ToolCall, state: Any) -> Tool:
     """The tool that a call means. Raises `InvalidArgument` with a sentence for the model."""
     tool = agent.tools.get(call["name"])
-    if tool is None:
-        known = ", ".join(spec.name for spec in agent.tool_specs()) or "none"
+    if tool is None or not tool.is_offered(state):
+        known = ", ".join(spec.name for spec in agent.tool_specs(state)) or "none"
         raise InvalidArgument(f"There is no tool {call['name']!r}; the tools are: {known}.")
     ensure_arguments(call)
     return tool

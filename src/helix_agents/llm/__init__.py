@@ -5,17 +5,21 @@ from .contract import (
     Finished,
     ModelEvent,
     ModelRequest,
+    StartOver,
     TextDelta,
     ThinkingDelta,
     TokenUsage,
     ToolCallDelta,
     ToolSpec,
 )
+from .fallback import FallbackLLM
 from .scripted import Call, Reply, ScriptedLLM
 
 __all__ = [
     "LLM",
+    "FallbackLLM",
     "Finished",
+    "StartOver",
     "ModelEvent",
     "ModelRequest",
     "TextDelta",

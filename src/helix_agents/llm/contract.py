@@ -1,6 +1,6 @@
 """What the executor asks of a model: one method that answers a request with a stream of events.
 
-An adapter turns the request into its provider's dialect and the provider's events into these five. It knows nothing
+An adapter turns the request into its provider's dialect and the provider's events into these six. It knows nothing
 of sessions, stores or retries: it raises `ModelError` and says whether another try may help; the executor decides.
 """
 
@@ -32,6 +32,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     session_id: str = ""
     run_id: str = ""
     step: int = 1
+    tool_choice: ToolChoice = "auto"
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -71,7 +72,16 @@ class Finished(msgspec.Struct, frozen=True):
     reason: str
 
 
-ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage | Finished
+class StartOver(msgspec.Struct, frozen=True):
+    """Forget what came so far: the answer begins again, e.g. because another model gives it."""
+
+    reason: str = ""
+
+
+ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage | Finished | StartOver
+
+ToolChoice = str
+"""`auto`, `required`, `none`, or the name of the tool that the model has to call."""
 
 
 class LLM(Protocol):

@@ -95,12 +95,18 @@ class OpenAILLM:
         }
         if request.tools:
             body["tools"] = [_tool(spec) for spec in request.tools]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = _tool_choice(request.tool_choice)
         return {**body, **self._options}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     function = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema}
     return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str) -> Any:
+    return choice if choice in ("required", "none") else {"type": "function", "function": {"name": choice}}
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -1,0 +1,165 @@
+"""History: what the model sees of a conversation. The stored transcript stays whole, whatever is chosen here.
+
+A history is a function of the messages and a context that returns the messages to send. It may be async. The executor
+checks that what it returns is well formed: every tool call with its results, no result without its call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .codec import encode
+from .errors import HelixError, InvalidArgument
+from .llm.contract import LLM, ModelRequest, StartOver, TextDelta
+from .messages import Message
+
+logger = logging.getLogger("helix_agents.history")
+
+SUMMARY_ROLE = "summary"
+"""The role under which a summary is kept in the transcript; no model is sent a message of that role."""
+
+SUMMARIZE = (
+    "Summarize the conversation so far for the assistant that goes on with it: what the user wants, what was found out "
+    "and decided, what is still open. Keep names, numbers and identifiers. Be brief."
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary of the first `covers` messages."""
+
+    text: str
+    covers: int
+
+
+@dataclass(frozen=True)
+class HistoryContext:
+    """What a history may know besides the messages. `summary` is the latest one that was kept."""
+
+    session_id: str
+    run_id: str
+    agent_type: str
+    step: int
+    state: Any
+    summary: Summary | None
+    keep_summary: Callable[[Summary], Awaitable[None]]
+    """Make a summary durable: it is not asked for again, not even after a crash."""
+
+
+History = Callable[[Sequence[Message], HistoryContext], Sequence[Message] | Awaitable[Sequence[Message]]]
+
+
+def last(n: int) -> History:
+    """The last `n` messages at most; a few more where the latest call has many results."""
+    _ensure_positive("last", n)
+    return lambda messages, context: messages[_start(messages, len(messages) - n) :]
+
+
+def within_tokens(n: int, count: Callable[[Message], int] | None = None) -> History:
+    """The latest messages that have `n` tokens at most together. Unless `count` is given, 4 characters are a token."""
+    _ensure_positive("within_tokens", n)
+    measure = count or (lambda message: len(encode(message)) // 4 + 1)
+
+    def choose(messages: Sequence[Message], context: HistoryContext) -> Sequence[Message]:
+        left, first = n, len(messages)
+        while first > 0 and (left := left - measure(messages[first - 1])) >= 0:
+            first -= 1
+        return messages[_start(messages, first) :]
+
+    return choose
+
+
+def summarized(llm: LLM, *, keep: int = 20, after: int = 40, instructions: str = SUMMARIZE) -> History:
+    """A summary of what is old, made by `llm`, and the latest messages.
+
+    Once more than `after` messages are not summarized, all but about `keep` of them are. A summary that fails is
+    logged, and the model sees the messages themselves until it succeeds.
+    """
+    _ensure_positive("summarized keep", keep)
+    if after <= keep:
+        raise InvalidArgument(f"summarized: after={after} must be more than keep={keep}.")
+
+    async def choose(messages: Sequence[Message], context: HistoryContext) -> Sequence[Message]:
+        summary = context.summary
+        covered = summary.covers if summary is not None else 0
+        if len(messages) - covered > after:
+            cut = _start(messages, len(messages) - keep)
+            made = await _summary(llm, instructions, messages[covered:cut], summary, context) if cut > covered else None
+            if made:
+                summary = Summary(made, cut)
+                await context.keep_summary(summary)
+        if summary is None:
+            return messages
+        said = {"role": "user", "content": f"Summary of the conversation so far:\n{summary.text}"}
+        return [said, *messages[summary.covers :]]
+
+    return choose
+
+
+async def _summary(
+    llm: LLM, instructions: str, messages: Sequence[Message], before: Summary | None, context: HistoryContext
+) -> str | None:
+    lines = [f"{message['role']}: {_words(message)}" for message in messages]
+    if before is not None:
+        lines.insert(0, f"Summary of what came before: {before.text}")
+    request = ModelRequest(
+        messages=[{"role": "user", "content": "\n".join(lines)}],
+        instructions=instructions,
+        agent_type=context.agent_type,
+        session_id=context.session_id,
+        run_id=context.run_id,
+        step=context.step,
+    )
+    text: list[str] = []
+    try:
+        async for event in llm.stream(request):
+            if isinstance(event, StartOver):
+                text.clear()
+            elif isinstance(event, TextDelta):
+                text.append(event.text)
+    except HelixError as error:
+        logger.warning("Session %s: no summary could be made: %s", context.session_id, error)
+        return None
+    return "".join(text) or None
+
+
+def _words(message: Message) -> str:
+    content = message.get("content")
+    said = content if isinstance(content, str) else encode(content)
+    calls = message.get("tool_calls")
+    return f"{said} {encode(calls)}" if calls else said
+
+
+def _start(messages: Sequence[Message], wanted: int) -> int:
+    """The first place at or after `wanted` where a conversation can begin; the last one before if there is none."""
+    wanted = max(0, min(wanted, len(messages)))
+    for place in range(wanted, len(messages)):
+        if messages[place]["role"] != "tool":
+            return place
+    for place in range(min(wanted, len(messages) - 1), -1, -1):
+        if messages[place]["role"] != "tool":
+            return place
+    return 0
+
+
+def broken_pair(messages: Sequence[Message]) -> str | None:
+    """What is wrong with the tool calls of a conversation, in a sentence; None if nothing is."""
+    open_calls: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            if message.get("tool_call_id") not in open_calls:
+                return f"the result of call {message.get('tool_call_id')!r} has lost its call"
+            open_calls.discard(message["tool_call_id"])
+            continue
+        if open_calls:
+            return f"call {sorted(open_calls)[0]!r} has lost its result"
+        open_calls = {call["id"] for call in message.get("tool_calls", ())}
+    return f"call {sorted(open_calls)[0]!r} has lost its result" if open_calls else None
+
+
+def _ensure_positive(name: str, n: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidArgument(f"{name}: expected a whole number above zero, not {n!r}.")

@@ -1,0 +1,124 @@
+"""Options of tools: retries, ModelRetry, one after the other, by condition, by choice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ModelRetry, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents.backends.registry import Stores
+from helix_agents.executor import AgentResult
+from helix_agents.llm import Call
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with open_stores("memory:") as opened:
+        yield opened
+
+
+async def run(stores: Stores, agent: Agent, llm: ScriptedLLM) -> AgentResult:
+    async with AgentExecutor(stores.state, stores.streams, llm) as executor:
+        return await (await executor.execute(agent, "Go", session_id="s")).result()
+
+
+async def told(stores: Stores) -> list[str]:
+    return [m["content"] for m in (await stores.state.get_messages("s")).items if m["role"] == "tool"]
+
+
+async def test_a_tool_that_raised_is_run_again_and_only_the_good_run_counts(stores: Stores) -> None:
+    tries: list[int] = []
+
+    @tool(retries=2)
+    async def flaky(ctx: ToolContext) -> str:
+        """Fail twice."""
+        tries.append(1)
+        ctx.update_state(lambda draft: draft.increment("n"))
+        if len(tries) < 3:
+            raise OSError("away")
+        return "ok"
+
+    await run(stores, Agent("main", tools=[flaky], state={"n": 0}), ScriptedLLM([[Call("flaky")], "Done."]))
+    session = await stores.state.load_state("s")
+    assert session is not None
+    assert (len(tries), await told(stores), session.custom_state) == (3, ["ok"], {"n": 1})
+
+
+async def test_a_model_retry_goes_to_the_model_at_once_in_its_own_words(stores: Stores) -> None:
+    tries: list[int] = []
+
+    @tool(retries=5)
+    def search(query: str) -> str:
+        """Search."""
+        tries.append(1)
+        raise ModelRetry("Use fewer words.")
+
+    await run(stores, Agent("main", tools=[search]), ScriptedLLM([[Call("search", {"query": "a b"})], "Done."]))
+    assert (len(tries), await told(stores)) == (1, ["Error: Use fewer words."])
+
+
+async def test_sequential_tools_run_one_after_the_other_in_order(stores: Stores) -> None:
+    at_work: list[int] = []
+    order: list[int] = []
+
+    @tool(sequential=True)
+    async def write(n: int) -> int:
+        """Write."""
+        at_work.append(n)
+        assert len(at_work) == 1
+        await asyncio.sleep(0)
+        order.append(at_work.pop())
+        return n
+
+    calls = [Call("write", {"n": n}) for n in range(4)]
+    await run(stores, Agent("main", tools=[write]), ScriptedLLM([calls, "Done."]))
+    assert (order, await told(stores)) == ([0, 1, 2, 3], ["0", "1", "2", "3"])
+
+
+async def test_a_tool_appears_when_its_condition_holds(stores: Stores) -> None:
+    @tool
+    async def log_in(ctx: ToolContext) -> str:
+        """Log in."""
+        ctx.update_state(lambda draft: draft.update(user="ann"))
+        return "ok"
+
+    @tool(when=lambda state: state["user"] is not None)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    llm = ScriptedLLM([[Call("pay")], [Call("log_in")], [Call("pay")], "Done."])
+    await run(stores, Agent("main", tools=[log_in, pay], state={"user": None}), llm)
+    assert [[spec.name for spec in request.tools] for request in llm.requests[1:3]] == [["log_in"], ["log_in", "pay"]]
+    first, _, last = await told(stores)
+    assert (first, last) == ("Error: There is no tool 'pay'; the tools are: log_in.", "paid")
+
+
+async def test_a_tool_choice_is_for_the_first_step_of_a_turn(stores: Stores) -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    llm = ScriptedLLM([[Call("look")], "Done."])
+    await run(stores, Agent("main", tools=[look], tool_choice="look"), llm)
+    assert [request.tool_choice for request in llm.requests] == ["look", "auto"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tool(retries=-1)(print),
+        lambda: tool(retries=True)(print),
+        lambda: tool(when=3)(print),  # type: ignore[call-overload]
+        lambda: Agent("main", tool_choice="nobody"),
+        lambda: Agent("main", history=5),  # type: ignore[arg-type]
+        lambda: Agent("main", limits={"steps": 3}),  # type: ignore[arg-type]
+    ],
+)
+def test_options_that_make_no_sense_are_refused_at_once(make: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        make()
