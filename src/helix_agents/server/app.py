@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
-from . import runs, sessions, streams, system
+from . import chat, runs, sessions, streams, system
 from .auth import Authenticate
 from .cleaning import Cleaning
 from .desk import Desk
@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 15.0
 MAX_BODY_BYTES = 1_000_000
 MAX_STREAMS_PER_USER = 1_000
 
-ENDPOINTS = (*runs.ENDPOINTS, *sessions.ENDPOINTS, *streams.ENDPOINTS, *system.ENDPOINTS)
+ENDPOINTS = (*runs.ENDPOINTS, *sessions.ENDPOINTS, *streams.ENDPOINTS, *chat.ENDPOINTS, *system.ENDPOINTS)
 
 
 def create_app(

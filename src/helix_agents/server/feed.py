@@ -177,12 +177,25 @@ class Feed:
 
 
 async def open_feed(
-    executor: AgentExecutor, session: SessionState, *, from_sequence: int, follow: bool, heartbeat_seconds: float
+    executor: AgentExecutor,
+    session: SessionState,
+    *,
+    from_sequence: int,
+    follow: bool = False,
+    whole_turn: bool = False,
+    heartbeat_seconds: float,
 ) -> Feed:
-    """A feed from a place in the stream. Raises `StreamTruncated` or `StreamCursorAhead` while it can still be told."""
+    """A feed from a place in the stream. Raises `StreamTruncated` or `StreamCursorAhead` while it can still be told.
+
+    `whole_turn`: also the chunks before that place, for those who have to know what is open there.
+    """
     streams = executor.services.streams
     info = await streams.get_stream_info(session.stream_id)
     reader = await streams.create_resumable_reader(session.stream_id, from_sequence=from_sequence)
+    if whole_turn and info is not None and reader is not None and info.first_sequence <= from_sequence:
+        await reader.close()
+        first = info.first_sequence - 1
+        reader = await streams.create_resumable_reader(session.stream_id, from_sequence=first)
     return Feed(
         executor,
         session,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -13,19 +13,26 @@ from .auth import User
 from .desk import Desk, Seat
 from .endpoints import Call, Endpoint
 from .feed import Feed, open_feed
+from .formats import translated
 from .framing import EventStream, HelixEvents, pump_websocket
 from .problems import problem_of
 from .requests import MAX_SEQUENCE, read_query, start_of_stream
 
 
 class StreamQuery(msgspec.Struct):
-    """`Last-Event-ID` goes before `from_sequence`. `follow`: stay open into the next turn."""
+    """`Last-Event-ID` goes before `from_sequence`. `follow`: stay open into the next turn (our own format only)."""
 
     from_sequence: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] = 0
     follow: bool = False
+    format: Literal["helix", "ag-ui", "ai-sdk"] = "helix"
 
 
 async def stream(call: Call) -> ASGIApp:
+    query = read_query(call.request, StreamQuery)
+    if query.format != "helix":
+        session = await call.desk.session(call.user, call.path("session_id"))
+        place = start_of_stream(call.request, query.from_sequence)
+        return await translated(call, session, query.format, from_sequence=place)
     seat = call.desk.take_seat(call.user)
     try:
         feed = await _open(call.desk, call.user, call.request, call.path("session_id"), seat)
