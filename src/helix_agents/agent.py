@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .codec import Json, ensure_id
-from .errors import InvalidArgument
+from .errors import InvalidArgument, shown
 from .history import History
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
@@ -56,6 +56,10 @@ class Agent:
         self.tool_choice = tool_choice
         self._instructions = instructions
         self._state = state
+        if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+            raise InvalidArgument(f"Agent {name!r}: tools come as a list; write tools=[...].")
+        if max_steps.__class__ is not int:
+            raise InvalidArgument(f"Agent {name!r}: max_steps is a whole number, not {shown(max_steps)}.")
         self._tools = _by_name(name, tools)
         if max_steps < 1:
             raise InvalidArgument(f"Agent {name!r}: max_steps must be at least 1, not {max_steps}.")

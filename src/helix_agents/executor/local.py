@@ -86,6 +86,11 @@ class AgentExecutor:
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
+        if isinstance(state_store, str | StreamManager) or isinstance(stream_manager, str | StateStore):
+            raise InvalidArgument(
+                "AgentExecutor takes a state store, a stream manager and a model, in this order: open_stores gives "
+                "stores.state and stores.streams."
+            )
         if lease_seconds <= 0 or poll_seconds <= 0:
             raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
         if durability not in get_args(Durability):
@@ -332,6 +337,8 @@ class AgentExecutor:
     def _known(self, agent: Agent | str) -> Agent:
         if isinstance(agent, str):
             return self.agents.get(agent)
+        if not isinstance(agent, Agent):
+            raise InvalidArgument(f"An agent is an Agent or the name of one, not {type(agent).__name__}.")
         self.agents.add(agent)
         return agent
 
