@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helix_agents.backends.redis import wakeup
+from helix_agents.backends.redis import connection, wakeup
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.conformance.tools.sample import add, meta, plain_state, push, put, user, writes
@@ -63,7 +63,10 @@ async def _commit_until_killed(store: RedisStateStore, server: RedisServer, done
     return done
 
 
-async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(private_redis: RedisServer) -> None:
+async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
+    private_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.2)
     client = client_for(private_redis.url)
     store = RedisStateStore(client)
     await _new_session(store)
@@ -93,6 +96,69 @@ async def test_a_lost_reply_never_doubles_a_commit(private_redis: RedisServer, p
         done = await store.save_state_and_promote_staging(SESSION, state, [user(str(step))], meta(step, f"step-{step}"))
         assert done.message_count == step
     assert await _assert_whole(store) == 10
+    await client.aclose()
+
+
+@pytest.mark.parametrize("way", ["by script", "without scripts"])
+async def test_a_server_that_is_away_for_a_moment_is_waited_for(
+    private_redis: RedisServer, proxy_to: ProxyTo, way: str
+) -> None:
+    proxy = await proxy_to(private_redis.port)
+    client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
+    store, streams = RedisStateStore(client), RedisStreamManager(client)
+    store._runner.scripts_allowed = way == "by script"
+    await _new_session(store)
+    for step in range(1, 4):
+        proxy.cut(refuse=True)
+        acting: list[asyncio.Task[Any]] = [
+            asyncio.create_task(_commit(store, step)),
+            asyncio.create_task(store.load_state(SESSION)),
+            asyncio.create_task(streams.create_writer(f"s{step}", "run", "agent")),
+        ]
+        done, _ = await asyncio.wait(acting, timeout=0.3)
+        assert not done
+        proxy.heal()
+        await asyncio.gather(*acting)
+    assert await _assert_whole(store) == 3
+    await streams.close()
+    await client.aclose()
+
+
+async def test_a_server_that_stays_away_is_unavailable_and_nothing_is_written(
+    private_redis: RedisServer, proxy_to: ProxyTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.2)
+    proxy = await proxy_to(private_redis.port)
+    client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
+    store = RedisStateStore(client)
+    await _new_session(store)
+    proxy.cut(refuse=True)
+    # The read notices that its connection is gone.
+    for act in (store.load_state(SESSION), store.append_messages(SESSION, [user("x")])):
+        with pytest.raises(StoreUnavailable) as caught:
+            await act
+        assert caught.value.nothing_written
+    proxy.heal()
+    assert await store.append_messages(SESSION, [user("x")]) == 1
+    await client.aclose()
+
+
+def test_the_patience_is_at_least_five_seconds() -> None:
+    assert connection.PATIENCE_SECONDS >= 5
+
+
+async def test_what_only_reads_or_stages_is_sent_again(private_redis: RedisServer, proxy_to: ProxyTo) -> None:
+    proxy = await proxy_to(private_redis.port)
+    client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
+    store = RedisStateStore(client)
+    await _new_session(store)
+    proxy.lose_reply()
+    assert (await store.load_state(SESSION)).custom_state == {"items": [], "count": 0}  # type: ignore[union-attr]
+    proxy.lose_reply()
+    assert await store.get_message_count(SESSION) == 0
+    proxy.lose_reply()
+    await store.stage_changes(SESSION, "step-1", writes(add("count")), tool_call_id="call")
+    assert len(await store.list_staged(SESSION, "step-1")) == 1
     await client.aclose()
 
 

@@ -49,6 +49,7 @@ def compiled(
     commit puts on the shelf.
     """
     program = Program.of_session(keys, ttl_ms)
+    program.repeatable = commit.stage is not None  # always alone in its commit, and the same rows replace themselves
     _add_guards(program, commit, keys, announced=announced, run_taken=run_taken, rewind=rewind)
     _add_fields(program, commit, keys, announced=announced)
     if commit.keep_messages is not None:

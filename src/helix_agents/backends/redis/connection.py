@@ -1,8 +1,9 @@
 """The way to the servers: connections, routing and errors. It knows commands only as lists of words.
 
 redis-py opens connections and speaks the protocol; this file sends on them directly. The client's own commands retry
-on a broken connection, and a write that is sent again may happen twice: here every request is sent once, and a lost
-reply is a `StoreUnavailable`. Replies are bytes, whatever `decode_responses` says. On a cluster the caller's client is
+on a broken connection, and a write that is sent again may happen twice: here every write is sent once, and a lost
+reply is a `StoreUnavailable`. What was not sent yet waits for a server that is away for a moment, and what only reads
+is asked again. Replies are bytes, whatever `decode_responses` says. On a cluster the caller's client is
 asked for the topology and the connections are ours, one small pool per node.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ...errors import InvalidArgument, StoreCorrupt, StoreUnavailable
 
@@ -39,15 +41,27 @@ Command = Sequence[Word]
 Client = Any
 """`redis.asyncio.Redis` or `redis.asyncio.RedisCluster`; both are generic in ways that differ between versions."""
 
-MAX_REDIRECTS = 12
+MAX_REDIRECTS = 16
 REDIRECT_DELAY_SECONDS = 0.05
+PATIENCE_SECONDS = 6.0
+"""So long a server may be away that was reached before: a restart, a failover, a cable."""
+RECONNECT_DELAY_SECONDS = 0.1
+MAX_READS = 3
 NODE_CONNECTIONS = 64
 DIRECT_BYTES = 32_768
 MAX_IDLE = 2
 MAX_AT_ONCE = 32
 """As many connections of one pool are used at a time; who comes later waits, instead of opening a hundred more."""
 
+READS = frozenset(
+    {"EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "LINDEX", "LLEN", "LRANGE", "SCARD", "SMEMBERS"}
+    | {"XRANGE", "ZCARD", "ZCOUNT", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYLEX", "ZREVRANGEBYSCORE"}
+)
+"""Commands that may be sent again when their reply was lost."""
+
 _gates: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
+_reached: WeakSet[Any] = WeakSet()
+"""Clients whose servers have been reached, by any of the stores that use them."""
 
 
 def _gate_of(pool: Any) -> asyncio.Semaphore:
@@ -59,7 +73,12 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
     return gate
 
 
+_LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 _THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
+
+
+class NotReached(redis_errors.ConnectionError):
+    """There is no connection to a server, so nothing was sent to it."""
 
 
 class TranslatedErrors:
@@ -77,7 +96,8 @@ class TranslatedErrors:
         if isinstance(error, _THEIRS):
             if "WRONGTYPE" in str(error):
                 raise StoreCorrupt(f"Redis, {self._what}: a key holds another kind of value. {error}") from error
-            raise StoreUnavailable(f"Redis, {self._what}: {error}") from error
+            unsent = isinstance(error, NotReached)
+            raise StoreUnavailable(f"Redis, {self._what}: {error}", nothing_written=unsent) from error
 
 
 def packed(command: Command) -> bytes:
@@ -198,8 +218,10 @@ class Node:
             except BaseException:
                 await self._pool.release(connection)
                 raise
-        except BaseException:
+        except BaseException as error:
             self._gate.release()
+            if isinstance(error, _LOST) and not isinstance(error, _REFUSED_FOR_GOOD):
+                raise NotReached(str(error)) from error
             raise
         return connection
 
@@ -226,6 +248,9 @@ class Node:
         await self._pool.disconnect()
 
 
+_REFUSED_FOR_GOOD = (redis_errors.AuthenticationError, redis_errors.AuthorizationError)
+
+
 async def _revive(connection: Any) -> None:
     """Open a connection anew that the server has closed while it was idle. Newer pools no longer look."""
     reader = getattr(connection, "_reader", None)
@@ -234,6 +259,20 @@ async def _revive(connection: Any) -> None:
     elif reader is not None and reader.at_eof():
         await connection.disconnect(nowait=True)
         await connection.connect()
+
+
+class _Waiting:
+    """Waits for a server that is away. One that nobody has reached yet is not waited for: its address may be wrong."""
+
+    def __init__(self, *, patient: bool) -> None:
+        self._until = time.monotonic() + PATIENCE_SECONDS * patient
+
+    async def after(self, error: Exception) -> None:
+        """Wait a little, if nothing was sent and there is time left; else raise the error."""
+        unsent = isinstance(error, NotReached | redis_errors.BusyLoadingError)
+        if not unsent or time.monotonic() >= self._until:
+            raise error
+        await asyncio.sleep(RECONNECT_DELAY_SECONDS)
 
 
 class Servers:
@@ -245,6 +284,7 @@ class Servers:
         self._single = None if self._cluster is not None else Node(client.connection_pool)
         self._nodes: dict[tuple[str, int], Node] = {}
         self._stale = False
+        self._has_reached = client in _reached
 
     @property
     def is_cluster(self) -> bool:
@@ -256,10 +296,13 @@ class Servers:
         if self._single is not None:
             return self._single
         cluster: Any = self._cluster
-        if self._stale:
-            self._stale = False
-            await _reload(cluster)
-        await cluster.initialize()
+        try:
+            if self._stale:
+                await _reload(cluster)
+                self._stale = False
+            await cluster.initialize()
+        except (*_LOST, redis_errors.RedisClusterException) as error:
+            raise NotReached(str(error)) from error
         return self._node(cluster.get_node_from_key(key))
 
     def _node(self, found: Any) -> Node:
@@ -274,24 +317,38 @@ class Servers:
     @asynccontextmanager
     async def link(self, key: str) -> AsyncIterator[Link]:
         """A connection to the server that holds a key. Redirections are the caller's: see `redirected`."""
-        try:
-            node = await self.node_of(key)
-            async with node.link() as link:
+        waiting = _Waiting(patient=self._client in _reached)
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    link = await stack.enter_async_context((await self.node_of(key)).link())
+                    break
+                except _LOST as error:
+                    self.suspect()
+                    await waiting.after(error)
+            self._note_reached()
+            try:
                 yield link
-        except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
-            self.suspect()
-            raise
+            except _LOST:
+                self.suspect()
+                raise
 
     async def ask(self, key: str, commands: Sequence[Command]) -> list[Any]:
         """One exchange with the server that holds a key. Redirections are the caller's."""
-        try:
-            return await (self._single or await self.node_of(key)).ask(commands)
-        except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
-            self.suspect()
-            raise
+        waiting = None
+        while True:
+            try:
+                replies = await (self._single or await self.node_of(key)).ask(commands)
+                self._note_reached()
+                return replies
+            except _LOST as error:
+                self.suspect()
+                waiting = waiting or _Waiting(patient=self._client in _reached)
+                await waiting.after(error)
 
     async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
         """Send commands that all belong to the slot of `key`; refused ones raise. Follows a cluster's redirections."""
+        lost = 0
         for attempt in range(MAX_REDIRECTS):
             with TranslatedErrors(f"key {key!r}"):
                 try:
@@ -303,6 +360,11 @@ class Servers:
                         return answers
                 except redis_errors.ResponseError as error:
                     if not await self.redirected(error, attempt):
+                        raise
+                except redis_errors.ConnectionError as error:
+                    lost += 1
+                    reads = all(command[0] in READS for command in commands)
+                    if isinstance(error, NotReached) or lost == MAX_READS or not reads:
                         raise
         raise StoreUnavailable(f"Redis, key {key!r}: the cluster sent us from node to node. Try again.")
 
@@ -318,6 +380,11 @@ class Servers:
         if attempt:
             await asyncio.sleep(REDIRECT_DELAY_SECONDS * attempt)
         return True
+
+    def _note_reached(self) -> None:
+        if not self._has_reached:
+            self._has_reached = True
+            _reached.add(self._client)
 
     def suspect(self) -> None:
         """A server could not be reached: look at a cluster's topology again before the next request."""
@@ -382,7 +449,7 @@ class Servers:
 
 def _says_elsewhere(error: Exception) -> bool:
     kinds = (redis_errors.MovedError, redis_errors.AskError, redis_errors.TryAgainError)
-    return isinstance(error, kinds) or str(error).startswith(("MOVED", "ASK", "TRYAGAIN", "EXECABORT"))
+    return isinstance(error, kinds) or str(error).startswith(("MOVED", "ASK", "TRYAGAIN", "EXECABORT", "CLUSTERDOWN"))
 
 
 async def _reload(cluster: Any) -> None:

@@ -33,10 +33,12 @@ _encoder = msgspec.msgpack.Encoder()
 class Program:
     """One atomic write. `keys[0]` decides where it runs."""
 
-    __slots__ = ("_guarded", "_guards", "_places", "_writes", "header", "keys")
+    __slots__ = ("_guarded", "_guards", "_places", "_writes", "header", "keys", "repeatable")
 
     def __init__(self, first_key: str) -> None:
         self.keys: list[str] = [first_key]
+        self.repeatable = False
+        """Whether it may be sent again when its reply was lost: twice is the same as once."""
         self.header: tuple[Word, str, str] = ("", "", "")
         self._places: dict[str, int] = {first_key: 1}
         self._guards: list[Word] = []

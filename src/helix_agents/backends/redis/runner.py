@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import MAX_REDIRECTS, Servers, TranslatedErrors, Word, checked
+from .connection import MAX_REDIRECTS, NotReached, Servers, TranslatedErrors, Word, checked
 from .multi import MultiRunner
 from .program import Program
 
@@ -83,7 +83,12 @@ class Runner:
     async def run(self, program: Program) -> Done | Refused:
         """Run a program: what came of it, or why it was refused."""
         with TranslatedErrors(f"key {program.keys[0]!r}"):
-            reply = await self._reply(program)
+            try:
+                reply = await self._reply(program)
+            except redis_errors.ConnectionError as error:
+                if isinstance(error, NotReached) or not program.repeatable:
+                    raise
+                reply = await self._reply(program)
         if reply[0] == 1:
             return Done(reply[1], reply[2], reply[3], reply[4:])
         seen = [None if each is None else each.decode() for each in reply[1:]]

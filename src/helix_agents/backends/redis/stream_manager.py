@@ -18,7 +18,7 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManag
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client, Servers, TranslatedErrors
+from .connection import Client, NotReached, Servers, TranslatedErrors
 from .keys import StreamKeys, checked_prefix
 from .multi_streams import MultiStreams
 from .runner import Script, evaluate, is_forbidden
@@ -26,6 +26,8 @@ from .session_hash import as_fields
 from .wakeup import ChannelWakeup
 
 PRODUCER_MEMORY_MS = 3_600_000
+REPEATABLE = frozenset({"open", "status", "delete"})
+"""Changes that are sent again when their reply was lost. Appends are repeated by the writer; a rewind leaves a mark."""
 
 _encoder = msgspec.msgpack.Encoder()
 STREAM = Script("stream.lua")
@@ -78,14 +80,22 @@ class RedisStreamManager(StreamManagerBase):
             "producer_memory": PRODUCER_MEMORY_MS,
         }
         with TranslatedErrors(f"stream {stream_id!r}"):
-            if self._scripts_allowed:
-                try:
-                    return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])
-                except redis_errors.ResponseError as error:
-                    if not is_forbidden(error):
-                        raise
-                    self._scripts_allowed = False
-            return await self._multi.run(keys, what, arguments)
+            try:
+                return await self._run(keys, what, arguments)
+            except redis_errors.ConnectionError as error:
+                if isinstance(error, NotReached) or what not in REPEATABLE:
+                    raise
+                return await self._run(keys, what, arguments)
+
+    async def _run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
+        if self._scripts_allowed:
+            try:
+                return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])
+            except redis_errors.ResponseError as error:
+                if not is_forbidden(error):
+                    raise
+                self._scripts_allowed = False
+        return await self._multi.run(keys, what, arguments)
 
     async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
         reply = await self._change(stream_id, "open", now, fence=fence, incarnation=incarnation)

@@ -56,6 +56,7 @@ class RedisUsageStore(UsageStoreBase):
 
     def _recording(self, entries: list[UsageEntry]) -> Program:
         program = Program(self._keys.by_time)
+        program.repeatable = True
         for entry in entries:
             program.require("known", ABSENT, "HGET", self._keys.entries(entry.session_id), entry.id)
         for entry in entries:

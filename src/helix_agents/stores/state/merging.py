@@ -251,6 +251,8 @@ class MergingStore(ExplainingStore):
                     return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
                 return (await self._apply(commit))[0]
             except StoreUnavailable as again:
+                if again.nothing_written:
+                    raise error from again  # the backend has waited already, and what became of the commit is not known
                 error = again
         raise error
 
