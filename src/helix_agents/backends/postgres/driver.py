@@ -18,11 +18,11 @@ from ...codec import decode
 from ...errors import StoreUnavailable
 from ..sql.driver import Dialect, Row, Statement
 from .borrowed import BorrowedConnections
+from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, one_snapshot, qualified
 from .driver_errors import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
 from .functions import BatchFunction, Operation
 from .prepare import batch_functions, prepare_database
-from .step_commit import StepCommit
 
 if TYPE_CHECKING:
     from .borrowed import Connection, Pool
@@ -43,13 +43,13 @@ class PostgresDriver:
         self.prefix = prefix
         self.transaction_pooler = transaction_pooler
         self._lanes = BorrowedConnections(pool)
-        self.step_commit = StepCommit(schema=self.schema, prefix=prefix)
+        self.commit_function = CommitFunction(schema=self.schema, prefix=prefix)
+        self._commit_calls = [self.commit_function.call(as_list=each, temporary=False) for each in (False, True)]
         self._functions: list[BatchFunction] = batch_functions(self.schema, prefix)
         self._calls = {each.name: (each.write_call, each.read_call) for each in self._functions}
         self._operations: dict[str, Operation] = {}
         self._texts: dict[str, str] = {}
-        self.has_step_commit = False
-        """Whether `call` may be asked for the step commit: known once the first batch has run."""
+        self._has_commit = False
         self._ready = False
         self._preparing = asyncio.Lock()
         self._closed = False
@@ -69,6 +69,10 @@ class PostgresDriver:
     async def call(self, sql: str, params: Sequence[Any]) -> Any:
         """One statement that writes, given in Postgres's own words; the first value of its first row."""
         return await self._repeatedly(lambda connection: connection.fetchval(sql, *params), read_only=False)
+
+    async def commit(self, params: Sequence[Any], *, as_list: bool) -> str:
+        """Call the commit function; what it returns."""
+        return await self._repeatedly(lambda connection: self._commit(connection, params, as_list), read_only=False)
 
     async def prepare(self) -> None:
         """Bring the database up to date now rather than with the first batch. Raises what a batch would."""
@@ -108,7 +112,7 @@ class PostgresDriver:
         if isinstance(error, asyncpg.PostgresError):
             if error.sqlstate in RETRYABLE:
                 return True
-            if error.sqlstate == NO_FUNCTION and self._operations:
+            if error.sqlstate == NO_FUNCTION and self._ready:
                 self._ready = False  # somebody has dropped our functions
                 self._operations = {}
                 return True
@@ -121,13 +125,13 @@ class PostgresDriver:
             async with self.pool.acquire() as connection:
                 there = await prepare_database(
                     connection,
-                    [*self._functions, self.step_commit],
+                    [*self._functions, self.commit_function],
                     schema=self.schema,
                     prefix=self.prefix,
                     only_look_at=only_look_at,
                 )
             self._operations = {}
-            self.has_step_commit = self.step_commit.name in there
+            self._has_commit = self.commit_function.name in there
             for function in self._functions:
                 if function.name in there:
                     self._operations |= function.operations()
@@ -154,6 +158,16 @@ class PostgresDriver:
         finally:
             self._lanes.give(lane, clean=clean)
         return answer
+
+    async def _commit(self, connection: Connection, params: Sequence[Any], as_list: bool) -> str:
+        function = self.commit_function
+        if self._has_commit:
+            answer: str = await connection.fetchval(self._commit_calls[as_list], *params)
+            return answer
+        # This role may not create functions where the tables are: one that lives as long as the transaction will do.
+        async with connection.transaction():
+            await function.create(connection, temporary=True)
+            return await connection.fetchval(function.call(as_list=as_list, temporary=True), *params)  # type: ignore[no-any-return]
 
     async def _run(self, connection: Connection, statements: Sequence[Statement], read_only: bool) -> list[list[Row]]:
         known = [self._operations.get(statement.sql) for statement in statements]

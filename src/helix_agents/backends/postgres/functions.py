@@ -26,7 +26,7 @@ _GENERATION = "1"
 """Part of the hash; goes up when the text below changes what a function does."""
 
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", re.IGNORECASE)
-_WRITES = re.compile(r"\b(INSERT INTO|UPDATE \w*__agents_|DELETE FROM)\b|__agents_\w+\(")
+_WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) \w*__agents_|__agents_delete_tree\(")
 _NOT_EXACT_IN_JSON = frozenset({"sums", "tree_sums"})
 """Statements that answer floats: 1.0 would come back as 1, so asyncpg reads their rows."""
 
@@ -75,10 +75,14 @@ class ServerFunction(Protocol):
 class BatchFunction:
     """The function for the statements of one file."""
 
-    def __init__(self, file: str, label: str, *, schema: str | None, prefix: str) -> None:
+    def __init__(self, file: str, label: str, *, schema: str | None, prefix: str, own_writes: bool) -> None:
+        """`own_writes`: of the statements that write, only those that Postgres has words of its own for."""
         self._queries = Queries(file, "postgres", prefix)
         self._schema = schema
         names = [name for name in self._queries.names() if _belongs(name, self._queries[name])]
+        if own_writes:
+            own = self._queries.own_names
+            names = [name for name in names if name in own or not _WRITES.search(self._queries[name])]
         self.statements = {name: self._queries[name] for name in names}
         digest = hashlib.blake2b(_GENERATION.encode(), digest_size=4)
         for text in self.statements.values():

@@ -17,10 +17,10 @@ from ...errors import NotMigrated, SchemaTooNew, StoreError
 from ..sql.driver import Dialect, Row, Statement
 from ..sql.migrate import known_migrations, migrate
 from ..sql.queries import with_prefix
+from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, qualified, quoted
 from .driver_errors import FORBIDDEN, raise_translated
 from .functions import BatchFunction, ServerFunction
-from .step_commit import StepCommit
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -45,12 +45,14 @@ class Found(NamedTuple):
 
 def batch_functions(schema: str | None, prefix: str) -> list[BatchFunction]:
     """The functions that this version of the library calls, one for each file of statements."""
-    return [BatchFunction(file, label, schema=schema, prefix=prefix) for file, label in FILES]
+    return [
+        BatchFunction(file, label, schema=schema, prefix=prefix, own_writes=file == "queries") for file, label in FILES
+    ]
 
 
 def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
     """All functions that this version of the library calls."""
-    return [*batch_functions(schema, prefix), StepCommit(schema=schema, prefix=prefix)]
+    return [*batch_functions(schema, prefix), CommitFunction(schema=schema, prefix=prefix)]
 
 
 async def migrate_postgres(connection: AnyConnection, *, schema: str | None = None, prefix: str = "") -> list[int]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock, IdSource, random_id, system_clock
+from ...codec import encode
 from ...stores.state.commit import Applied, CellName, Commit
 from ...types import SubSessionRef
 from ..sql import rows
-from ..sql.commit_sql import is_step_commit
 from ..sql.driver import GuardTripped
 from ..sql.state_store import SqlStateStore, as_guard_failure
-from . import step_commit
+from . import commit_call
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:
@@ -55,21 +55,38 @@ class PostgresStateStore(SqlStateStore):
             pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler
         )
         self._own_driver = driver is None
-        self._ends: step_commit.Ends = {}
         super().__init__(self._postgres, prefix=self._postgres.prefix, clock=clock, ids=ids)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        driver = self._postgres
-        if not (driver.has_step_commit and is_step_commit(commit)):
-            return await super()._apply(commit, want)
-        params = step_commit.arguments(commit, self._ends, driver.max_parameter_bytes // 4)
-        if params is None:
-            return await super()._apply(commit, want)
+        wanted = list(want)
+        return commit_call.applied(await self._commit(commit, commit_call.texts_of(commit, wanted)), wanted)
+
+    async def _commit(self, commit: Commit, texts: list[str | None]) -> str:
+        params, as_list = commit_call.arguments(commit, texts)
         try:
-            answer = await driver.call(driver.step_commit.call, params)
+            return await self._postgres.commit(params, as_list=as_list)
         except GuardTripped as tripped:
             raise as_guard_failure(tripped) from tripped
-        return step_commit.applied(commit, answer, self._ends), {}
+
+    async def _fork(
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
+    ) -> None:
+        source = commit_call.copied_from(source_id, version=source_version, number=number, message_count=message_count)
+        await self._commit(commit, [*commit_call.texts_of(commit, ()), *source])
+
+    async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
+        wanted = {commit_call.place_of(name): name for name in names}
+        exists, found = await self._read_batch(
+            self._queries("session_exists", session_id), self._queries("read_cells", session_id, encode([*wanted]))
+        )
+        known: dict[CellName, str | None] = dict.fromkeys(wanted.values())
+        return known | {wanted[key, slot]: text for key, slot, text in found} if exists else None
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int

@@ -190,17 +190,6 @@ def _cell(name: CellName, text: str | None) -> list[str | None]:
     return [escape_text(name.key), rows.slot_text(name.slot), text]
 
 
-def is_step_commit(commit: Commit) -> bool:
-    """Whether a commit ends a step and takes nothing out of custom state: what the shorter ways can do."""
-    custom = commit.custom
-    if not commit.only_ends_a_step or custom.replace_all or custom.drop_keys or custom.drop_cells:
-        return False
-    for key, content in custom.set_keys.items():  # noqa: SIM110  # a generator costs more than what it would be asked
-        if not is_one_cell(custom, key, content):
-            return False
-    return True
-
-
 def key_cells(keys: dict[str, KeyContent]) -> Iterator[tuple[str, str, str]]:
     """All cells of these keys: key and slot as their columns, and the text."""
     for name, content in keys.items():

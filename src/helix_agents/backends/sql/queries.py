@@ -26,9 +26,10 @@ class Queries:
     """The statements of one file in the wording of one dialect, for tables with one prefix."""
 
     def __init__(self, name: str, dialect: Dialect, prefix: str = "", *, package: str | None = None) -> None:
-        texts = _load(f"{name}.sql", package)
-        if dialect != "sqlite":
-            texts |= _load(f"{name}.{dialect}.sql", package, missing_ok=True)
+        own = {} if dialect == "sqlite" else _load(f"{name}.{dialect}.sql", package, missing_ok=True)
+        texts = _load(f"{name}.sql", package) | own
+        self.own_names = own.keys()
+        """Those that this dialect says in its own words."""
         self.texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
 
     def __call__(self, name: str, *params: Value) -> Statement:

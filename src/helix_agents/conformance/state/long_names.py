@@ -6,7 +6,7 @@ import random
 
 from ..expect import expect_same
 from ..harness import STATE_STORE, Harness, readers
-from ..tools.sample import meta, plain_state, put, writes
+from ..tools.sample import meta, plain_state, push, put, writes
 
 check = STATE_STORE.check
 
@@ -23,6 +23,35 @@ def emoji(count: int, seed: int = SEED) -> str:
     """Random characters of four bytes each."""
     chance = random.Random(seed)
     return "".join(chr(chance.randint(0x1F300, 0x1F5FF)) for _ in range(count))
+
+
+@check("data", "members and keys of custom state may have long names, also in checkpoints")
+async def long_names_in_custom_state(harness: Harness) -> None:
+    store = await harness.open()
+    name = long_text(3_000)
+    await store.create_session("a", agent_type="agent", custom_state={"seen": {}, "kept": {name: 0}})
+    await store.stage_changes("a", "step-1", writes(put("seen", name, value=1)), tool_call_id="call")
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(1, "step-1"))
+    await store.merge_custom_state("a", writes(put("seen", name, value=2), put("seen", name + "b", value=3)))
+    await store.stage_changes("a", "step-2", writes(put(name, value=[1])), tool_call_id="call")
+    await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(2, "step-2"))
+    await store.merge_custom_state("a", writes(push(name, items=[2]), put(name, 0, value="one")))
+    first = {"seen": {name: 1}, "kept": {name: 0}}
+    last = {"seen": {name: 2, name + "b": 3}, "kept": {name: 0}, name: ["one", 2]}
+    async for reader in readers(harness, store):
+        loaded = await reader.load_state("a")
+        assert loaded is not None
+        expect_same(loaded.custom_state, last, "custom state")
+        oldest = (await reader.list_checkpoints("a")).items[-1]
+        found = await reader.get_checkpoint("a", oldest.checkpoint_id)
+        assert found is not None
+        expect_same(found.state.custom_state, first, "custom state at the first checkpoint")
+    store = await harness.reopen()
+    oldest = (await store.list_checkpoints("a")).items[-1]
+    await store.restore_checkpoint("a", oldest.checkpoint_id)
+    restored = await store.load_state("a")
+    assert restored is not None
+    expect_same(restored.custom_state, first, "custom state after going back")
 
 
 @check("data", "metadata and tags may be long, and sessions are found by them")

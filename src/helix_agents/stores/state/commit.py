@@ -143,29 +143,6 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     flag: InterruptFlag | None = None
     clear_flag: bool = False
 
-    @property
-    def only_ends_a_step(self) -> bool:
-        """Whether it has the parts of the commit that ends a step and no others: a backend may know a shorter way."""
-        return self.checkpoint is not None and self.only_stores_a_session
-
-    @property
-    def only_stores_a_session(self) -> bool:
-        """Whether it stores the fields of a session, what else a step may bring, and nothing more."""
-        return (
-            self.state is not None
-            and (self.checkpoint is None or self.state.step_count == self.checkpoint.step_count)
-            and self.bump_version
-            and self.restore_number is None
-            and self.keep_messages is None
-            and self.status is None
-            and self.stage is None
-            and self.discard_step is None
-            and self.run is None
-            and self.flag is None
-            and not (self.create or self.discard_all or self.clear_flag or self.refs)
-            and not (self.add_steps or self.add_resumes)
-        )
-
 
 class Applied(NamedTuple):
     """The session's counters after a commit, and what it removed."""

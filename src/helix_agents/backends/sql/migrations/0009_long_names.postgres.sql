@@ -1,10 +1,10 @@
 -- family: state
 
 -- An entry of an index holds at most 2,704 bytes, names and labels may be longer: indexes hold a short text that stands
--- for the long one. No two that stand for different texts are equal: chr(30) is in no other text that is indexed.
+-- for the long one. No two that stand for different texts are equal: chr(29) is in no other text that is indexed.
 CREATE FUNCTION __agents_index_text(TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE WHEN octet_length($1) <= 600 THEN $1
-    ELSE left($1, 64) || chr(30) || encode(sha256(replace($1, '\', '\\')::bytea), 'hex') END
+    ELSE left($1, 64) || chr(29) || encode(sha256(replace($1, '\', '\\')::bytea), 'hex') END
 $$;
 
 CREATE OR REPLACE FUNCTION __agents_label_session() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -25,3 +25,11 @@ UPDATE __agents_session_labels SET label = __agents_index_text(label) WHERE octe
 -- ever stage the same call at once.
 ALTER TABLE __agents_staging DROP CONSTRAINT __agents_staging_pkey;
 CREATE INDEX __agents_staging_by_step ON __agents_staging (session_id, step_id);
+
+-- Keys and members of custom state: cells, and what was overwritten of them, hold what stands for a long name.
+CREATE TABLE __agents_long_names (
+  session_id TEXT COLLATE "C" NOT NULL REFERENCES __agents_states ON DELETE CASCADE,
+  place TEXT COLLATE "C" NOT NULL,
+  name TEXT NOT NULL,
+  PRIMARY KEY (session_id, place)
+);

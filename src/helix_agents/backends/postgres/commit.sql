@@ -1,0 +1,332 @@
+-- Any commit, as one function. The first statement takes the session's row, so that all others look at what stands
+-- still. Every statement is a small one that finds its rows by an index: one large statement with CTEs took longer, most
+-- of it to set itself up. A guard that is violated undoes everything.
+--
+-- _t begins with how the row changes: 'state' or 'create' and the fields (2-9 agent_type, stream_id, parent, root,
+-- status, user_id, tags, metadata; 10-16 output, error, failure_reason, pending, completed, suspension, interrupt), or
+-- 'touch'. Then come changes, each a word and its texts, in the order in which `commit_call.py` lists them.
+-- Returns version, message count, step count, resume count, removed, turn, and the texts of the cells wanted.
+CREATE OR REPLACE FUNCTION __agents_commit(
+  _session text, _now bigint, _expected bigint, _bump int, _checkpoints int, _steps bigint, _resumes bigint,
+  _expires_at bigint, _messages text[], _t text[]
+) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $commit$
+#variable_conflict use_column
+DECLARE
+  _said int := cardinality(_messages);
+  _version bigint;
+  _count bigint;
+  _number bigint; -- of the checkpoint before this commit, as cells count them
+  _step_count bigint;
+  _resume_count bigint;
+  _relabel bool;
+  _removed bigint := 0;
+  _turn bigint := 0;
+  _i int := 2;
+  _n int;
+  _rows bigint;
+  _word text;
+  _key text;
+  _slot text;
+  _text text;
+  _value text;
+  _since bigint;
+  _keys text[];
+  _all_keys text[];
+  _slots text[];
+  _texts text[];
+  _kept json[]; -- what this commit overwrites and a checkpoint has seen: [key, slot, text, since]
+  _cells text[];
+BEGIN
+  IF _t[1] = 'state' THEN
+    UPDATE __agents_states SET updated_at = _now, version = version + _bump, message_count = message_count + _said,
+      checkpoint_count = checkpoint_count + _checkpoints, step_count = _steps, resume_count = _resumes,
+      output = _t[10], error = _t[11], failure_reason = _t[12], pending_client_tool_calls = _t[13],
+      completed_client_tool_calls = _t[14], suspension_context = _t[15], interrupt_context = _t[16]
+    WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
+    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count,
+      expires_at IS DISTINCT FROM _expires_at OR _t[2:9] <> ARRAY[agent_type, stream_id, parent_session_id,
+      root_session_id, status, user_id, tags, metadata]
+    INTO _version, _count, _number, _step_count, _resume_count, _relabel;
+    _i := 17;
+    IF _relabel THEN
+      -- What indexes hold is written only if it differs; naming it at all would wake the triggers.
+      UPDATE __agents_states SET agent_type = _t[2], stream_id = _t[3], parent_session_id = _t[4],
+        root_session_id = _t[5], status = _t[6], user_id = _t[7], tags = _t[8], metadata = _t[9],
+        expires_at = _expires_at WHERE session_id = _session;
+    END IF;
+  ELSIF _t[1] = 'touch' THEN
+    UPDATE __agents_states SET updated_at = _now, version = version + _bump, message_count = message_count + _said,
+      checkpoint_count = checkpoint_count + _checkpoints, step_count = step_count + _steps,
+      resume_count = resume_count + _resumes
+    WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
+    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count
+    INTO _version, _count, _number, _step_count, _resume_count;
+  ELSE
+    -- The parent's row is held, so that whoever deletes a tree finds the new leaf or is done before.
+    PERFORM 1 FROM __agents_states WHERE session_id = _t[4] FOR KEY SHARE;
+    INSERT INTO __agents_states (session_id, agent_type, stream_id, parent_session_id, root_session_id, status,
+      user_id, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls,
+      suspension_context, interrupt_context, expires_at, step_count, resume_count, message_count, checkpoint_count,
+      created_at, updated_at)
+    VALUES (_session, _t[2], _t[3], _t[4], _t[5], _t[6], _t[7], _t[8], _t[9], _t[10], _t[11], _t[12], _t[13], _t[14],
+      _t[15], _t[16], _expires_at, _steps, _resumes, _said, _checkpoints, _now, _now)
+    RETURNING version, message_count, 0, step_count, resume_count
+    INTO _version, _count, _number, _step_count, _resume_count;
+    _i := 17;
+  END IF;
+  IF _version IS NULL THEN
+    INSERT INTO __agents_guard (reason) SELECT CASE WHEN EXISTS (
+      SELECT 1 FROM __agents_states WHERE session_id = _session) THEN 'version' ELSE 'missing' END;
+  END IF;
+
+  WHILE _i <= cardinality(_t) LOOP
+    _word := _t[_i];
+
+    IF _word IN ('expect', 'set', 'put', 'key') THEN
+      -- Key, slot, the text seen, the new one (NULL: the cell goes). 'expect': it must hold what was seen, and stays.
+      -- 'set': the same, and changes. 'put': it changes, whatever was there. 'key': so does all below it.
+      _key := _t[_i + 1];
+      _slot := _t[_i + 2];
+      _text := _t[_i + 4];
+      SELECT value, since INTO _value, _since FROM __agents_custom_state
+      WHERE session_id = _session AND key = _key AND slot = _slot;
+      IF _word IN ('expect', 'set') AND _value IS DISTINCT FROM _t[_i + 3] THEN
+        INSERT INTO __agents_guard (reason) VALUES ('cells');
+      ELSIF _word = 'key' AND _value IN ('[', '{') THEN
+        WITH gone AS (
+          DELETE FROM __agents_custom_state
+          WHERE session_id = _session AND key = _key AND slot > ''
+          RETURNING slot, value, since)
+        SELECT _kept || array_agg(json_build_array(_key, slot, value, since)) INTO _kept FROM gone
+        WHERE since < _number;
+      END IF;
+      IF _word <> 'expect' AND _value IS DISTINCT FROM _text THEN
+        IF _since < _number AND _value IS NOT NULL THEN
+          _kept := _kept || json_build_array(_key, _slot, _value, _since);
+        END IF;
+        IF _value IS NULL THEN
+          INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+          VALUES (_session, _key, _slot, _text, _number);
+        ELSIF _text IS NULL THEN
+          DELETE FROM __agents_custom_state WHERE session_id = _session AND key = _key AND slot = _slot;
+        ELSE
+          UPDATE __agents_custom_state SET value = _text, since = _number
+          WHERE session_id = _session AND key = _key AND slot = _slot;
+        END IF;
+      END IF;
+      _i := _i + 5;
+
+    ELSIF _word = 'append' THEN
+      -- Key, count, that many items. The last item of a list is found at the end of its part of the index.
+      _key := _t[_i + 1];
+      _n := _t[_i + 2];
+      SELECT substr(slot, 2)::bigint INTO _rows FROM __agents_custom_state
+      WHERE session_id = _session AND key = _key AND slot >= '#' AND slot < '$' ORDER BY slot DESC LIMIT 1;
+      IF NOT FOUND THEN
+        IF NOT EXISTS (SELECT 1 FROM __agents_custom_state
+            WHERE session_id = _session AND key = _key AND slot = '' AND value = '[') THEN
+          INSERT INTO __agents_guard (reason) VALUES ('cells'); -- not a list any more
+        END IF;
+        _rows := -1;
+      END IF;
+      INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+      SELECT _session, _key, '#' || lpad((_rows + place)::text, 10, '0'), text, _number
+      FROM unnest(_t[_i + 3:_i + 2 + _n]) WITH ORDINALITY AS u (text, place);
+      _i := _i + 3 + _n;
+
+    ELSIF _word = 'promote' THEN
+      -- Step, count, that many tokens: the staged rows of that step are exactly these, and go.
+      _n := _t[_i + 2];
+      IF _n > 0 THEN
+        DELETE FROM __agents_staging
+        WHERE session_id = _session AND step_id = _t[_i + 1] AND token = ANY (_t[_i + 3:_i + 2 + _n]);
+        GET DIAGNOSTICS _rows = ROW_COUNT;
+      ELSE
+        _rows := 0;
+      END IF;
+      IF _rows <> _n OR EXISTS (
+          SELECT 1 FROM __agents_staging WHERE session_id = _session AND step_id = _t[_i + 1]) THEN
+        INSERT INTO __agents_guard (reason) VALUES ('staged');
+      END IF;
+      _i := _i + 3 + _n;
+
+    ELSIF _word = 'stage' THEN
+      -- Step, tool call, position, writes, result, token, time.
+      DELETE FROM __agents_staging WHERE session_id = _session AND step_id = _t[_i + 1] AND tool_call_id = _t[_i + 2];
+      INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
+      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4], _t[_i + 5], _t[_i + 6],
+        _t[_i + 7]::bigint);
+      _i := _i + 8;
+
+    ELSIF _word = 'checkpoint' THEN
+      -- Id, step, step count, sequence in the stream, fields, status of the session. The last change of custom state:
+      -- what was overwritten is kept in its row.
+      INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
+        message_count, status, version, state, created_at, overwritten)
+      VALUES (_session, _number + 1, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint, _count,
+        _t[_i + 6], _version, _t[_i + 5], _now, array_to_json(_kept)::text);
+      _kept := NULL;
+      _i := _i + 7;
+
+    ELSIF _word = 'want' THEN
+      -- Key, slot: return the text of that cell.
+      SELECT value INTO _value FROM __agents_custom_state
+      WHERE session_id = _session AND key = _t[_i + 1] AND slot = _t[_i + 2];
+      _cells := _cells || _value;
+      _i := _i + 3;
+
+    ELSIF _word IN ('keys', 'all') THEN
+      -- Count of cells, their keys, slots and texts: what is under these keys ('all': under any key) from now on.
+      _n := _t[_i + 1];
+      _keys := _t[_i + 2:_i + 1 + _n];
+      _slots := _t[_i + 2 + _n:_i + 1 + 2 * _n];
+      _texts := _t[_i + 2 + 2 * _n:_i + 1 + 3 * _n];
+      _i := _i + 2 + 3 * _n;
+      IF _t[1] <> 'create' THEN
+        IF _word = 'all' THEN
+          _all_keys := ARRAY(SELECT DISTINCT key FROM __agents_custom_state WHERE session_id = _session);
+        ELSE
+          _all_keys := ARRAY(SELECT DISTINCT k FROM unnest(_keys) AS u (k));
+        END IF;
+        _kept := _kept || ARRAY(
+          SELECT json_build_array(key, slot, value, since) FROM __agents_custom_state AS c
+          WHERE session_id = _session AND key = ANY (_all_keys) AND since < _number
+            AND NOT EXISTS (SELECT 1 FROM unnest(_keys, _slots, _texts) AS w (k, s, t)
+              WHERE w.k = c.key AND w.s = c.slot AND w.t = c.value));
+        DELETE FROM __agents_custom_state AS c
+        WHERE session_id = _session AND key = ANY (_all_keys)
+          AND NOT EXISTS (SELECT 1 FROM unnest(_keys, _slots) AS w (k, s) WHERE w.k = c.key AND w.s = c.slot);
+      END IF;
+      INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, since)
+      SELECT _session, w.k, w.s, w.t, _number FROM unnest(_keys, _slots, _texts) AS w (k, s, t)
+      ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since = excluded.since WHERE c.value <> excluded.value;
+
+    ELSIF _word = 'name' THEN
+      -- A text that stands for a name too long for an index, and the name.
+      INSERT INTO __agents_long_names (session_id, place, name) VALUES (_session, _t[_i + 1], _t[_i + 2])
+      ON CONFLICT (session_id, place) DO NOTHING;
+      _i := _i + 3;
+
+    ELSIF _word = 'status' THEN
+      UPDATE __agents_states SET status = _t[_i + 1] WHERE session_id = _session AND status <> _t[_i + 1];
+      _i := _i + 2;
+
+    ELSIF _word = 'keep' THEN
+      -- Drop the messages behind the first so many; checkpoints that counted more are the last ones.
+      _rows := _t[_i + 1];
+      IF _count - _said > _rows THEN
+        _removed := _count - _said - _rows;
+        _count := _rows + _said;
+        DELETE FROM __agents_messages WHERE session_id = _session AND sequence >= _rows;
+        UPDATE __agents_states SET message_count = _count WHERE session_id = _session;
+        UPDATE __agents_checkpoints SET message_count = _rows WHERE session_id = _session AND number > COALESCE((
+          SELECT number FROM __agents_checkpoints WHERE session_id = _session AND message_count <= _rows
+          ORDER BY number DESC LIMIT 1), 0);
+      END IF;
+      _i := _i + 2;
+
+    ELSIF _word = 'restore' THEN
+      -- The way back to the checkpoint of that number: what is new goes before what was there comes back.
+      _number := _t[_i + 1];
+      IF NOT EXISTS (SELECT 1 FROM __agents_checkpoints WHERE session_id = _session AND number = _number) THEN
+        INSERT INTO __agents_guard (reason) VALUES ('checkpoint');
+      END IF;
+      DELETE FROM __agents_custom_state WHERE session_id = _session AND since >= _number;
+      INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+      SELECT session_id, key, slot, value, since FROM __agents_history
+      WHERE session_id = _session AND number > _number AND since < _number;
+      DELETE FROM __agents_past WHERE session_id = _session AND number > _number;
+      DELETE FROM __agents_checkpoints WHERE session_id = _session AND number > _number;
+      UPDATE __agents_states SET checkpoint_count = _number WHERE session_id = _session;
+      _i := _i + 2;
+
+    ELSIF _word = 'discard' THEN
+      -- Step; NULL: all that is staged.
+      IF _t[_i + 1] IS NULL THEN
+        DELETE FROM __agents_staging WHERE session_id = _session;
+      ELSE
+        DELETE FROM __agents_staging WHERE session_id = _session AND step_id = _t[_i + 1];
+      END IF;
+      GET DIAGNOSTICS _rows = ROW_COUNT;
+      _removed := _removed + _rows;
+      _i := _i + 2;
+
+    ELSIF _word = 'run' THEN
+      -- Run, status, step count, first sequence, time, metadata, lease: the next turn of the session.
+      INSERT INTO __agents_runs (run_id, session_id, turn, status, step_count, start_sequence, started_at, metadata,
+        lease_until)
+      SELECT _t[_i + 1], _session, COALESCE(max(turn), 0) + 1, _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint,
+        _t[_i + 5]::bigint, _t[_i + 6], _t[_i + 7]::bigint FROM __agents_runs WHERE session_id = _session
+      RETURNING turn INTO _turn;
+      _i := _i + 8;
+
+    ELSIF _word = 'ref' THEN
+      -- Session, agent type, tool call, status, mode, name, remote, begin, end: one that is known keeps its place.
+      INSERT INTO __agents_sub_session_refs (session_id, sub_session_id, position, agent_type, parent_tool_call_id,
+        status, mode, name, remote_json, started_at, completed_at)
+      SELECT _session, _t[_i + 1], COALESCE(max(position), 0) + 1, _t[_i + 2], _t[_i + 3], _t[_i + 4], _t[_i + 5],
+        _t[_i + 6], _t[_i + 7], _t[_i + 8]::bigint, _t[_i + 9]::bigint
+      FROM __agents_sub_session_refs WHERE session_id = _session
+      ON CONFLICT (session_id, sub_session_id) DO UPDATE SET agent_type = excluded.agent_type,
+        parent_tool_call_id = excluded.parent_tool_call_id, status = excluded.status, mode = excluded.mode,
+        name = excluded.name, remote_json = excluded.remote_json, started_at = excluded.started_at,
+        completed_at = excluded.completed_at;
+      _i := _i + 10;
+
+    ELSIF _word = 'clear flag' THEN
+      DELETE FROM __agents_interrupt_flags WHERE session_id = _session;
+      _i := _i + 1;
+
+    ELSIF _word = 'flag' THEN
+      -- Reason, run, time.
+      INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp)
+      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint)
+      ON CONFLICT (session_id) DO UPDATE SET reason = excluded.reason, run_id = excluded.run_id,
+        timestamp = excluded.timestamp;
+      _i := _i + 4;
+
+    ELSIF _word = 'copy' THEN
+      -- Session, its version, a checkpoint's number and its count of messages (NULL: as they are now).
+      SELECT version INTO _rows FROM __agents_states WHERE session_id = _t[_i + 1] FOR NO KEY UPDATE;
+      IF _rows IS NULL THEN
+        INSERT INTO __agents_guard (reason) VALUES ('missing');
+      ELSIF _rows <> _t[_i + 2]::bigint THEN
+        INSERT INTO __agents_guard (reason) VALUES ('version');
+      ELSIF _t[_i + 3] IS NULL THEN
+        INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+        SELECT _session, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = _t[_i + 1];
+      ELSIF NOT EXISTS (
+          SELECT 1 FROM __agents_checkpoints WHERE session_id = _t[_i + 1] AND number = _t[_i + 3]::bigint) THEN
+        INSERT INTO __agents_guard (reason) VALUES ('checkpoint');
+      ELSE
+        INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+        SELECT _session, key, slot, value, 0 FROM __agents_custom_state
+        WHERE session_id = _t[_i + 1] AND since < _t[_i + 3]::bigint
+        UNION ALL SELECT _session, key, slot, value, 0 FROM __agents_history
+        WHERE session_id = _t[_i + 1] AND number > _t[_i + 3]::bigint AND since < _t[_i + 3]::bigint;
+      END IF;
+      INSERT INTO __agents_long_names (session_id, place, name)
+      SELECT _session, place, name FROM __agents_long_names WHERE session_id = _t[_i + 1];
+      INSERT INTO __agents_messages (session_id, sequence, message, created_at)
+      SELECT _session, sequence, message, created_at FROM __agents_messages
+      WHERE session_id = _t[_i + 1] AND (_t[_i + 4] IS NULL OR sequence < _t[_i + 4]::bigint);
+      GET DIAGNOSTICS _count = ROW_COUNT;
+      UPDATE __agents_states SET message_count = _count WHERE session_id = _session;
+      _i := _i + 5;
+
+    ELSE
+      RAISE EXCEPTION 'There is no change called %.', _word;
+    END IF;
+  END LOOP;
+
+  IF _kept IS NOT NULL THEN
+    INSERT INTO __agents_past (session_id, number, key, slot, value, since)
+    SELECT _session, _number + 1, c->>0, c->>1, c->>2, (c->>3)::bigint FROM unnest(_kept) AS u (c);
+  END IF;
+  IF _said > 0 THEN
+    INSERT INTO __agents_messages (session_id, sequence, message, created_at)
+    SELECT _session, _count - _said - 1 + generate_subscripts(_messages, 1), unnest(_messages), _now;
+  END IF;
+  _text := concat_ws(',', _version, _count, _step_count, _resume_count, _removed, _turn);
+  RETURN CASE WHEN _cells IS NULL THEN _text ELSE _text || chr(30) || array_to_string(_cells, chr(30), chr(31)) END;
+END $commit$

@@ -1,0 +1,240 @@
+"""A commit as the call of one server-side function, which takes any commit in one round trip.
+
+`commit.sql` holds the function and says what its texts mean; this file puts a `Commit` into these texts. Whoever
+changes one changes the other.
+
+All texts but the messages travel as one: asyncpg asks every element of a list through abstract classes what it is.
+Where a text has the separator in it, which only ids of the caller's own making can, they travel as a list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from ...codec import escape_text
+from ...stores.state.commit import LIST, NO_CHANGES, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent, Slot
+from ..sql import rows
+from ..sql.driver import Value
+from ..sql.queries import with_prefix
+from .dialect import qualified
+from .functions import Prepares
+
+Text = str | None
+
+_BETWEEN = "\x1e"
+_NULL = "\x1f"
+_STANDS_FOR = "\x1d"
+"""JSON and `escape_text` escape control characters, and ids have none: no text contains any of these."""
+
+MAX_INDEXED_BYTES = 600
+"""An entry of an index has room for 2,704 bytes: the id of the session, a key and a slot."""
+
+
+class CommitFunction:
+    """The function, for one schema and prefix."""
+
+    def __init__(self, *, schema: str | None, prefix: str) -> None:
+        text = files(__package__).joinpath("commit.sql").read_text(encoding="utf-8")
+        digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+        self.name = with_prefix(f"__agents_commit_{digest}", prefix)
+        self.function_names: tuple[str, ...] = (self.name,)
+        self._text = qualified(
+            with_prefix(text.replace("__agents_commit(", f"__agents_commit_{digest}("), prefix), schema
+        )
+        self._qualified = qualified(self.name, schema)
+
+    def call(self, *, as_list: bool, temporary: bool) -> str:
+        """The statement that calls it, with its texts as one or as a list."""
+        texts = "$10" if as_list else f"string_to_array($10, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        name = f"pg_temp.{self.name}" if temporary else self._qualified
+        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, {texts})"
+
+    async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
+        """Create the function; the caller has locked out others who might do the same.
+
+        `temporary`: for this connection only, which needs no right in the schema.
+        """
+        await connection.execute(
+            self._text.replace(self._qualified, f"pg_temp.{self.name}", 1) if temporary else self._text
+        )
+
+
+def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], bool]:
+    """What the function is given, and whether the texts go as a list."""
+    state = commit.state
+    packed = _BETWEEN.join([_NULL if each is None else each for each in texts])
+    as_list = packed.count(_BETWEEN) != len(texts) - 1
+    return (
+        commit.session_id,
+        commit.now,
+        commit.expected_version,
+        int(commit.bump_version),
+        int(commit.checkpoint is not None),
+        commit.add_steps if state is None else state.step_count,
+        commit.add_resumes if state is None else state.resume_count,
+        None if state is None else state.expires_at,
+        commit.messages,
+        list(texts) if as_list else packed,
+    ), as_list
+
+
+def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
+    """The commit as the function's texts: how the session's row changes, guards, and everything that hangs on it."""
+    texts: list[Text] = _row(commit)
+    if commit.keep_messages is not None:
+        texts += ("keep", str(commit.keep_messages))
+    if commit.promote is not None:
+        tokens = [token for _, token in commit.promote.rows]
+        texts += ("promote", commit.promote.step_id, str(len(tokens)), *tokens)
+    if commit.custom is not NO_CHANGES:
+        texts += _CellTexts(commit.custom).texts
+    if commit.checkpoint is not None:
+        checkpoint_id, step_id, step_count, sequence, fields = commit.checkpoint
+        status = commit.status or (commit.state.status if commit.state is not None else None)
+        texts += ("checkpoint", checkpoint_id, step_id, str(step_count), str(sequence), fields, status)
+    else:
+        texts += _without_a_step(commit)
+    for name in want:
+        texts += ("want", *place_of(name))
+    return texts
+
+
+def place_of(name: CellName) -> tuple[str, str]:
+    """The columns of a cell: key and slot, or what stands for them in the index."""
+    return _place(escape_text(name.key)), _place(rows.slot_text(name.slot))
+
+
+def _place(name: str) -> str:
+    if len(name) <= MAX_INDEXED_BYTES // 4 or len(name.encode()) <= MAX_INDEXED_BYTES:
+        return name
+    return f"{name[:64]}{_STANDS_FOR}{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _without_a_step(commit: Commit) -> list[Text]:
+    """What the commit that ends a step never has."""
+    texts: list[Text] = []
+    if commit.status is not None:
+        texts += ("status", commit.status)
+    if commit.restore_number is not None:
+        texts += ("restore", str(commit.restore_number))
+    if commit.discard_all or commit.discard_step is not None:
+        texts += ("discard", None if commit.discard_all else commit.discard_step)
+    if commit.stage is not None:
+        step_id, staged = commit.stage
+        for row in staged:
+            texts += _texts("stage", step_id, *row)
+    if commit.run is not None:
+        texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
+    for ref in commit.refs:
+        texts += _texts("ref", *rows.ref_columns(ref))
+    if commit.clear_flag:
+        texts.append("clear flag")
+    if commit.flag is not None:
+        texts += _texts("flag", *rows.flag_columns(commit.flag))
+    return texts
+
+
+def copied_from(session_id: str, *, version: int | None, number: int | None, message_count: int | None) -> list[Text]:
+    """What a new session takes over from another: see `copy` in the function."""
+    return _texts("copy", session_id, version, number, message_count)
+
+
+def applied(answer: str, want: Iterable[CellName]) -> tuple[Applied, dict[CellName, Text]]:
+    """What the function returns."""
+    counters, *texts = answer.split(_BETWEEN)
+    cells = {name: None if text == _NULL else text for name, text in zip(want, texts, strict=True)}
+    return Applied(*map(int, counters.split(","))), cells
+
+
+def _row(commit: Commit) -> list[Text]:
+    state = commit.state
+    if state is None:
+        return ["touch"]
+    agent_type, stream_id, parent, root, status, _, user_id, tags, metadata = rows.label_columns(state)
+    _, _, *content = rows.content_columns(state)
+    kind = "create" if commit.create else "state"
+    return [kind, agent_type, stream_id, parent, root, status, user_id, tags, metadata, *content]  # type: ignore[list-item]
+
+
+class _CellTexts:
+    """Guards and changes of custom state, a cell that must hold something and changes in one go."""
+
+    def __init__(self, custom: CustomChanges) -> None:
+        self.texts: list[Text] = []
+        if custom.expected:
+            self._expect(custom)
+        if custom.set_keys or custom.drop_keys or custom.replace_all:
+            self._set_keys(custom)
+        for name in custom.set_cells.keys() - custom.expected.keys():
+            self._cell("put", name, None, custom.set_cells[name])
+        for name in custom.drop_cells:
+            if name not in custom.expected:
+                self._cell("put", name, None, None)
+        for key, items in custom.append.items():
+            if items:
+                self.texts += ("append", self._column(escape_text(key)), str(len(items)), *items)
+
+    def _expect(self, custom: CustomChanges) -> None:
+        expected, set_keys, set_cells = custom.expected, custom.set_keys, custom.set_cells
+        # Whoever finds something below a key knows what the key holds.
+        found = {key for (key, slot), text in expected.items() if slot is not None and text is not None}
+        for name, seen in expected.items():
+            key, slot = name
+            if name in set_cells:
+                self._cell("set", name, seen, set_cells[name])
+            elif slot is None and _is_plain(seen) and key in set_keys and _is_plain(set_keys[key].text):
+                self._cell("set", name, seen, set_keys[key].text)
+            elif name in custom.drop_cells:
+                self._cell("set", name, seen, None)
+            elif slot is not None or not (key in found or (seen == LIST and custom.append.get(key))):
+                self._cell("expect", name, seen, None)
+
+    def _set_keys(self, custom: CustomChanges) -> None:
+        whole: dict[str, KeyContent] = {}
+        for key, content in custom.set_keys.items():
+            name = CellName(key)
+            if custom.replace_all or not _is_plain(content.text):
+                whole[key] = content
+            elif not _is_plain(custom.expected.get(name)):
+                self._cell("key", name, None, content.text)
+        for key in custom.drop_keys:
+            self._cell("key", CellName(key), None, None)
+        if custom.replace_all or whole:
+            self._whole(whole, "all" if custom.replace_all else "keys")
+
+    def _whole(self, keys: dict[str, KeyContent], word: str) -> None:
+        """All cells of these keys, one column after the other."""
+        names: list[str] = []
+        slots: list[str] = []
+        texts: list[str] = []
+        for key, content in keys.items():
+            below: list[tuple[Slot, str]] = [(None, content.text), *enumerate(content.items), *content.members]
+            names += [self._column(escape_text(key))] * len(below)
+            for slot, text in below:
+                slots.append(self._column(rows.slot_text(slot)))
+                texts.append(text)
+        self.texts += (word, str(len(names)), *names, *slots, *texts)
+
+    def _cell(self, word: str, name: CellName, seen: Text, text: Text) -> None:
+        key, slot = name
+        columns = self._column(escape_text(key)), self._column(rows.slot_text(slot))
+        self.texts += (word, *columns, seen, text)
+
+    def _column(self, name: str) -> str:
+        """What the index holds; the database has to know what it stands for."""
+        place = _place(name)
+        if place is not name:
+            self.texts += ("name", place, name)
+        return place
+
+
+def _is_plain(text: Text) -> bool:
+    """Whether a key holds one value, with nothing below it."""
+    return text is not None and text != LIST and text != OBJECT
+
+
+def _texts(*values: Value) -> list[Text]:
+    return [None if value is None else str(value) for value in values]
