@@ -102,27 +102,30 @@ async def bytes_on_disk(report: Report, folder: Path, count: int) -> None:
     )
 
 
-async def loading(report: Report, folder: Path, count: int) -> None:
-    """State and the last 50 messages of a session, from the files of the bytes run."""
+async def loading(report: Report, folder: Path, count: int, last: int) -> None:
+    """State and the last messages of a session, from the files of the bytes run."""
     store = SqliteStateStore(folder / f"bytes-{count}.db")
     raw = SqliteByHand(folder / f"bytes-by-hand-{count}.db")
 
     async def ours() -> None:
-        state, page = await asyncio.gather(store.load_state(SESSION), store.get_messages(SESSION, offset=-50, limit=50))
+        state, page = await asyncio.gather(
+            store.load_state(SESSION), store.get_messages(SESSION, offset=-last, limit=last)
+        )
         assert state is not None
-        assert (len(state.custom_state["items"]), len(page.items)) == (count, 50)
+        assert (len(state.custom_state["items"]), len(page.items)) == (count, last)
 
     def by_hand() -> Callable[[], Awaitable[object]]:
         async def load() -> None:
-            _, _, items, messages = raw.load(SESSION, 50)
-            assert (len(items), len(messages)) == (count, 50)
+            _, _, items, messages = raw.load(SESSION, last)
+            assert (len(items), len(messages)) == (count, last)
 
         return load
 
     contestants = {"ours": ours, "by hand": by_hand(), "by hand again": by_hand()}
-    paired = await pair_async(contestants, rounds=400, warmup=20)
-    report.line(f"{count} steps: loading, times by hand", paired.ratio("ours", "by hand"), at_most=1.5)
-    report.self_check(f"{count} steps: loading", paired, "by hand", "by hand again")
+    paired = await pair_async(contestants, rounds=400 if last < count else 60, warmup=20)
+    what = f"{count} steps: loading, {last} messages"
+    report.line(f"{what}, times by hand", paired.ratio("ours", "by hand"), at_most=1.5)
+    report.self_check(what, paired, "by hand", "by hand again")
     print(f"       {paired.median_ns('ours') / 1000:.0f} us, by hand {paired.median_ns('by hand') / 1000:.0f} us")
     await store.close()
     raw.close()
@@ -157,7 +160,8 @@ async def run(report: Report, folder: Path) -> None:
         report_commits(report, f"memory, {count} steps", runs)
     for count in SIZES:
         await bytes_on_disk(report, folder, count)
-        await loading(report, folder, count)
+        for last in (50, count * 3):  # the last ones, and everything
+            await loading(report, folder, count, last)
     await for_scale(folder, 300)
 
 

@@ -53,6 +53,8 @@ ANYWHERE = ""
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": (ANYWHERE,),
     "asyncpg": ("backends.postgres",),
+    # What SQLite, D1 and Durable Objects share must run where there is no sqlite3.
+    "sqlite3": ("backends.sqlite",),
     "redis": ("backends.redis",),
     "hiredis": ("backends.redis",),
     "starlette": ("server",),
@@ -68,7 +70,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "pydantic": (ANYWHERE,),
 }
 # Those that a plain installation lacks: only they may be imported inside a function.
-OPTIONAL_LIBRARIES = frozenset(LIBRARY_HOMES) - {"msgspec"}
+OPTIONAL_LIBRARIES = frozenset(LIBRARY_HOMES) - {"msgspec", "sqlite3"}
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,9 @@ def library_breaches(sources: dict[str, Source]) -> list[str]:
     breaches = []
     for found in all_imports(sources):
         library = found.target.split(".")[0]
-        if library == PACKAGE or library in sys.stdlib_module_names:
-            continue
         homes = LIBRARY_HOMES.get(library)
+        if library == PACKAGE or (homes is None and library in sys.stdlib_module_names):
+            continue
         inner = found.module.removeprefix(PACKAGE).lstrip(".")
         if homes is None:
             breaches.append(f"{found.place}: {library} is not one of our dependencies.")

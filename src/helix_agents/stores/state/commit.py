@@ -136,7 +136,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     discard_all: bool = False
     checkpoint: CheckpointRow | None = None
     restore_number: int | None = None
-    """Bring custom state back to the checkpoint of that number, drop later checkpoints. Guard: it must exist."""
+    """Bring custom state back to the checkpoint of that number, drop later checkpoints. Guard: it must exist.
+
+    Never with changes of custom state: what they were made from is not what comes back.
+    """
     run: RunRecord | None = None
     """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
     refs: tuple[SubSessionRef, ...] = ()
