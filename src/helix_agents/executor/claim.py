@@ -275,7 +275,7 @@ async def claim_unfinished(
             )
             version, history, then = done.new_version, [*history, *then], []
         else:
-            version = await store.save_state(session_id, wanted, expected_version=session.version)
+            version = await _taken(services, wanted, session.version)
     except VersionConflict as error:
         await store.discard_staging(session_id, new_step_id)
         raise AlreadyRunning(session_id) from error
@@ -312,6 +312,18 @@ async def claim_unfinished(
             "resumes": run and run.run_id,
         },
     )
+
+
+async def _taken(services: Services, wanted: SessionState, expected_version: int) -> int:
+    """Take the session by a save; the version it then has."""
+    try:
+        return await services.store.save_state(wanted.session_id, wanted, expected_version=expected_version)
+    except VersionConflict:
+        # Perhaps by ourselves, and the reply was lost: nobody else knows the name of the new step.
+        stored = await services.store.load_state(wanted.session_id)
+        if stored is None or not _is_same_claim(stored, wanted):
+            raise
+        return stored.version
 
 
 async def _complete(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Protocol, Self, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from ..agent import Agent
 from ..chunks import Chunk
 from ..codec import Json
-from ..errors import RunLost, SessionNotFound, StreamFailed
+from ..errors import RunLost, SessionNotFound, StoreError, StreamFailed
 from ..lifecycle import SUSPENDED
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
@@ -21,6 +22,7 @@ from .services import Services
 from .suspension import all_waiting
 
 RESULT_POLL_SECONDS = 0.2
+LOST_POLL_SECONDS = 1.0
 
 
 class AgentResult(msgspec.Struct, frozen=True):
@@ -94,18 +96,57 @@ class RunHandle:
 
         A failed run ends the iteration too, after its `error` chunk; `result` says why. The stream belongs to the
         session: asked for after the next turn has begun, it begins with that turn. An `anext` that is cancelled, as by
-        `asyncio.wait_for`, loses nothing: the next one goes on.
+        `asyncio.wait_for`, loses nothing: the next one goes on. Raises `RunLost`, or what else ended the run, if there
+        is nobody left to close the stream.
         """
-        return RunChunks(self._reader(from_sequence), lambda stored: stored.chunk)
+        return RunChunks(self._reader(from_sequence), lambda stored: stored.chunk, self._close_when_lost)
 
     def stored_chunks(self, *, from_sequence: int | None = None) -> RunChunks[StoredChunk]:
         """Like `stream`, with the sequences to resume from."""
-        return RunChunks(self._reader(from_sequence), lambda stored: stored)
+        return RunChunks(self._reader(from_sequence), lambda stored: stored, self._close_when_lost)
 
     def _reader(self, from_sequence: int | None) -> Callable[[], Awaitable[StreamReader | None]]:
         start = self._start_sequence if from_sequence is None else from_sequence
         streams = self._services.streams
         return lambda: streams.create_resumable_reader(self._stream_id, from_sequence=start)
+
+    async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
+        """Nobody may be left to close the stream of a run that was lost: its readers must not wait for that."""
+        error = await (self._lost_elsewhere() if self._task is None else self._lost_here(self._task))
+        if error is None:
+            return
+        lost.append(error)
+        with suppress(StoreError):  # then there is nothing to catch up with
+            streams = self._services.streams
+            while (info := await streams.get_stream_info(self._stream_id)) is not None:
+                if reader.current_sequence >= info.latest_sequence:
+                    break
+                await asyncio.sleep(RESULT_POLL_SECONDS)
+        await reader.close()
+
+    async def _lost_here(self, task: asyncio.Task[AgentResult]) -> BaseException | None:
+        """What a run of this process was lost by; None if it came to rest, for then it has told its stream."""
+        await asyncio.wait({task})
+        if task.cancelled():
+            return RunLost(self.session_id, self.run_id, "its executor was closed")
+        return task.exception()
+
+    async def _lost_elsewhere(self) -> BaseException:
+        """Returns once the run of another process has died."""
+        while True:
+            await asyncio.sleep(LOST_POLL_SECONDS)
+            if await self._has_died():
+                return RunLost(self.session_id, self.run_id, "its process died")
+
+    async def _has_died(self) -> bool:
+        """Whether nobody is going to close the stream: the run is over without having said so."""
+        try:
+            session = await self._session()
+            return session.status in ("active", "completed", "failed") and (await self.can_resume()).can_resume
+        except StoreError:
+            return False  # who knows
+        except SessionNotFound:
+            return False  # its stream goes with it
 
     async def result(self) -> AgentResult:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
@@ -181,9 +222,17 @@ T = TypeVar("T")
 class RunChunks(AsyncIterator[T]):
     """The chunks of a run, one by one, opened by the first `anext`."""
 
-    def __init__(self, opened: Callable[[], Awaitable[StreamReader | None]], made: Callable[[StoredChunk], T]) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], Awaitable[StreamReader | None]],
+        made: Callable[[StoredChunk], T],
+        watch: Callable[[StreamReader, list[BaseException]], Coroutine[None, None, None]],
+    ) -> None:
         self._open = opened
         self._made = made
+        self._watch = watch
+        self._watching: asyncio.Task[None] | None = None
+        self._lost: list[BaseException] = []
         self._reader: StreamReader | None = None
         self._chunks: AsyncIterator[StoredChunk] | None = None
         self._over = False
@@ -198,6 +247,7 @@ class RunChunks(AsyncIterator[T]):
             self._reader = await self._open()
             if self._reader is None:
                 return await self._end()
+            self._watching = asyncio.create_task(self._watch(self._reader, self._lost))
             self._chunks = self._reader.stored()
         try:
             return self._made(await anext(self._chunks))
@@ -206,10 +256,12 @@ class RunChunks(AsyncIterator[T]):
 
     async def _end(self) -> T:
         await self.aclose()
-        raise StopAsyncIteration
+        raise self._lost[0] if self._lost else StopAsyncIteration
 
     async def aclose(self) -> None:
         """Stop reading; leaving a loop early does so by itself, sooner or later."""
         self._over = True
+        if self._watching is not None:
+            self._watching.cancel()
         if self._reader is not None:
             await self._reader.close()

@@ -8,12 +8,15 @@ session notice early and be quiet.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from ..clock import Clock
 from ..errors import HelixError, IllegalTransition, RunLost, RunNotFound, StoreError
 from ..stores.state.contract import StateStore
 from .stop import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
 
 RENEWALS_PER_LEASE = 3
 
@@ -77,8 +80,11 @@ class LeaseKeeper:
         await self._renew()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while self.lost is None:
+            began = loop.time()
             await asyncio.sleep(self._poll_seconds)
+            self._warn_if_blocked(loop.time() - began - self._poll_seconds)
             try:
                 await self._look()
             except RunLost:
@@ -87,6 +93,19 @@ class LeaseKeeper:
                 continue  # the store is away, and nothing can be written; if it comes back too late, the claim fails
             except HelixError as error:
                 self._lose(str(error))
+
+    def _warn_if_blocked(self, late_seconds: float) -> None:
+        """Nobody renews a lease while the event loop stands still: say so before it costs somebody a session."""
+        if late_seconds * 1000 > self._lease_ms / 2:
+            logger.warning(
+                "The event loop was blocked for %.1f s while run %s of session %s has a lease of %.1f s: after that, "
+                "another process may take the session over. Do blocking work in a plain `def` tool, which runs in a "
+                "thread, or raise lease_seconds.",
+                late_seconds,
+                self._run_id,
+                self._session_id,
+                self._lease_ms / 1000,
+            )
 
     async def _look(self) -> None:
         if self._lease_until - self._clock() < self._lease_ms * (RENEWALS_PER_LEASE - 1) // RENEWALS_PER_LEASE:

@@ -47,6 +47,7 @@ from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
+from .patience import patient_store, patient_streams, patient_usage
 from .services import Durability, Services
 from .spending import ensure_countable
 from .stop import ABORT_PREFIX
@@ -96,10 +97,10 @@ class AgentExecutor:
         if durability not in get_args(Durability):
             raise InvalidArgument(f"Invalid durability {durability!r}: expected 'call' or 'step'.")
         self.services = Services(
-            store=state_store,
-            streams=stream_manager,
+            store=patient_store(state_store),
+            streams=patient_streams(stream_manager),
             llm=llm,
-            usage=usage_store,
+            usage=patient_usage(usage_store),
             hooks=tuple(hooks),
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,

@@ -165,7 +165,7 @@ class Run:
             return await self._endings.fail(str(error), "model_error")
         except HistoryError as error:
             return await self._endings.fail(str(error), "history_error")
-        except (RunLost, StreamFenced, StoreError):
+        except (RunLost, StreamFenced, IllegalTransition, StoreError):
             raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
         except StreamError as error:
             # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.

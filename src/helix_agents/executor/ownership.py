@@ -68,11 +68,25 @@ class OwnedSession:
                 except SessionNotFound:
                     raise self._lost("the session was deleted") from None
                 except VersionConflict:
+                    if await self._saved_before(changed):
+                        return
                     await self._refresh()
                     continue
                 self.session = msgspec.structs.replace(changed, version=version, custom_state=self.session.custom_state)
                 return
         raise self._lost("others keep writing to the session")
+
+    async def _saved_before(self, changed: SessionState) -> bool:
+        """Whether a change of status was stored although its reply was lost: then nobody else has set it."""
+        if changed.status == self.session.status:
+            return False  # saying the same again does no harm
+        stored = await self._store.load_state(self.session_id)
+        if stored is None or (stored.status, stored.resume_count) != (changed.status, changed.resume_count):
+            return False
+        if (stored.error, stored.interrupt_context) != (changed.error, changed.interrupt_context):
+            return False
+        self.session = stored
+        return True
 
     async def claim_again(self) -> None:
         """Make sure that the session is still this run's: whoever is about to take it over now will fail."""

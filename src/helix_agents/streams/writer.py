@@ -25,7 +25,8 @@ MAX_BUFFERED_CHUNKS = 512
 MAX_BUFFERED_CHARS = 4_000_000
 MAX_BATCH_CHUNKS = 512
 MAX_BATCH_CHARS = 1_000_000
-RETRY_DELAYS_SECONDS = (0.01, 0.05, 0.2, 0.5, 1.0)
+RETRY_DELAYS_SECONDS = (0.01, 0.05, 0.2, 0.5, 1.0, 1.5, 1.5, 1.5)
+"""A database that is away for five seconds costs a stream nothing."""
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 

@@ -50,7 +50,7 @@ class Life:
             return False
         if self.calls > self.last or not self.reply_lost:
             self.calls = self.last + 1
-            raise Died("dead")
+            raise Died("dead", nothing_written=True)
         return True
 
     def wrap(self, stores: StoreSet) -> Parts:
@@ -100,7 +100,7 @@ class _Mortal:
                 self._life.begin()
             if self._life.over:
                 await asyncio.sleep(0)
-                raise Died("dead")
+                raise Died("dead", nothing_written=True)
             return answer
 
         return call

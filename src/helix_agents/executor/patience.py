@@ -1,0 +1,157 @@
+"""Patience: a store that is away for a few seconds does not end a run, whatever the backend.
+
+A call that got no reply is tried again until it gets one, for `PATIENCE_SECONDS`; then `StoreUnavailable` goes on to
+the caller. A call whose reply was lost may have happened: reads, and writes that say the same again, are repeated; the
+commit and the begin of a run are looked for first. All else (`append_messages`, say) is not tried again here, and
+the executor does not use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from ..errors import InvalidArgument, StoreUnavailable, VersionConflict
+from ..messages import Message
+from ..stores.state.contract import StateStore
+from ..stores.usage.contract import UsageStore
+from ..streams.contract import StreamManager
+from ..types import CheckpointMeta, Committed, RunRecord, RunStatus, SessionState
+
+PATIENCE_SECONDS = 6.0
+FIRST_DELAY_SECONDS = 0.02
+MAX_DELAY_SECONDS = 0.5
+
+NOT_REPEATABLE = frozenset(
+    {
+        "append_messages",
+        "merge_custom_state",
+        "promote_staging",
+        "increment_step_count",
+        "increment_resume_count",
+        "restore_checkpoint",
+        "truncate_messages",
+        "fork_session",
+        "close",
+    }
+)
+
+Reply = TypeVar("Reply")
+
+
+async def patiently(
+    call: Callable[[], Awaitable[Reply]],
+    *,
+    happened: Callable[[], Awaitable[Reply | None]] | None = None,
+    refusals: tuple[type[Exception], ...] = (),
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Reply:
+    """The reply of a call, tried again while the store is away.
+
+    `happened` looks whether a call without a reply has done its work; it is asked before each further try, and when one
+    of those is refused with one of `refusals`, which the call may have brought about itself.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_seconds
+    delay_seconds, again = FIRST_DELAY_SECONDS, False
+    while True:
+        try:
+            if again and happened is not None and (found := await happened()) is not None:
+                return found
+            return await call()
+        except StoreUnavailable as error:
+            # Whoever is sure that nothing was written (a lock, a full disk) has waited already.
+            if error.nothing_written or loop.time() >= deadline:
+                raise
+            again = True
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(2 * delay_seconds, MAX_DELAY_SECONDS)
+        except refusals:
+            if not again or happened is None or (found := await happened()) is None:
+                raise
+            return found
+
+
+def patient_store(store: StateStore) -> StateStore:
+    """The same store, more patient."""
+    return cast(StateStore, _PatientState(store))
+
+
+def patient_streams(streams: StreamManager) -> StreamManager:
+    """The same streams, more patient. Writers have a patience of their own."""
+    return cast(StreamManager, _Patient(streams))
+
+
+def patient_usage(usage: UsageStore | None) -> UsageStore | None:
+    """The same usage store, more patient: what is recorded twice counts once."""
+    return None if usage is None else cast(UsageStore, _Patient(usage))
+
+
+class _Patient:
+    """Repeats calls that may be repeated; passes all else on."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name.startswith("_") or name in NOT_REPEATABLE or not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await patiently(lambda: found(*args, **kwargs))
+
+        return call
+
+
+class _PatientState(_Patient):
+    """The writes of a state store that must not be repeated blindly."""
+
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        state: SessionState,
+        append_messages: Sequence[Message],
+        checkpoint: CheckpointMeta,
+        **options: Any,
+    ) -> Committed:
+        store: StateStore = self._inner
+
+        async def happened() -> Committed | None:
+            latest = await store.get_latest_checkpoint(session_id)
+            if latest is None or latest.step_id != checkpoint.step_id:
+                return None
+            return Committed(latest.checkpoint_id, latest.version, latest.message_count, [])
+
+        return await patiently(
+            lambda: store.save_state_and_promote_staging(session_id, state, append_messages, checkpoint, **options),
+            happened=happened,
+            refusals=(VersionConflict,),
+        )
+
+    async def create_run(self, session_id: str, run_id: str, **options: Any) -> RunRecord:
+        store: StateStore = self._inner
+
+        async def happened() -> RunRecord | None:
+            latest = await store.get_current_run(session_id)
+            return latest if latest is not None and latest.run_id == run_id else None
+
+        return await patiently(
+            lambda: store.create_run(session_id, run_id, **options),
+            happened=happened,
+            refusals=(InvalidArgument, VersionConflict),
+        )
+
+    async def update_run_status(self, run_id: str, status: RunStatus, **changes: Any) -> RunRecord:
+        store: StateStore = self._inner
+        tries = 0
+
+        async def update() -> RunRecord:
+            nonlocal tries
+            tries += 1
+            if tries > 1:
+                changes.pop("expected_status", None)  # it may be our own doing that the status is another one by now
+            return await store.update_run_status(run_id, status, **changes)
+
+        return await patiently(update)
