@@ -21,7 +21,7 @@ from .codec import Json, ensure_id, ensure_json
 from .errors import InvalidArgument, NotSerializable
 from .llm.contract import ToolSpec
 from .signature import InputModel, find_context, input_model, to_json
-from .state import StateTracker, StepWrites
+from .state import JsonPatch, StateTracker, StepWrites
 
 Execution = Literal["server", "client"]
 Condition = Callable[[Any], bool]
@@ -38,7 +38,9 @@ MAX_AMOUNT = 10**15
 class ToolOutlet(Protocol):
     """Where a context sends what its tool does; called in the event loop's thread."""
 
-    def state_changed(self, writes: StepWrites) -> None: ...
+    def state_changed(self, patches: JsonPatch, state: Any, writes: Callable[[], StepWrites]) -> None:
+        """An update was made: what it changed, the state after it, and how to get all writes of the call."""
+        ...
 
     def emit(self, name: str, data: Json) -> None: ...
 
@@ -78,9 +80,14 @@ class ToolContext:
             self._ensure_open()
             state = self._tracker.update(fn)
             # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
-            writes = self._tracker.get_step_writes()
-        self._at_home(lambda: self._outlet.state_changed(writes))
+            patches = self._tracker.drain_patches()
+        if patches:
+            self._at_home(lambda: self._outlet.state_changed(patches, state, self._writes))
         return state
+
+    def _writes(self) -> StepWrites:
+        with self._lock:
+            return self._tracker.get_step_writes()
 
     def emit(self, name: str, data: Json = None) -> None:
         """Send a `custom` chunk to whoever reads the stream."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import cProfile
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,3 +127,28 @@ async def test_a_finished_call_runs_again_after_a_crash_only_where_steps_are_wha
 def test_an_unknown_durability_is_refused_at_once() -> None:
     with pytest.raises(InvalidArgument, match="'call' or 'step'"):
         AgentExecutor(InMemoryStateStore(), None, ScriptedLLM([]), durability="never")  # type: ignore[arg-type]
+
+
+async def test_the_cost_of_an_update_follows_the_update(stores: Stores) -> None:
+    def grow(n: int, draft: Any) -> None:
+        draft["seen"].append(n)
+        draft[f"key {n}"] = n
+
+    @tool
+    async def work(updates: int, ctx: ToolContext) -> str:
+        """Update the state many times."""
+        for n in range(updates):
+            ctx.update_state(partial(grow, n))
+        return "ok"
+
+    async def calls_for(updates: int) -> int:
+        agent = Agent("main", tools=[work], state={"seen": []})
+        llm = ScriptedLLM([[Call("work", {"updates": updates})], "Done."])
+        profile = cProfile.Profile()
+        async with AgentExecutor(InMemoryStateStore(), stores.streams, llm) as executor:
+            with profile:
+                handle = await executor.execute(agent, "Go", session_id=f"s{updates}")
+                await handle.result()
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert await calls_for(400) < 5 * await calls_for(100)

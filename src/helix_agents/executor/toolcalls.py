@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from ..codec import Json
 from ..errors import InvalidArgument, RunLost, StoreError
 from ..messages import ToolCall
 from ..signature import InvalidInput
-from ..state import StateTracker, StepWrites
+from ..state import JsonPatch, StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ..tools import AnswerNotJson, ModelRetry, Tool, ToolContext, ToolEscape
 from ..types import StagedChanges
@@ -66,7 +66,9 @@ class ToolRunner:
             logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
         usage = self._usage_of(step, call, outcome, began, outlet)
         writes = tracker.get_step_writes() if outcome.success else NO_WRITES
-        if not outcome.success:
+        if outcome.success:
+            outlet.finish(writes)
+        else:
             outlet.withdraw()
         await self.settle(step, call, outcome, writes=writes, usage=usage)
 
@@ -220,9 +222,14 @@ class _Outlet:
     def interrupted(self) -> bool:
         return self._stop.requested
 
-    def state_changed(self, writes: StepWrites) -> None:
+    def state_changed(self, patches: JsonPatch, state: Any, writes: Callable[[], StepWrites]) -> None:
         if not self._withdrawn:
-            self._show(self._step.sequencer.accept(self._index, writes))
+            self._show(self._step.sequencer.grow(self._index, patches, state, writes))
+
+    def finish(self, writes: StepWrites) -> None:
+        """The call has ended well, with these writes."""
+        if writes.ops:
+            self._show(self._step.sequencer.finish(self._index, writes))
 
     def withdraw(self) -> None:
         """Take back what a failed call has shown."""

@@ -7,6 +7,7 @@ last patch ends exactly at the state that the commit will store.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .counting import is_number
@@ -21,11 +22,13 @@ from .writes import AnyWrites, JsonPatch, parsed
 class StepSequencer:
     """Turns the writes of parallel tools, whenever they arrive, into one sequence of patches."""
 
-    __slots__ = ("_base", "_writes", "state", "warnings")
+    __slots__ = ("_base", "_growing", "_shared", "_writes", "state", "warnings")
 
     def __init__(self, base: dict[str, Any]) -> None:
         self._base = freeze(base)
         self._writes: dict[int, AnyWrites] = {}
+        self._growing: dict[int, Callable[[], AnyWrites]] = {}
+        self._shared = False
         self.state = self._base
         """What the client has been shown."""
         self.warnings: list[str] = []
@@ -33,12 +36,36 @@ class StepSequencer:
 
     def accept(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
         """Take all that a tool has written up to now (it replaces what was taken before); answer what to send."""
+        self._growing.pop(tool_index, None)
         self._writes[tool_index] = writes
         return self._advance()
+
+    def grow(
+        self, tool_index: int, patches: JsonPatch, state: dict[str, Any], writes: Callable[[], AnyWrites]
+    ) -> JsonPatch:
+        """Take one more update of a tool: its patches, the tool's state after it, and how to get all of its writes.
+
+        As long as no other tool has written, the tool's state is the merge, so the update costs what it changed. From
+        then on all writes are merged.
+        """
+        self._growing[tool_index] = writes
+        self._shared = self._shared or any(index != tool_index for index in (*self._writes, *self._growing))
+        if not self._shared and tool_index not in self._writes:
+            self.state = state
+            return patches
+        return self._advance()
+
+    def finish(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
+        """Take all that a tool has written, now that it has ended."""
+        if self._growing.pop(tool_index, None) is not None and not self._shared:
+            self._writes[tool_index] = writes
+            return []
+        return self.accept(tool_index, writes)
 
     def withdraw(self, tool_index: int) -> JsonPatch:
         """Forget a tool that failed; answer the patches that take back what it had shown."""
         self._writes.pop(tool_index, None)
+        self._growing.pop(tool_index, None)
         return self._advance()
 
     def likely_lost_counts(self) -> list[str]:
@@ -60,8 +87,9 @@ class StepSequencer:
         ]
 
     def _advance(self) -> JsonPatch:
+        writes = self._writes | {index: read() for index, read in self._growing.items()}
         # Tools that have written nothing yet keep their number, so that warnings name the right one.
-        in_order = [self._writes.get(tool_index, ()) for tool_index in range(max(self._writes, default=-1) + 1)]
+        in_order = [writes.get(tool_index, ()) for tool_index in range(max(writes, default=-1) + 1)]
         state, self.warnings = merge_step_writes(self._base, in_order)
         patch = diff(self.state, state)
         self.state = state
