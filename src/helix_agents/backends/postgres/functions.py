@@ -27,8 +27,9 @@ _GENERATION = "1"
 
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", re.IGNORECASE)
 _WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) \w*__agents_|__agents_delete_tree\(")
-_NOT_EXACT_IN_JSON = frozenset({"sums", "tree_sums"})
-"""Statements that answer floats: 1.0 would come back as 1, so asyncpg reads their rows."""
+_NOT_AS_JSON = frozenset({"sums", "tree_sums", "read_messages_as_one", "read_session_as_one"})
+"""Statements whose rows asyncpg reads: floats, of which 1.0 would come back as 1, and long texts, which JSON would
+escape once more."""
 
 _EXACT_IN_JSON = frozenset({"text", "int8", "int4", "int2", "bool"})
 
@@ -132,7 +133,7 @@ class BatchFunction:
 
 def _belongs(name: str, text: str) -> bool:
     """Whether this is a statement: not a part of one, and not a pattern that is completed elsewhere."""
-    if name in _NOT_EXACT_IN_JSON:
+    if name in _NOT_AS_JSON:
         return False
     return bool(_STATEMENT.match(text)) and "{" not in re.sub(r"'[^']*'", "", text) and "__agents_doomed" not in text
 

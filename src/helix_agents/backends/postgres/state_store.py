@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
-from ...stores.state.commit import Applied, CellName, Commit
+from ...stores.state.commit import Applied, CellName, Commit, StoredSession
 from ...types import SubSessionRef
 from ..sql import rows
 from ..sql.driver import GuardTripped
-from ..sql.state_store import SqlStateStore, as_guard_failure
+from ..sql.state_store import ALL_ROWS, SqlStateStore, as_guard_failure, rebuilt
 from . import commit_call
 from .driver import PostgresDriver
 
@@ -87,6 +87,25 @@ class PostgresStateStore(SqlStateStore):
         )
         known: dict[CellName, str | None] = dict.fromkeys(wanted.values())
         return known | {wanted[key, slot]: text for key, slot, text in found} if exists else None
+
+    async def _read_session(self, session_id: str, *, custom_state: bool) -> StoredSession | None:
+        if not custom_state:
+            return await super()._read_session(session_id, custom_state=False)
+        (found,) = await self._read_batch(self._queries("read_session_as_one", session_id))
+        if not found:
+            return None
+        *row, cells = found[0]
+        return rows.session_from_row(
+            tuple(row), rebuilt([cell.split("\x1f") for cell in cells.split("\x1e")]) if cells else {}
+        )
+
+    async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
+        most = ALL_ROWS if limit is None else limit
+        (found,) = await self._read_batch(self._queries("read_messages_as_one", session_id, offset, most))
+        if not found:
+            return None
+        count, texts = found[0]
+        return [] if texts is None else texts.split("\x1e"), count
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int

@@ -23,13 +23,20 @@ SELECT f.key, f.slot, f.value FROM json_array_elements(?2::json) AS g (cell), LA
   SELECT c.key, c.slot, c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1
   AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f;
 
--- name: read_custom_state
--- All cells, the items of a list in order. chr(29) is in what stands for a long name.
-SELECT CASE WHEN strpos(c.key, chr(29)) = 0 THEN c.key ELSE (
-    SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.key) END,
-  CASE WHEN strpos(c.slot, chr(29)) = 0 THEN c.slot ELSE (
-    SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.slot) END, c.value
-FROM __agents_custom_state AS c WHERE c.session_id = ?1 ORDER BY c.key, c.slot;
+-- name: read_session_as_one
+-- A session with its flag, and all cells as one text with chr(31) and chr(30) in between, the items of a list in order.
+-- chr(29) is in what stands for a long name.
+SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.step_count, s.status,
+  s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
+  s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
+  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id,
+  (SELECT string_agg(CASE WHEN strpos(c.key, chr(29)) = 0 THEN c.key ELSE (
+      SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.key) END || chr(31) ||
+    CASE WHEN strpos(c.slot, chr(29)) = 0 THEN c.slot ELSE (
+      SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.slot) END || chr(31) || c.value, chr(30))
+    FROM (SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 ORDER BY key, slot) AS c)
+FROM __agents_states AS s LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id
+WHERE s.session_id = ?1;
 
 -- name: read_custom_state_at
 -- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
@@ -45,6 +52,15 @@ FROM (SELECT c.key, c.slot, c.value FROM at, __agents_custom_state AS c
   UNION ALL SELECT h.key, h.slot, h.value FROM at, __agents_history AS h
   WHERE h.session_id = ?1 AND h.number > at.number AND h.since < at.number) AS f
 ORDER BY f.key, f.slot;
+
+-- name: read_messages_as_one
+-- At most ?3 messages from ?2 on (below 0: so many before the end) as one text with chr(30) in between, and how many
+-- there are.
+SELECT s.message_count, (SELECT string_agg(p.message, chr(30)) FROM (
+  SELECT m.message FROM __agents_messages AS m WHERE m.session_id = ?1 AND m.sequence >=
+    CASE WHEN CAST(?2 AS BIGINT) < 0 THEN s.message_count + CAST(?2 AS BIGINT) ELSE CAST(?2 AS BIGINT) END
+  ORDER BY m.sequence LIMIT CAST(?3 AS BIGINT)) AS p)
+FROM __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: label_place
 -- What stands in the table of labels for the label asked for.

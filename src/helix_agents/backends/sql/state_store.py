@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from ...clock import Clock, IdSource, checkpoint_time, random_id, system_clock
@@ -163,7 +163,7 @@ class SqlStateStore(StateStoreBase):
         found, cells = await self._read_batch(
             self._queries("read_session", session_id), self._queries("read_custom_state", session_id)
         )
-        return rows.session_from_row(found[0], _rebuilt(cells)) if found else None
+        return rows.session_from_row(found[0], rebuilt(cells)) if found else None
 
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
         wanted = list(names)
@@ -186,7 +186,7 @@ class SqlStateStore(StateStoreBase):
         found, *cells = await self._read_batch(*statements)
         if not found:
             return None
-        return rows.checkpoint_from_row(found[0]), _rebuilt(cells[0]) if cells else None
+        return rows.checkpoint_from_row(found[0]), rebuilt(cells[0]) if cells else None
 
     async def _read_checkpoints(
         self, session_id: str, limit: int, offset: int
@@ -240,7 +240,7 @@ class SqlStateStore(StateStoreBase):
         return [rows.session_from_row(row).state for row in found], results[-1][0][0] if count else None
 
 
-def _rebuilt(cells: list[Row]) -> dict[str, Json]:
+def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:
     """Custom state from rows of `read_custom_state`, in which a key's own cell comes before those below it.
 
     Keys and names are stored with JSON's escapes, so they are JSON as soon as they have quotes around them.
