@@ -44,3 +44,42 @@ class RedisByHand:
         arguments: list[Any] = [step.number, step.number, now, json.dumps(step.item), 604_800, checkpoint]
         messages = [json.dumps(message) for message in step.messages]
         await self.client.evalsha(self.digest, 4, *self.keys, *arguments, *messages)
+
+
+SHAPE_SCRIPT = """
+if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return redis.error_reply('VERSION') end
+redis.call('HSET', KEYS[1], 'version', ARGV[1] + 1, 'step_count', ARGV[2], 'updated_at', ARGV[3])
+local cells, items = 8 + ARGV[6], 8 + ARGV[6] + ARGV[7]
+if cells > 8 then redis.call('HSET', KEYS[2], unpack(ARGV, 8, cells - 1)) end
+if items > cells then redis.call('RPUSH', KEYS[3], unpack(ARGV, cells, items - 1)) end
+local messages = redis.call('RPUSH', KEYS[4], unpack(ARGV, items))
+redis.call('RPUSH', KEYS[5], ARGV[5] .. '|' .. ARGV[1] .. '|' .. messages)
+for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[4]) end
+return messages
+"""
+
+
+class RedisShapeByHand:
+    """One session whose steps write values, members and items: one script a step, whatever they wrote."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.keys = [f"{name}:{part}" for part in ("session", "state", "items", "messages", "checkpoints")]
+        self.digest = ""
+
+    async def create(self) -> RedisShapeByHand:
+        await self.client.hset(self.keys[0], mapping={"version": 1, "agent_type": "benchmark"})
+        self.digest = await self.client.script_load(SHAPE_SCRIPT)
+        return self
+
+    async def commit(self, step: Step, writes: Any, version: int) -> None:
+        now = now_ms()
+        cells = [word for key, value in writes.values.items() for word in (key, json.dumps(value))]
+        for (key, member), value in writes.members.items():
+            cells += (f"{key}.{member}", json.dumps(value))
+        items = [json.dumps(item) for item in writes.items]
+        messages = [json.dumps(message) for message in step.messages]
+        checkpoint = f"cp-{self.name}-{step.number}-{now}"
+        words: list[Any] = [version, step.number, now, 604_800, checkpoint, len(cells), len(items)]
+        await self.client.evalsha(self.digest, len(self.keys), *self.keys, *words, *cells, *items, *messages)

@@ -23,15 +23,20 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from redis.asyncio import Redis
+
 from benchmarks import machine
 from benchmarks.by_hand import grow_log
 from benchmarks.pairing import Paired, Report, pair_async
+from benchmarks.redis_by_hand import RedisShapeByHand
 from benchmarks.steps import Step, now_ms, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.state import StateTracker
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.types import CheckpointMeta, SessionState
+from tests.servers.redis_server import VALKEY_9, RedisServer
 
 SESSION = "session-0001"
 START: dict[str, Any] = {"n": 0, "text": "", "about": {"a": 1}, "small": [], "items": []}
@@ -233,9 +238,21 @@ async def open_memory(folder: Path) -> AsyncIterator[Contest]:
     yield Contest(InMemoryStateStore(), DictByHand(), DictByHand())
 
 
+@asynccontextmanager
+async def open_redis(folder: Path) -> AsyncIterator[Contest]:
+    with RedisServer(VALKEY_9, options=("--appendonly", "no")) as server:
+        client = Redis.from_url(server.url)
+        by_hand = [await RedisShapeByHand(client, f"by-hand-{number}").create() for number in (1, 2)]
+        store = RedisStateStore(client)
+        yield Contest(store, *by_hand)
+        await store.close()
+        await client.aclose()
+
+
 BACKENDS: dict[str, Backend] = {
     "memory": Backend(open_memory, bar=3.0, bar_of_three=4.0),
     "sqlite": Backend(open_sqlite, bar=1.9),
+    "redis": Backend(open_redis, bar=1.4),
 }
 
 
