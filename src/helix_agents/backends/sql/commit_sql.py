@@ -1,4 +1,9 @@
-"""A `Commit` as one batch of statements: guards first, then the session row, then everything that hangs on it."""
+"""A `Commit` as one batch of statements that carry their own conditions: guards, the session row, then the rest.
+
+For a technology that cannot look before it writes, like D1, and for what is created by a fork. What is overwritten goes
+to `__agents_past`, with a checkpoint or without: a row of D1 holds 2 MB, and a checkpoint may overwrite more than that.
+Where one can look, `planned_commit.py` does the same with less.
+"""
 
 from __future__ import annotations
 
