@@ -10,6 +10,7 @@
     ├── VersionConflict            somebody else wrote first
     ├── IllegalTransition          a status change that the lifecycle tables forbid
     ├── AlreadyRunning             the session has a live run
+    ├── IdempotencyConflict        the key was used for another request
     ├── NotResumable               there is nothing to go on with, or not yet
     ├── RunLost                    the run's process died, or another process took the session over
     ├── ModelError                 the model could not be asked; says whether another try may help
@@ -131,6 +132,18 @@ class AlreadyRunning(HelixError):
         self.run_id = run_id
         run = f" (run {run_id!r})" if run_id else ""
         super().__init__(f"Session {session_id!r} is running{run}: wait for it, or interrupt it first.")
+
+
+class IdempotencyConflict(HelixError):
+    """The idempotency key belongs to another request; nothing was started."""
+
+    def __init__(self, session_id: str, key: str) -> None:
+        self.session_id = session_id
+        self.key = key
+        super().__init__(
+            f"Key {key!r} was used for another request to session {session_id!r}: "
+            "send the same request again, or choose another key."
+        )
 
 
 class NotResumable(HelixError):

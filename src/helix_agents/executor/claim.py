@@ -38,6 +38,7 @@ from ..errors import (
 )
 from ..messages import Message
 from ..types import CheckpointMeta, RunRecord, RunStatus, SessionState, StagedChanges
+from .idempotency import claimed_run
 from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
 from .step import ASIDE_MARK, TURN_MARK, abandoned, step_id_of
@@ -155,6 +156,7 @@ async def claim_turn(
     *,
     session_options: Mapping[str, Any] | None = None,
     run_metadata: Mapping[str, Json] | None = None,
+    run_id: str | None = None,
     seen: Seen | None = None,
 ) -> Claim:
     """Begin a turn in a new or a finished session. Raises `AlreadyRunning` if somebody else was faster.
@@ -166,7 +168,7 @@ async def claim_turn(
     session, run, history = await _session_for_turn(services, agent, session_id, session_options or {}, seen)
     given = [*abandoned(history, "The run ended before this call was executed."), *messages]
     stream = await services.streams.get_stream_info(session.stream_id)
-    run_id = f"run-{services.ids()}"
+    run_id = run_id or f"run-{services.ids()}"
     wanted = msgspec.structs.replace(
         session,
         custom_state=None,
@@ -237,12 +239,13 @@ async def claim_unfinished(
     *,
     message: Message | None = None,
     run_metadata: Mapping[str, Json] | None = None,
+    run_id: str | None = None,
 ) -> Claim:
     """Take over a session whose turn is not finished. The caller has made sure that it may be taken."""
     store = services.store
     claimed_at = services.clock()
     session_id = session.session_id
-    run_id = f"run-{services.ids()}"
+    run_id = run_id or f"run-{services.ids()}"
     new_step_id = f"{run_id}-{session.step_count + 1}"
     # What was put aside was shown whole before; only what was never written down has to be taken back.
     left_open = session.status == "interrupted" and run is not None and run.status == "running"
@@ -309,6 +312,7 @@ async def claim_unfinished(
             **inherited,
             **(run_metadata or {}),
             **said,
+            **_began_as(session, run),
             "resumes": run and run.run_id,
         },
     )
@@ -324,6 +328,15 @@ async def _taken(services: Services, wanted: SessionState, expected_version: int
         if stored is None or not _is_same_claim(stored, wanted):
             raise
         return stored.version
+
+
+def _began_as(session: SessionState, run: RunRecord | None) -> dict[str, Json]:
+    """The claims of this turn that never got a record: whoever asks for such a run by its key gets this one."""
+    before = list(run.metadata.get("began_as", ())) if run is not None else []
+    claimed = claimed_run(session)
+    if session.status == "active" and claimed is not None and (run is None or claimed != run.run_id):
+        before.append(claimed)
+    return {"began_as": before} if before else {}
 
 
 async def _complete(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -45,6 +46,7 @@ from .claim import (
 from .deletion import delete_tree
 from .handle import AgentResult, RunHandle
 from .hooks import Hooks
+from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
@@ -128,6 +130,7 @@ class AgentExecutor:
         expires_at: int | None = None,
         custom_state: Mapping[str, Json] | None = None,
         limits: UsageLimits | None = None,
+        idempotency_key: str | None = None,
     ) -> RunHandle:
         """Start a run: of a new session, or the next turn of a finished one.
 
@@ -135,13 +138,22 @@ class AgentExecutor:
         `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session; like
         `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already. `limits`: what
         the run may spend, besides those of the agent; they hold for whoever resumes it.
+
+        `idempotency_key`: the same key for the same session gives the run that it started before, also after a crash,
+        and starts nothing; with another request it raises `IdempotencyConflict`. Without a `session_id` the key and
+        the `user_id` choose the session.
         """
         agent = self._known(agent)
         ensure_countable(self.services, limits)
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = _messages(input)
-        session_id = ensure_id(session_id, "session_id") if session_id is not None else f"session-{random_id()}"
+        if session_id is not None:
+            ensure_id(session_id, "session_id")
+        elif idempotency_key is not None:
+            session_id = session_of_key(idempotency_key, user_id)
+        else:
+            session_id = f"session-{random_id()}"
         options: dict[str, Any] = {
             "user_id": user_id,
             "tags": tags,
@@ -149,6 +161,29 @@ class AgentExecutor:
             "expires_at": expires_at,
             "custom_state": custom_state,
         }
+        if idempotency_key is None:
+            return await self._execute(agent, session_id, messages, options, run_metadata, None)
+        request = [agent.name, messages, list(tags), metadata, expires_at, custom_state]
+        keyed = run_of_key(session_id, idempotency_key, request)
+        if (found := await self._begun_before(agent, session_id, keyed)) is not None:
+            return found
+        try:
+            return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id())
+        except AlreadyRunning:
+            # Perhaps by the same request, sent twice at once.
+            if (found := await self._begun_before(agent, session_id, keyed)) is None:
+                raise
+            return found
+
+    async def _execute(
+        self,
+        agent: Agent,
+        session_id: str,
+        messages: list[Message],
+        options: Mapping[str, Any],
+        run_metadata: Mapping[str, Json],
+        run_id: str | None,
+    ) -> RunHandle:
         began = self.services.clock()
         if await self.services.store.session_exists(session_id):
             session, run = await load_settled(self.services, agent, session_id)
@@ -157,11 +192,35 @@ class AgentExecutor:
             if session.status not in ("completed", "failed") and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
-                return await self._resume(agent, session, run, messages[0], began)
+                return await self._resume(agent, session, run, messages[0], began, run_id)
         claim = await claim_turn(
-            self.services, agent, session_id, messages, session_options=options, run_metadata=run_metadata
+            self.services,
+            agent,
+            session_id,
+            messages,
+            session_options=options,
+            run_metadata=run_metadata,
+            run_id=run_id,
         )
         return await self._start(agent, claim)
+
+    async def _begun_before(self, agent: Agent, session_id: str, keyed: KeyedRun) -> RunHandle | None:
+        """The run that an idempotency key has started, taken up again if its process died before it had a record."""
+        for _ in range(int(self.services.lease_seconds / WIND_UP_POLL_SECONDS) + 1):
+            began = self.services.clock()
+            if not await self.services.store.session_exists(session_id):
+                return None
+            session, run = await load(self.services, agent, session_id)
+            found = await find_run(self.services.store, session, keyed)
+            if found is None:
+                return None
+            if isinstance(found, RunRecord):
+                return self._handle(agent, session, found, None)
+            if (await can_resume(self.services, session, run)).can_resume:
+                with suppress(AlreadyRunning, NotResumable):
+                    return await self._resume(agent, session, run, None, began)
+            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+        raise AlreadyRunning(session_id)
 
     async def resume(self, agent: Agent | str, session_id: str, *, message: str | None = None) -> RunHandle:
         """Go on with a session whose run was interrupted, crashed, or has got its answers.
@@ -263,7 +322,13 @@ class AgentExecutor:
     # -- how
 
     async def _resume(
-        self, agent: Agent, session: SessionState, run: RunRecord | None, message: Message | None, began: int
+        self,
+        agent: Agent,
+        session: SessionState,
+        run: RunRecord | None,
+        message: Message | None,
+        began: int,
+        run_id: str | None = None,
     ) -> RunHandle:
         try:
             await ensure_resumable(self.services, session, run, message=message is not None)
@@ -271,7 +336,7 @@ class AgentExecutor:
                 assert run is not None
                 await tidy_up(self.services, session, run)
                 return self._handle(agent, session, run, None)
-            claim = await claim_unfinished(self.services, session, run, message=message)
+            claim = await claim_unfinished(self.services, session, run, message=message, run_id=run_id)
         except (AlreadyRunning, NotResumable) as error:
             if self.services.clock() - began <= self.services.lease_ms:
                 raise

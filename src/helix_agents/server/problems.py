@@ -29,6 +29,7 @@ STATUS_OF: dict[type[Exception], int] = {
     errors.NotResumable: 409,
     errors.VersionConflict: 409,
     errors.SessionExists: 409,
+    errors.IdempotencyConflict: 409,
     errors.IllegalTransition: 409,
     errors.RunLost: 409,
     errors.StreamNotActive: 409,

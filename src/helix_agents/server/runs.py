@@ -103,8 +103,16 @@ async def execute(call: Call) -> Response:
         tags=wanted.tags,
         metadata=wanted.metadata,
         expires_at=wanted.expires_at,
+        idempotency_key=_key(call.request),
     )
     return reply(started(call.request, handle), 202)
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not key.strip():
+        raise InvalidArgument("Idempotency-Key is a text that stands for one request, not an empty one.")
+    return key
 
 
 async def result(call: Call) -> Response:

@@ -1,6 +1,18 @@
 """Checks of the executor (X1 to X6): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
-from . import x1_claim, x1_loop, x2_crash, x2_kill, x2_outage, x2_stall, x3_people, x4_interrupt, x5_children, x6_tools
+from . import (
+    x1_claim,
+    x1_keys,
+    x1_loop,
+    x2_crash,
+    x2_kill,
+    x2_outage,
+    x2_stall,
+    x3_people,
+    x4_interrupt,
+    x5_children,
+    x6_tools,
+)
 from .harness import EXECUTOR, ExecutorHarness, StoreSet
 
 __all__ = [
@@ -8,6 +20,7 @@ __all__ = [
     "ExecutorHarness",
     "StoreSet",
     "x1_claim",
+    "x1_keys",
     "x1_loop",
     "x2_crash",
     "x2_kill",

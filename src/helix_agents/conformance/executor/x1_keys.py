@@ -1,0 +1,125 @@
+"""X1: a request that is sent again with its idempotency key starts nothing, however often and wherever it died."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...agent import Agent
+from ...errors import IdempotencyConflict
+from ...executor import AgentExecutor
+from ...llm.scripted import ScriptedLLM
+from ..expect import expect, expect_same, raises
+from .harness import Clockwork, ExecutorHarness, StoreSet, check, executing, make_executor, simple_agent, transcript
+from .mortal import Died, Life
+
+LEASE_SECONDS = 30.0
+MOST_CALLS = 40
+
+
+def said_back() -> ScriptedLLM:
+    """A model that answers every turn."""
+    return ScriptedLLM(lambda request: f"You said: {request.messages[-1]['content']}")
+
+
+async def questions(stores: StoreSet, session_id: str) -> list[str]:
+    """What the user has said."""
+    return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "user"]
+
+
+@check("X1", "a key gives the run that it started")
+async def a_key_gives_the_run_that_it_started(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent()
+    async with executing(stores, said_back()) as executor:
+        first = await executor.execute(agent, "one", session_id="s", idempotency_key="k1")
+        again = await executor.execute(agent, "one", session_id="s", idempotency_key="k1")
+        expect_same(again.run_id, first.run_id, "the run of the same key, while it runs")
+        await first.result()
+        second = await executor.execute(agent, "two", session_id="s", idempotency_key="k2")
+        await second.result()
+    async with executing(await harness.open(), said_back()) as elsewhere:
+        late = await elsewhere.execute(agent, "one", session_id="s", idempotency_key="k1")
+        expect_same(late.run_id, first.run_id, "the run of the same key, in another process, turns later")
+    expect_same(await questions(stores, "s"), ["one", "two"], "what the user said")
+
+
+@check("X1", "a key without a session finds its session")
+async def a_key_without_a_session_finds_its_session(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent()
+    async with executing(stores, said_back()) as executor:
+        first = await executor.execute(agent, "one", user_id="alice", idempotency_key="k")
+        again = await executor.execute(agent, "one", user_id="alice", idempotency_key="k")
+        other = await executor.execute(agent, "one", user_id="bob", idempotency_key="k")
+        expect_same((again.session_id, again.run_id), (first.session_id, first.run_id), "session and run")
+        expect(other.session_id != first.session_id, "another user's key leads to another session")
+        await asyncio.gather(first.result(), other.result())
+
+
+@check("X1", "a key with another request is refused")
+async def a_key_with_another_request_is_refused(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent()
+    async with executing(stores, said_back()) as executor:
+        await (await executor.execute(agent, "one", session_id="s", idempotency_key="k")).result()
+        with raises(IdempotencyConflict, "the key with another request"):
+            await executor.execute(agent, "two", session_id="s", idempotency_key="k")
+    expect_same(await questions(stores, "s"), ["one"], "what the user said")
+
+
+@check("X1", "of many requests with one key one starts a run")
+async def of_many_requests_with_one_key_one_starts_a_run(harness: ExecutorHarness) -> None:
+    stores = await harness.open()
+    agent = simple_agent()
+    executors = [make_executor(stores, said_back()) for _ in range(4)]
+    try:
+        handles = await asyncio.gather(
+            *(executor.execute(agent, "one", session_id="s", idempotency_key="k") for executor in executors)
+        )
+        expect_same(len({handle.run_id for handle in handles}), 1, "runs")
+        await asyncio.gather(*(handle.result() for handle in handles))
+    finally:
+        for executor in executors:
+            await executor.close()
+    expect_same(await questions(stores, "s"), ["one"], "what the user said")
+
+
+@check("X1", "a key holds wherever the process died", kind="faults")
+async def a_key_holds_wherever_the_process_died(harness: ExecutorHarness) -> None:
+    """Die at the n-th call, with and without its effect; send the request again; it must have happened once."""
+    stores = await harness.open()
+    agent = simple_agent()
+    for lost in (False, True):
+        for last in range(1, MOST_CALLS):
+            session_id = f"s-{last}-{lost}"
+            life = Life(last, reply_lost=lost)
+            clock = Clockwork()
+            options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock}
+            mortal = make_executor(life.wrap(stores), said_back(), **options)
+            try:
+                handle = await mortal.execute(agent, "one", session_id=session_id, idempotency_key="k")
+                await handle.result()
+            except Died:
+                pass
+            finally:
+                await mortal.close()
+            await life.bury()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            async with executing(stores, said_back(), **options) as executor:
+                await _take_up(executor, agent, session_id)
+                again = await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
+                if (await again.can_resume()).can_resume:
+                    again = await again.resume()
+                expect_same((await again.result()).output, "You said: one", f"the output after a death at {last}")
+                await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
+            expect_same(await questions(stores, session_id), ["one"], f"what was said after a death at {last}")
+            if not life.over:
+                break
+
+
+async def _take_up(executor: AgentExecutor, agent: Agent, session_id: str) -> None:
+    """Go on with a session whose process died, as any worker would that knows nothing of keys."""
+    handle = await executor.get_handle(agent, session_id)
+    if handle is not None and (await handle.can_resume()).can_resume:
+        await (await handle.resume()).result()
