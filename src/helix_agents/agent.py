@@ -20,6 +20,9 @@ from .types import SubSessionMode
 
 FINISH_TOOL = "finish"
 
+Guard = Callable[[Any], object]
+"""Looks at an input or output and raises if it must not pass; may be async."""
+
 
 class Agent:
     """One kind of agent, known by its name in every process that runs or resumes it.
@@ -54,6 +57,8 @@ class Agent:
         self.history = history
         self.limits = limits
         self.tool_choice = tool_choice
+        self.input_guards: list[Guard] = []
+        self.output_guards: list[Guard] = []
         self._instructions = instructions
         self._state = state
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
@@ -84,6 +89,16 @@ class Agent:
     def tools(self) -> Mapping[str, Tool]:
         """The tools by name."""
         return self._tools
+
+    def check_input(self, guard: Guard) -> Guard:
+        """Decorate a function of a turn's messages: what it raises ends the run before any model is asked."""
+        self.input_guards.append(_guard(self.name, guard))
+        return guard
+
+    def check_output(self, guard: Guard) -> Guard:
+        """Decorate a function of the output: a `ModelRetry` sends it back to the model, other errors end the run."""
+        self.output_guards.append(_guard(self.name, guard))
+        return guard
 
     def tool_specs(self, state: Any = ...) -> list[ToolSpec]:
         """The tools as the model sees them, with the one that ends the run; given a state, those offered then."""
@@ -174,6 +189,12 @@ class AgentRegistry:
 
     def __contains__(self, name: str) -> bool:
         return name in self._agents
+
+
+def _guard(agent: str, guard: Guard) -> Guard:
+    if not callable(guard):
+        raise InvalidArgument(f"Agent {agent!r}: a check is a function, not {guard!r}.")
+    return guard
 
 
 def _by_name(agent: str, tools: Sequence[Tool]) -> dict[str, Tool]:

@@ -108,6 +108,49 @@ async def test_a_tool_choice_is_for_the_first_step_of_a_turn(stores: Stores) -> 
     assert [request.tool_choice for request in llm.requests] == ["look", "auto"]
 
 
+async def test_an_output_that_is_refused_goes_back_to_the_model(stores: Stores) -> None:
+    agent = Agent("main")
+
+    @agent.check_output
+    async def short(output: str) -> None:
+        if len(output) > 5:
+            raise ModelRetry("Shorter, please.")
+
+    result = await run(stores, agent, ScriptedLLM(["Much too long.", "Short"]))
+    assert result.output == "Short"
+    messages = (await stores.state.get_messages("s")).items
+    assert [m["content"] for m in messages] == ["Go", "Much too long.", "Shorter, please.", "Short"]
+
+
+async def test_a_guard_that_raises_anything_else_ends_the_run(stores: Stores) -> None:
+    agent = Agent("main")
+
+    @agent.check_output
+    def polite(output: str) -> None:
+        raise ValueError("rude")
+
+    result = await run(stores, agent, ScriptedLLM(["Grr."]))
+    session = await stores.state.load_state("s")
+    assert session is not None
+    assert (result.status, session.failure_reason, result.output) == ("failed", "output_refused", None)
+
+
+async def test_an_input_that_is_refused_reaches_no_model(stores: Stores) -> None:
+    agent, llm = Agent("main"), ScriptedLLM(["Hi."])
+
+    @agent.check_input
+    def no_orders(messages: list[dict[str, Any]]) -> None:
+        if any(message["content"] == "Go" for message in messages):
+            raise ValueError("no orders")
+
+    result = await run(stores, agent, llm)
+    session = await stores.state.load_state("s")
+    assert session is not None
+    assert (result.status, session.failure_reason, llm.requests) == ("failed", "input_refused", [])
+    async with AgentExecutor(stores.state, stores.streams, llm) as executor:
+        assert (await (await executor.execute(agent, "Hello", session_id="s")).result()).output == "Hi."
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from helix_agents.agent import Agent
 from helix_agents.backends.registry import open_stores
 from helix_agents.executor import AgentExecutor
 from helix_agents.executor.tracing import OpenTelemetryHooks
-from helix_agents.llm import Call, ScriptedLLM
+from helix_agents.llm import Call, Reply, ScriptedLLM, TokenUsage
 from helix_agents.tools import tool
 
 
@@ -66,9 +67,44 @@ async def test_a_trace_goes_on_over_suspension_and_into_sub_agents() -> None:
         session.tracing_context.trace_id
     }
     names = [span.name for span in kept.spans]
-    assert names.count("run main") == 2
-    assert names.count("run child") == 1
-    assert {"tool work", "model", "step 1", "step 2"} <= set(names)
-    resumed = [span for span in kept.spans if span.name == "run main"][-1]
+    assert names.count("invoke_agent main") == 2
+    assert names.count("invoke_agent child") == 1
+    assert {"execute_tool work", "chat scripted", "step 1", "step 2"} <= set(names)
+    resumed = [span for span in kept.spans if span.name == "invoke_agent main"][-1]
     assert resumed.parent is not None
     assert f"{resumed.parent.span_id:016x}" == session.tracing_context.root_span_id
+
+
+async def test_spans_follow_the_conventions_and_hold_no_contents() -> None:
+    @tool
+    def fail(secret: str) -> str:
+        """Fail."""
+        raise ValueError("no more room")
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    hooks = OpenTelemetryHooks(provider.get_tracer("test"))
+    usage = TokenUsage("model-1", prompt=7, completion=3)
+    reply = Reply("A secret.", [Call("fail", {"secret": "secret"})], usage=usage, finish_reason="tool_calls")
+    async with open_stores("memory:") as stores:
+        async with AgentExecutor(
+            stores.state, stores.streams, ScriptedLLM([reply, "secret"]), hooks=[hooks]
+        ) as executor:
+            await (await executor.execute(Agent("main", tools=[fail]), "secret", session_id="s")).result()
+    spans = {span.name: span for span in reversed(exporter.get_finished_spans())}
+    run, chat, call = spans["invoke_agent main"], spans["chat model-1"], spans["execute_tool fail"]
+    assert dict(run.attributes or {}) | {"gen_ai.agent.name": "main", "gen_ai.conversation.id": "s"} == run.attributes
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "model-1",
+        "gen_ai.response.model": "model-1",
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+    }
+    assert dict(chat.attributes or {}) | expected == chat.attributes
+    failed = {"gen_ai.tool.name": "fail", "gen_ai.tool.call.id": "call_1_1", "error.type": "ValueError"}
+    assert dict(call.attributes or {}) | failed == call.attributes
+    assert [event.name for event in call.events] == ["exception"]
+    assert "secret" not in "".join(span.to_json() for span in exporter.get_finished_spans())

@@ -20,6 +20,7 @@ from ..messages import Message, ToolCall
 from ..state import StepWrites
 from ..types import CheckpointMeta, Committed, RunStatus, StagedChanges, SuspendedChildWait
 from .context import RunContext
+from .guards import refusal_of, refused_output
 from .handle import AgentResult, result_of
 from .openstep import OpenStep, tool_end_chunk
 from .recovery import step_committed_chunk
@@ -38,6 +39,9 @@ from .step import (
 )
 
 logger = logging.getLogger("helix_agents.executor")
+
+SLOW_COMMIT_SECONDS = 1.0
+"""A commit that takes longer is worth a line in the log."""
 
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
@@ -119,6 +123,10 @@ class Endings:
             steps_left=context.agent.max_steps - used,
             then=context.then,
         )
+        if commit.status == "completed" and context.agent.output_guards:
+            refusal = await refusal_of(context.agent.output_guards, commit.output)
+            if refusal is not None:
+                commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
         await self._write(commit, step)
@@ -191,6 +199,7 @@ class Endings:
     async def _write(self, commit: StepCommit, step: OpenStep, context: Json = None) -> None:
         """The one atomic write that ends a step, then the news of it."""
         calls = [call["id"] for call in step.calls]
+        began = asyncio.get_running_loop().time()
         sequence = await self._flush(step)
         committed = await self._owned.commit(
             lambda session: msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context),
@@ -199,6 +208,9 @@ class Endings:
             custom_state=step.sequencer.state,
             unstaged=[row for row in step.unstaged.values() if row.writes.ops],
         )
+        took = asyncio.get_running_loop().time() - began
+        if took > SLOW_COMMIT_SECONDS:
+            logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
         self._context.watch.steps = self._owned.session.step_count - self._context.first_step
         await self._tell_of_commit(committed, step)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..llm.contract import TokenUsage
 from ..messages import Message
 from ..types import TracingContext
 from .step import Outcome
@@ -28,6 +29,15 @@ class RunInfo(msgspec.Struct, frozen=True):
     turn: int = 1
     parent_run_id: str | None = None
     tracing_context: TracingContext | None = None
+
+
+class ModelAnswer(msgspec.Struct, frozen=True):
+    """What is known of a model's answer besides its contents. `model` is the name that the provider gave."""
+
+    requested_model: str | None = None
+    model: str | None = None
+    finish_reason: str | None = None
+    usage: TokenUsage | None = None
 
 
 class Hooks:
@@ -51,6 +61,9 @@ class Hooks:
 
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
         """The model is about to be asked."""
+
+    async def model_answered(self, run: RunInfo, step: int, answer: ModelAnswer) -> None:
+        """The model gave a whole answer: which one, why it stopped, what it cost. `model_ended` follows."""
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
         """The model answered, or did not. `message` has a `finish_reason` if the model gave one."""

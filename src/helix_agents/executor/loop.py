@@ -8,12 +8,14 @@ staged before its tools run, each outcome is staged before anybody hears of it, 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
 
 from ..agent import Agent, AgentTool
 from ..errors import (
+    HelixError,
     IllegalTransition,
     ModelError,
     RunLost,
@@ -32,6 +34,7 @@ from .claim import Claim
 from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
+from .guards import new_input, refusal_of
 from .handle import AgentResult
 from .historyview import HistoryError, HistoryView
 from .hooks import HookCaller, RunInfo
@@ -47,6 +50,8 @@ from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_call
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk
+
+logger = logging.getLogger("helix_agents.executor")
 
 
 async def open_run(
@@ -145,6 +150,8 @@ class Run:
             return result
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
+            if isinstance(raised, HelixError):
+                logger.warning("Run %s of session %s broke off: %s", context.run_id, context.session_id, raised)
             body.cancel()
             await asyncio.gather(body, return_exceptions=True)
             raise
@@ -171,11 +178,22 @@ class Run:
             # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
             return await self._endings.fail(str(error), "stream_error")
         except Exception as error:
+            logger.warning("Run %s of session %s failed.", self.context.run_id, self.context.session_id, exc_info=error)
             return await self._endings.fail(f"{type(error).__name__}: {error}", "error")
 
     async def _steps(self) -> AgentResult:
         context = self.context
         step = await self._take_up_step()
+        if step is None and context.agent.input_guards and context.owned.session.step_count == context.first_step:
+            said = new_input(context.owned.messages)
+            refusal = await refusal_of(context.agent.input_guards, said)
+            if refusal is not None:
+                # Out of the conversation with it: the next turn's model must not see it either.
+                await context.watch.ensure_owner()
+                await context.services.store.truncate_messages(
+                    context.session_id, len(context.owned.messages) - len(said)
+                )
+                return await self._endings.fail(f"The input was refused: {refusal}", "input_refused")
         while True:
             if step is None:
                 if context.stop.requested:

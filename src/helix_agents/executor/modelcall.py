@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from typing import Any
@@ -28,9 +29,11 @@ from ..llm.contract import (
 )
 from ..messages import Message, ToolCall
 from .emitter import Emitter
-from .hooks import HookCaller
+from .hooks import HookCaller, ModelAnswer
 from .step import answer_message, partial_message
 from .stop import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class ModelCall:
                 await self._hooks.call("model_ended", request.step, None, str(error))
                 if not error.retryable or attempt >= self._retry.max_attempts:
                     raise
+                logger.warning("Session %s: the model failed and is asked again: %s", request.session_id, error)
                 if answer.begun:
                     await self._take_back()
                 if await self._stopped_within(self._retry.wait_seconds(attempt, error)):
@@ -103,8 +107,19 @@ class ModelCall:
                 attempt += 1
                 continue
             message = answer.message() if finished else answer.partial()
+            if finished:
+                await self._hooks.call("model_answered", request.step, self._known_of(answer))
             await self._hooks.call("model_ended", request.step, message, None if finished else "interrupted")
             return Answered(message, answer.usage) if finished and message is not None else CutOff(message)
+
+    def _known_of(self, answer: _Answer) -> ModelAnswer:
+        requested = getattr(self._llm, "model", None)
+        return ModelAnswer(
+            requested_model=requested if isinstance(requested, str) else None,
+            model=answer.usage.model if answer.usage is not None else None,
+            finish_reason=answer.finish_reason,
+            usage=answer.usage,
+        )
 
     async def _listen(self, request: ModelRequest, answer: _Answer) -> bool:
         """Take the whole answer; False if the run was stopped before its end."""
@@ -145,6 +160,7 @@ class ModelCall:
         except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit too: no adapter may end the process
+            logger.warning("Session %s: the model's adapter failed.", request.session_id, exc_info=error)
             raise ModelError(f"The model's adapter failed: {type(error).__name__}: {error}") from error
         finally:
             close = getattr(events, "aclose", None)

@@ -1,4 +1,6 @@
-"""OpenTelemetry spans for runs, steps, model calls and tools, through the hooks.
+"""OpenTelemetry spans for runs, steps, model calls and tools, through the hooks, by the GenAI conventions (`gen_ai.*`).
+
+Names, counts and reasons only: never what was said, asked or returned.
 
 The spans of a session hang below one root span: its ids are stored in the session (`tracing_context`), so that a run
 that another process resumes, days later, goes on in the same trace. Needs only the OpenTelemetry API; which spans are
@@ -11,7 +13,7 @@ from typing import Any
 
 from ..messages import Message
 from ..types import TracingContext
-from .hooks import Hooks, RunInfo
+from .hooks import Hooks, ModelAnswer, RunInfo
 from .step import Outcome
 
 try:
@@ -33,9 +35,16 @@ class OpenTelemetryHooks(Hooks):
         parent = self._spans.get((run.parent_run_id or "", "run"))
         if parent is None and run.tracing_context is not None:
             parent = trace.NonRecordingSpan(_remote(run.tracing_context))
-        span = self._start(run, "run", f"run {run.agent_type}", parent)
+        span = self._start(run, "run", f"invoke_agent {run.agent_type}", parent)
         span.set_attributes(
-            {"helix.session_id": run.session_id, "helix.run_id": run.run_id, "helix.agent_type": run.agent_type}
+            {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": run.agent_type,
+                "gen_ai.conversation.id": run.session_id,
+                "helix.session_id": run.session_id,
+                "helix.run_id": run.run_id,
+                "helix.agent_type": run.agent_type,
+            }
         )
         if run.tracing_context is not None:
             return None
@@ -56,23 +65,63 @@ class OpenTelemetryHooks(Hooks):
         self._end(run, "step", {"helix.step": step, "helix.status": status})
 
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
-        span = self._start(run, "model", "model", self._spans.get((run.run_id, "step")))
-        span.set_attribute("helix.attempt", attempt)
+        span = self._start(run, "model", "chat", self._spans.get((run.run_id, "step")), trace.SpanKind.CLIENT)
+        span.set_attributes(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.conversation.id": run.session_id,
+                "gen_ai.agent.name": run.agent_type,
+                "helix.attempt": attempt,
+            }
+        )
+
+    async def model_answered(self, run: RunInfo, step: int, answer: ModelAnswer) -> None:
+        span = self._spans.get((run.run_id, "model"))
+        if span is None:
+            return
+        requested = answer.requested_model or answer.model
+        if requested is not None:
+            span.update_name(f"chat {requested}")
+            span.set_attribute("gen_ai.request.model", requested)
+        if answer.model is not None:
+            span.set_attribute("gen_ai.response.model", answer.model)
+        if answer.finish_reason is not None:
+            span.set_attribute("gen_ai.response.finish_reasons", [answer.finish_reason])
+        if answer.usage is not None:
+            span.set_attribute("gen_ai.usage.input_tokens", answer.usage.prompt)
+            span.set_attribute("gen_ai.usage.output_tokens", answer.usage.completion)
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
         calls = len(message.get("tool_calls", ())) if message else 0
         self._end(run, "model", {"helix.tool_calls": calls}, error)
 
     async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
-        self._start(run, f"tool {call['id']}", f"tool {call['name']}", self._spans.get((run.run_id, "step")))
+        parent = self._spans.get((run.run_id, "step"))
+        span = self._start(run, f"tool {call['id']}", f"execute_tool {call['name']}", parent)
+        span.set_attributes(
+            {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": call["name"],
+                "gen_ai.tool.call.id": call["id"],
+                "gen_ai.tool.type": "function",
+                "gen_ai.conversation.id": run.session_id,
+            }
+        )
 
     async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Outcome) -> None:
         attributes = {"helix.tool_call_id": call["id"], "helix.success": outcome.success}
         self._end(run, f"tool {call['id']}", attributes, outcome.error)
 
-    def _start(self, run: RunInfo, key: str, name: str, parent: trace.Span | None) -> trace.Span:
+    def _start(
+        self,
+        run: RunInfo,
+        key: str,
+        name: str,
+        parent: trace.Span | None,
+        kind: trace.SpanKind = trace.SpanKind.INTERNAL,
+    ) -> trace.Span:
         context = trace.set_span_in_context(parent) if parent is not None else None
-        span = self._tracer.start_span(name, context=context)
+        span = self._tracer.start_span(name, context=context, kind=kind)
         self._spans[run.run_id, key] = span
         return span
 
@@ -82,8 +131,17 @@ class OpenTelemetryHooks(Hooks):
             return
         span.set_attributes(attributes)
         if error is not None:
+            kind, message = _error_type(error), error.partition(": ")[2] or error
+            span.set_attribute("error.type", kind)
+            span.add_event("exception", {"exception.type": kind, "exception.message": message})
             span.set_status(trace.Status(trace.StatusCode.ERROR, error))
         span.end()
+
+
+def _error_type(error: str) -> str:
+    """The name that an error's sentence begins with, if it is one of an exception."""
+    name = error.partition(":")[0]
+    return name if name.isidentifier() and name[0].isupper() else "_OTHER"
 
 
 def _remote(context: TracingContext) -> trace.SpanContext:
