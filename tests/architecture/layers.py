@@ -62,6 +62,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "websockets": ("server", "backends.cloudflare"),
     "openai": ("llm",),
     "httpx": ("llm", "backends.cloudflare"),
+    "aiohttp": ("backends.cloudflare",),
     "js": ("backends.cloudflare",),
     "pyodide": ("backends.cloudflare",),
     "workers": ("backends.cloudflare",),

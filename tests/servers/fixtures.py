@@ -17,12 +17,12 @@ import asyncpg
 import pytest
 
 from tests.servers.postgres import PostgresServer
-from tests.servers.process import ServerUnavailable
+from tests.servers.process import ServerProcess, ServerUnavailable
 from tests.servers.proxy import Proxy
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_server import VALKEY_9, RedisServer, expected_kinds
 
-Server = TypeVar("Server", RedisServer, RedisCluster, PostgresServer)
+Server = TypeVar("Server", bound=ServerProcess | RedisCluster)
 _database_numbers = itertools.count(1)
 
 
@@ -40,9 +40,11 @@ def without_server(reason: str) -> NoReturn:
 def started(stack: contextlib.ExitStack, make: Callable[[], Server]) -> Server:
     """Start a server that the stack will stop, or end the test with the reason why there is none."""
     try:
-        return stack.enter_context(make())
+        server = make()
+        stack.enter_context(server)
     except ServerUnavailable as error:
         without_server(str(error))
+    return server
 
 
 @pytest.fixture(scope="session", params=expected_kinds())

@@ -48,6 +48,8 @@ _OPENERS = {
     "valkeys": "redis.opening:open_redis",
     "valkey+cluster": "redis.opening:open_redis",
     "valkeys+cluster": "redis.opening:open_redis",
+    "d1": "cloudflare.opening:open_d1",
+    "do": "cloudflare.opening:open_do",
 }
 
 

@@ -108,11 +108,7 @@ async def migrate(
         newest = migrations[-1].version
         if ledger and max(ledger) > newest:
             raise SchemaTooNew(max(ledger), newest)
-        missing = [
-            (each, lacking)
-            for each in migrations
-            if (lacking := each.families.intersection({*families, EVERY}) - each.done(ledger.get(each.version)))
-        ]
+        missing = _missing(migrations, ledger, families)
         if not missing:
             return []
         now = clock()
@@ -127,6 +123,17 @@ async def migrate(
     raise StoreUnavailable("Other processes keep changing the schema at the same time. Try again.")
 
 
+def _missing(
+    migrations: list[Migration], ledger: dict[int, str], families: Collection[str]
+) -> list[tuple[Migration, frozenset[str]]]:
+    """The steps that a database still needs to hold these families, each with those of its families."""
+    return [
+        (each, lacking)
+        for each in migrations
+        if (lacking := each.families.intersection({*families, EVERY}) - each.done(ledger.get(each.version)))
+    ]
+
+
 def _steps(migration: Migration, lacking: frozenset[str], title: str | None, now: int) -> list[Statement]:
     """What a batch does to make the parts of these families, with the line in the ledger that says so."""
     version, now_done = migration.version, migration.title(lacking | migration.done(title))
@@ -138,13 +145,16 @@ def _steps(migration: Migration, lacking: frozenset[str], title: str | None, now
     return record + [Statement(text) for text in migration.of(lacking)]
 
 
-async def ensure_migrated(driver: SqlDriver, place: str, *, prefix: str = "") -> None:
+async def ensure_migrated(
+    driver: SqlDriver, place: str, *, prefix: str = "", families: Collection[str] = FAMILIES
+) -> None:
     """Only look: raise `NotMigrated` if a step is missing, `SchemaTooNew` if there are more than this library knows."""
-    needed = known_migrations(driver.dialect)[-1].version
-    found = max(await _ledger_as_it_is(driver, prefix) or {0: ""})
+    migrations = known_migrations(driver.dialect)
+    ledger = await _ledger_as_it_is(driver, prefix) or {}
+    needed, found = migrations[-1].version, max(ledger, default=0)
     if found > needed:
         raise SchemaTooNew(found, needed)
-    if found < needed:
+    if _missing(migrations, ledger, families):
         raise NotMigrated(place, found, needed)
 
 

@@ -42,7 +42,8 @@ TABLES_OF_A_SESSION = (
 )
 """The sessions themselves come last: the tree is found by them."""
 
-ALL_ROWS = 2**62
+ALL_ROWS = 2**53 - 1
+"""More than there ever are, and a number that JavaScript can hold."""
 
 _REASONS = frozenset(get_args(GuardReason))
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
 from ..sql.driver import GuardTripped
-
-_CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
-_UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
+from ..sql.refusals import guard_tripped
 
 
 def translated(error: BaseException, path: str) -> BaseException:
@@ -23,12 +20,7 @@ def translated(error: BaseException, path: str) -> BaseException:
         ours.__cause__ = error
         return ours
     if isinstance(error, sqlite3.IntegrityError):
-        if found := _CHECK.search(text):
-            ours = GuardTripped(found[1])
-        elif found := _UNIQUE.search(text):
-            ours = GuardTripped(f"unique {found[1]}")
-        else:
-            ours = StoreError(f"{path}: {text}")
+        ours = guard_tripped(text) or StoreError(f"{path}: {text}")
     elif "locked" in text:
         ours = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.", nothing_written=True)
     elif "readonly" in text:

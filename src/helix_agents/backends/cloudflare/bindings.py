@@ -1,0 +1,115 @@
+"""Drivers inside a Python Worker, on `env.DB` and `ctx.storage`. Imported only there, since `js` exists nowhere else.
+
+Crossing to JavaScript is what costs: a statement crosses once or twice, and the rows of a batch come back as one JSON
+text. Nothing here needs `eval`, threads or a suspended stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from js import JSON
+from pyodide.ffi import JsException, create_once_callable, jsnull, to_js
+
+from ...codec import decode
+from ..sql.driver import Row, Statement, Value
+from .wire import CloudflareDriver, Reply, WireStatement, WireValue, refusal, to_wire, wire_value
+
+T = TypeVar("T")
+
+
+def unwrapped(binding: Any) -> Any:
+    """The JavaScript object behind what `workers-runtime-sdk` wraps; a bare one is left as it is."""
+    return getattr(binding, "_binding", binding)
+
+
+def _bound(params: Sequence[WireValue]) -> list[Any]:
+    return [jsnull if value is None else value for value in params]
+
+
+class D1Binding(CloudflareDriver):
+    """`SqlDriver` on `env.DB`."""
+
+    def __init__(self, database: Any) -> None:
+        super().__init__()
+        self._database = unwrapped(database)
+
+    async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
+        prepared = []
+        for sql, params in batch:
+            statement = self._database.prepare(sql)
+            prepared.append(statement.bind(*_bound(params)) if params else statement)
+        try:
+            answer = decode(JSON.stringify(await self._database.batch(to_js(prepared))))
+        except JsException as error:
+            raise refusal(str(error)) from error
+        metas = [each["meta"] for each in answer]
+        return Reply(
+            [[row.values() for row in each["results"]] for each in answer],
+            sum(meta.get("rows_written", 0) for meta in metas),
+            sum(meta.get("rows_read", 0) for meta in metas),
+            metas[-1].get("size_after", 0),
+        )
+
+
+class ObjectStorage(CloudflareDriver):
+    """`SqlDriver` on `ctx.storage`. A batch is one synchronous transaction: nothing else happens meanwhile."""
+
+    def __init__(self, storage: Any) -> None:
+        super().__init__()
+        self._storage = unwrapped(storage)
+        self._sql = self._storage.sql
+
+    async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        return self.batch_now(statements)
+
+    async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
+        return Reply(self.transaction(lambda: [self._rows(sql, params) for sql, params in batch]))
+
+    def batch_now(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """The same without waiting, for there is nothing to wait for."""
+        if not statements:
+            return []
+        ready = [to_wire(each) for each in statements]
+        if len(ready) == 1:  # a statement alone is a transaction already
+            return [self._run(lambda: self._rows(*ready[0]))]
+        return self.transaction(lambda: [self._rows(sql, params) for sql, params in ready])
+
+    def execute(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
+        """Run one statement inside `transaction`, its parameters as they are: into columns that know their type."""
+        return self._rows(sql, [wire_value(value) for value in params])
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Do `work` as a whole or not at all. Raises what it raises."""
+        raised: list[BaseException] = []
+        returned: list[T] = []
+
+        def inside() -> None:
+            try:
+                returned.append(work())
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        try:
+            self._storage.transactionSync(create_once_callable(inside))
+        except JsException as error:
+            # What was raised inside has been to JavaScript and back; the original says more.
+            cause = raised[0] if raised else error
+            raise (refusal(str(cause)) if isinstance(cause, JsException) else cause) from error
+        return returned[0]
+
+    def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except JsException as error:
+            raise refusal(str(error)) from error
+
+    def _rows(self, sql: str, params: Sequence[WireValue]) -> list[Row]:
+        cursor = self._sql.exec(sql, *_bound(params))
+        rows = [tuple(row) for row in decode(JSON.stringify(cursor.raw().toArray()))]
+        self.rows_written += cursor.rowsWritten
+        self.rows_read += cursor.rowsRead
+        self.size_bytes = self._sql.databaseSize
+        return rows

@@ -1,0 +1,89 @@
+"""Stores on a D1 database: inside a Worker on `env.DB`, elsewhere on `BridgeD1` or `D1Rest`.
+
+    state = D1StateStore(env.DB)
+
+The same SQL as everywhere, as guarded batches: D1 has no transaction to look around in. Make a store for each request;
+one that is kept in a module is shared by requests that must not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any, cast
+
+from ...clock import Clock, IdSource, random_id, system_clock
+from ...stores.memory.contract import Embedder
+from ..sql.driver import SqlDriver
+from ..sql.memory_store import SqlMemoryStore
+from ..sql.migrate import FAMILIES, migrate
+from ..sql.self_migrating import MigratedDriver
+from ..sql.state_store import SqlStateStore
+from ..sql.usage_store import SqlUsageStore
+
+D1_FAMILIES = FAMILIES - {"streams"}
+"""What a D1 database holds: streams live in Durable Objects."""
+
+
+async def run_migration(
+    database: Any, *, prefix: str = "", families: Collection[str] = D1_FAMILIES, clock: Clock = system_clock
+) -> list[int]:
+    """Bring the tables up to date; return the versions that were applied. *Idempotent*, cheap when there is nothing."""
+    return await migrate(as_driver(database), prefix=prefix, families=families, clock=clock)
+
+
+class D1StateStore(SqlStateStore):
+    """StateStore on D1. `database` is `env.DB`, a `BridgeD1` or a `D1Rest`, which stays the caller's.
+
+    The tables are made on first use; `migrated=True` promises that `run_migration` has been called.
+    """
+
+    def __init__(
+        self,
+        database: Any,
+        *,
+        prefix: str = "",
+        migrated: bool = False,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+    ) -> None:
+        super().__init__(_ready(database, prefix, "state", migrated), prefix=prefix, clock=clock, ids=ids)
+
+
+class D1UsageStore(SqlUsageStore):
+    """UsageStore on D1, like `D1StateStore`."""
+
+    def __init__(self, database: Any, *, prefix: str = "", migrated: bool = False, clock: Clock = system_clock) -> None:
+        super().__init__(_ready(database, prefix, "usage", migrated), prefix=prefix, clock=clock)
+
+
+class D1MemoryStore(SqlMemoryStore):
+    """MemoryStore on D1, with full-text search, like `D1StateStore`."""
+
+    def __init__(
+        self,
+        database: Any,
+        *,
+        prefix: str = "",
+        migrated: bool = False,
+        embedder: Embedder | None = None,
+        min_similarity: float = 0.0,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+    ) -> None:
+        driver = _ready(database, prefix, "memory", migrated)
+        super().__init__(driver, prefix=prefix, embedder=embedder, min_similarity=min_similarity, clock=clock, ids=ids)
+
+
+def as_driver(database: Any) -> SqlDriver:
+    """A driver as it is; a binding of a Worker as a driver."""
+    if hasattr(database, "dialect"):
+        return cast(SqlDriver, database)
+    # Imported only where there is a binding, because JavaScript's modules exist nowhere else.
+    bindings = import_module(".bindings", __package__)
+    return cast(SqlDriver, bindings.D1Binding(database))
+
+
+def _ready(database: Any, prefix: str, family: str, migrated: bool) -> SqlDriver:
+    driver = as_driver(database)
+    return driver if migrated else MigratedDriver(driver, prefix=prefix, families={family})

@@ -1,0 +1,157 @@
+"""`d1://` and `do://`: stores on Cloudflare for Python that runs elsewhere.
+
+- `d1://:TOKEN@bridge.example.workers.dev/DB`: state, usage and memory in the D1 database that the bridge calls DB.
+- `d1://:TOKEN@ACCOUNT_ID/DATABASE_ID`: everything in D1 through Cloudflare's own API. Nothing has to be deployed, but
+  readers of streams only look now and then.
+- `do://:TOKEN@bridge.example.workers.dev/NAME`: state, usage and memory in the Durable Object of that name.
+
+Behind a bridge every stream is a Durable Object of its own. Without a token in the address HELIX_CLOUDFLARE_TOKEN is
+used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from ...errors import InvalidArgument
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ..registry import Stores
+from ..sql.driver import SqlDriver
+from ..sql.memory_store import SqlMemoryStore
+from ..sql.migrate import FAMILIES, ensure_migrated, migrate
+from ..sql.state_store import SqlStateStore
+from ..sql.stream_manager import SqlStreamManager
+from ..sql.usage_store import SqlUsageStore
+from ..url import StoresUrl
+from .bridge import Bridge, BridgeD1, BridgeObject
+from .d1 import D1_FAMILIES
+from .http import TIMEOUT_SECONDS
+from .polling import Polling
+from .rest import D1Rest
+from .streams import DurableObjectStreamManager
+
+TOKEN_VARIABLE = "HELIX_CLOUDFLARE_TOKEN"
+OPTIONS = frozenset({"prefix", "max_chunks", "ttl", "timeout", "tls"})
+POLL_SECONDS = 1.0
+
+_ACCOUNT = re.compile(r"[0-9a-f]{32}")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Place(NamedTuple):
+    """An address taken apart."""
+
+    host: str
+    base: str
+    token: str
+    name: str
+    prefix: str
+    timeout_seconds: float
+    of_streams: dict[str, Any]
+    shown: str
+    migrate: bool
+
+    async def prepare(self, home: SqlDriver, families: Collection[str]) -> None:
+        """Make the tables, or make sure that they are there."""
+        if self.migrate:
+            await migrate(home, prefix=self.prefix, families=families)
+        else:
+            await ensure_migrated(home, self.shown, prefix=self.prefix, families=families)
+
+
+@asynccontextmanager
+async def open_d1(url: StoresUrl) -> AsyncIterator[Stores]:
+    """Options: prefix (of tables), max_chunks, ttl (of streams, in seconds), timeout (seconds), tls (true or false)."""
+    place = _place(url, "d1://:TOKEN@bridge.example.workers.dev/DB or d1://:TOKEN@ACCOUNT_ID/DATABASE_ID")
+    if _ACCOUNT.fullmatch(place.host):
+        async with _open_rest(place) as stores:
+            yield stores
+        return
+    async with _open_bridge(place) as bridge, _stores(place, bridge, BridgeD1(bridge, place.name)) as stores:
+        yield stores
+
+
+@asynccontextmanager
+async def open_do(url: StoresUrl) -> AsyncIterator[Stores]:
+    """Options: prefix (of tables), max_chunks, ttl (of streams, in seconds), timeout (seconds), tls (true or false)."""
+    place = _place(url, "do://:TOKEN@bridge.example.workers.dev/NAME")
+    async with _open_bridge(place) as bridge:
+        async with _stores(place, bridge, BridgeObject(bridge, f"object:{place.name}")) as stores:
+            yield stores
+
+
+@asynccontextmanager
+async def _open_bridge(place: _Place) -> AsyncIterator[Bridge]:
+    bridge = Bridge(place.base, place.token, timeout_seconds=place.timeout_seconds)
+    try:
+        yield bridge
+    finally:
+        await bridge.close()
+
+
+@asynccontextmanager
+async def _stores(place: _Place, bridge: Bridge, home: SqlDriver) -> AsyncIterator[Stores]:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(home.close)
+        await place.prepare(home, D1_FAMILIES)
+        streams = DurableObjectStreamManager(bridge, prefix=f"{place.name}:{place.prefix}", **place.of_streams)
+        stack.push_async_callback(streams.close)
+        yield _on(home, streams, place.prefix)
+
+
+@asynccontextmanager
+async def _open_rest(place: _Place) -> AsyncIterator[Stores]:
+    async with AsyncExitStack() as stack:
+        home = D1Rest(place.host, place.name, place.token, timeout_seconds=place.timeout_seconds)
+        stack.push_async_callback(home.close)
+        await place.prepare(home, FAMILIES)
+        streams = SqlStreamManager(home, prefix=place.prefix, wakeup=Polling(POLL_SECONDS), **place.of_streams)
+        stack.push_async_callback(streams.close)
+        yield _on(home, streams, place.prefix)
+
+
+def _on(home: SqlDriver, streams: SqlStreamManager, prefix: str) -> Stores:
+    return Stores(
+        SqlStateStore(home, prefix=prefix),
+        streams,
+        SqlUsageStore(home, prefix=prefix),
+        SqlMemoryStore(home, prefix=prefix),
+    )
+
+
+def _place(url: StoresUrl, example: str) -> _Place:
+    url.only(OPTIONS)
+    url.ensure_server()
+    parts = urlsplit(f"//{url.place.removeprefix('//')}")
+    name, host = unquote(parts.path.strip("/")), parts.hostname or ""
+    if not host or not name:
+        raise InvalidArgument(f"An address for {url.scheme} looks like {example}.")
+    token = unquote(parts.password or parts.username or "") or os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        raise InvalidArgument(f"{url.scheme}://{host}/{name}: no token. Put it into the address or {TOKEN_VARIABLE}.")
+    tls = url.option("tls", _truth, host not in _LOOPBACK)
+    return _Place(
+        host,
+        f"{'https' if tls else 'http'}://{parts.netloc.rpartition('@')[2]}",
+        token,
+        name,
+        url.option("prefix", str, ""),
+        url.option("timeout", float, TIMEOUT_SECONDS),
+        {
+            "max_chunks": url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
+            "ttl": url.option("ttl", int, DEFAULT_TTL_SECONDS),
+        },
+        url.shown,
+        url.migrate,
+    )
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("1", "true", "0", "false"):
+        raise ValueError(text)
+    return text.lower() in ("1", "true")

@@ -1,0 +1,64 @@
+"""What a Python Worker needs beside the runtime: wheels for Pyodide, pinned by hash, and the library as one archive.
+
+Node, workerd and Pyodide themselves come from `tests/servers/node.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+from tests.servers.process import ServerUnavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = Path(__file__).resolve().parent / "host"
+CACHE = ROOT / ".cache"
+PINS = ROOT / "requirements" / "worker.txt"
+FETCH_LIMIT_SECONDS = 300
+FOR_PYODIDE = (
+    *("--python-version", "3.14", "--implementation", "cp", "--abi", "cp314", "--abi", "none"),
+    *("--platform", "pyemscripten_2026_0_wasm32", "--platform", "any"),
+)
+
+
+@cache
+def wheels() -> Path:
+    """A folder with the wheels of `requirements/worker.txt`, fetched once."""
+    target = CACHE / f"worker-wheels-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "worker-wheels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            filling = target.with_suffix(".part")
+            shutil.rmtree(filling, ignore_errors=True)
+            _download(filling)
+            filling.rename(target)
+    return target
+
+
+def _download(folder: Path) -> None:
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    command = [str(base), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--require-hashes", "--only-binary=:all:", *FOR_PYODIDE, "-r", str(PINS), "-d", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_LIMIT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerUnavailable(f"pip could not fetch the wheels of a Python Worker: {error}") from error
+    if done.returncode != 0:
+        raise ServerUnavailable(f"pip could not fetch the wheels of a Python Worker: {done.stderr[-800:]}")
+
+
+def library_archive(path: Path) -> Path:
+    """The library itself as one archive, as a Worker gets it."""
+    source = ROOT / "src"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for each in sorted((source / "helix_agents").rglob("*")):
+            if each.is_file() and "__pycache__" not in each.parts:
+                archive.write(each, each.relative_to(source))
+    return path

@@ -1,0 +1,53 @@
+"""The kit on D1 and on Durable Objects from outside, on the real runtime: workerd, through the bridge Worker.
+
+In short form: each way carries the checks that could fail on it. `pytest -m soak tests/cloudflare` runs all of them on
+all ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helix_agents.conformance.executor import EXECUTOR
+from helix_agents.conformance.options import Options
+from helix_agents.conformance.pytest import conformance_tests
+from helix_agents.conformance.registry import Check
+from helix_agents.conformance.run import run_check
+from tests.cloudflare import homes
+
+pytestmark = pytest.mark.usefixtures("bridge_of_harnesses")
+
+test_state_in_an_object = conformance_tests(homes.StateOnObject, only=["S1", "S2", "S4", "S8", "S12", "S14", "S15"])
+test_state_in_d1 = conformance_tests(homes.StateOnD1, only=["S2", "S6", "S9", "S12"])
+test_state_in_d1_by_rest = conformance_tests(homes.StateOnRest, only=["S2", "S3"])
+test_streams_in_objects = conformance_tests(homes.StreamsInObjects)
+test_usage_and_memory_in_d1 = conformance_tests(homes.UsageAndMemoryOnD1)
+
+
+def _run(check: Check[Any], harness: type[Any], options: Options) -> None:
+    result = asyncio.run(run_check(check, harness, options))
+    if result.outcome == "failed":
+        pytest.fail(f"{check.title}: {result.detail}", pytrace=False)
+
+
+@pytest.mark.parametrize("check", EXECUTOR.select(["X1", "X3"]), ids=lambda check: check.name)
+def test_executor_on_d1(check: Check[Any]) -> None:
+    _run(check, homes.ExecutorOnD1, replace(Options(), steps=50))
+
+
+soak = pytest.mark.soak
+test_all_of_state_in_an_object = soak(conformance_tests(homes.StateOnObject))
+test_all_of_state_in_d1 = soak(conformance_tests(homes.StateOnD1))
+test_all_of_state_in_d1_by_rest = soak(conformance_tests(homes.StateOnRest))
+test_usage_and_memory_in_an_object = soak(conformance_tests(homes.UsageAndMemoryOnObject))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("harness", [homes.ExecutorOnObject, homes.ExecutorOnD1])
+@pytest.mark.parametrize("check", EXECUTOR.select(), ids=lambda check: check.name)
+def test_all_of_the_executor(check: Check[Any], harness: type[Any]) -> None:
+    _run(check, harness, Options())

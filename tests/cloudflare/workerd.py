@@ -1,0 +1,59 @@
+"""workerd as a private server: the bridge Worker on a free port, with a folder of its own."""
+
+from __future__ import annotations
+
+import secrets
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from helix_agents.backends import cloudflare
+from tests.cloudflare.parts import HOST
+from tests.servers.node import environment, node, packages
+from tests.servers.process import ServerProcess, free_port
+
+BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
+DATABASES = 24
+"""How many D1 databases the bridge has; each check of the kit takes one or two, and leaves them empty."""
+
+
+class Workerd(ServerProcess):
+    """A Worker under miniflare. `script` is the launcher in `host/`."""
+
+    script = "bridge.mjs"
+
+    def __init__(self) -> None:
+        super().__init__(name="workerd", port=free_port())
+        self.token = secrets.token_hex(8)
+        packages("workers")
+
+    def command(self) -> list[str]:
+        return [str(node()), str(HOST / self.script)]
+
+    def new_port(self) -> int:
+        return free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **environment(HOME=str(self.folder)),
+            "NODE_MODULES": str(packages("workers") / "node_modules"),
+            "PORT": str(self.port),
+            "TOKEN": self.token,
+            "FOLDER": str(self.folder),
+            "BRIDGE": str(BRIDGE),
+            "DATABASES": str(DATABASES),
+        }
+
+    def is_ready(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.url}/bare", timeout=5).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True
