@@ -59,6 +59,7 @@ class PendingClientToolCall(msgspec.Struct, frozen=True):
     deadline_at: int | None = None
     response: Json = None
     submitted_at: int | None = None
+    asked_at: int | None = None
 
 
 class SuspendedChildWait(msgspec.Struct, frozen=True):

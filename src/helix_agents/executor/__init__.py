@@ -7,6 +7,7 @@ from .local import AgentExecutor
 from .modelcall import RetryPolicy
 from .step import Outcome
 from .suspension import ToolResultReceipt
+from .waiting import Waiting
 
 __all__ = [
     "AgentExecutor",
@@ -14,6 +15,7 @@ __all__ = [
     "AgentResult",
     "CanResume",
     "ToolResultReceipt",
+    "Waiting",
     "RetryPolicy",
     "Hooks",
     "RunInfo",

@@ -94,7 +94,8 @@ class Endings:
         return await self.fail(str(error), "not_storable")
 
     async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
-        outcome = Outcome(success=False, error=not_storable(error))
+        changed = step.outcomes[call["id"]].arguments
+        outcome = Outcome(success=False, error=not_storable(error), arguments=changed)
         staged = msgspec.structs.replace(msgspec.convert(step.rows[call["id"]].result, StagedOutcome), outcome=outcome)
         row = StagedChanges(call["id"], step.index_of(call["id"]), StepWrites(), msgspec.to_builtins(staged))
         await self._settle_again(step, call, row, outcome)

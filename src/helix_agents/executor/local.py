@@ -26,7 +26,7 @@ from ..messages import Message, ensure_message
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
-from ..types import RunRecord, SessionState, SessionStatus
+from ..types import Page, RunRecord, SessionState, SessionStatus
 from .children import SubAgents, fail_children
 from .claim import (
     REPLACED,
@@ -53,8 +53,9 @@ from .patience import patient_store, patient_streams, patient_usage
 from .services import Durability, Services
 from .spending import ensure_countable
 from .stop import ABORT_PREFIX
-from .suspension import ToolResultReceipt, submit
+from .suspension import Answer, ToolResultReceipt, submit
 from .tidying import tidy_up
+from .waiting import Waiting, list_waiting
 
 DELETE_PATIENCE_SECONDS = 2.0
 
@@ -264,18 +265,23 @@ class AgentExecutor:
     async def submit_tool_result(
         self,
         session_id: str,
-        tool_call_id: str,
+        tool_call_id: str | None = None,
         *,
+        approval_id: str | None = None,
         result: Json = ...,
         error: str | None = None,
         approved: bool | None = None,
         reason: str | None = None,
+        arguments: Mapping[str, Json] | None = None,
     ) -> ToolResultReceipt:
         """Answer a question that a run has asked: with `result` or `error` of a client tool, or with `approved`.
 
         From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
-        waits any more (`can_resume`) the session can be resumed.
+        waits any more (`can_resume`) the session can be resumed. An approval may be named by its `approval_id` instead
+        of the call's id. `arguments`: approve, but let the call run with these; the model is told.
         """
+        if (tool_call_id is None) == (approval_id is None):
+            raise InvalidArgument("Give the tool_call_id or the approval_id of the question.")
         given = [result is not ..., error is not None, approved is not None]
         if sum(given) != 1:
             raise InvalidArgument("Give exactly one of result, error and approved.")
@@ -283,12 +289,30 @@ class AgentExecutor:
             raise InvalidArgument(f"approved is True or False, not {approved!r}: a text is no decision.")
         if not isinstance(error, str | None) or not isinstance(reason, str | None):
             raise InvalidArgument("error and reason are texts.")
+        if arguments is not None and (approved is not True or not isinstance(arguments, Mapping)):
+            raise InvalidArgument("arguments is an object, and goes with approved=True.")
         response: dict[str, Json]
         if approved is not None:
             response = {"approved": approved, "reason": reason}
+            if arguments is not None:
+                response["arguments"] = dict(arguments)
         else:
             response = {"error": error} if error is not None else {"result": result}
-        return await submit(self.services.store, self.services.clock, session_id, tool_call_id, response)
+        answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response)
+        return await submit(self.services.store, self.services.clock, self.agents, session_id, answer)
+
+    async def list_waiting(
+        self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Waiting]:
+        """The questions that wait for an answer, of all sessions, of one user's, or of one agent's."""
+        return await list_waiting(
+            self.services.store,
+            self.services.clock(),
+            user_id=user_id,
+            agent_type=agent_type,
+            limit=limit,
+            cursor=cursor,
+        )
 
     async def delete_session(self, session_id: str, *, keep_usage: bool = False) -> bool:
         """Remove a session, those below it, their streams and their usage; False if there was none.

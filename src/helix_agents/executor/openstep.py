@@ -72,8 +72,17 @@ class OpenStep:
                 self.rows[row.tool_call_id] = row
                 self.usage += staged.usage
                 patches = self.sequencer.accept(row.index, row.writes)
-                found.append(FinishedCall(by_id[row.tool_call_id], staged.outcome, patches, staged.executed))
+                call = with_arguments(by_id[row.tool_call_id], staged.outcome.arguments)
+                found.append(FinishedCall(call, staged.outcome, patches, staged.executed))
         return found
+
+
+def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall:
+    """The call as it runs, if a person has changed its arguments."""
+    if arguments is None:
+        return call
+    changed: ToolCall = {**call, "arguments": arguments}
+    return changed
 
 
 def tool_start_chunk(call: ToolCall) -> dict[str, Any]:

@@ -27,16 +27,23 @@ TURN_MARK = "-turn"
 ASIDE_MARK = "-aside"
 """Ends of the step ids of checkpoints that end no step: the begin of a turn, and a step put aside."""
 
+CHANGED = "A person approved this call with changed arguments. It ran with:"
+"""What the model reads before the outcome of a call whose arguments a person has changed."""
+
 REMINDER = "Give your final answer by calling the `finish` tool."
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a tool call ended. `final` marks a valid call of the finish tool; its result is the run's output."""
+    """How a tool call ended. `final` marks a valid call of the finish tool; its result is the run's output.
+
+    `arguments`: what a person let it run with, where that is not what the model had asked for.
+    """
 
     success: bool
     result: Json = None
     error: str | None = None
     final: bool = False
+    arguments: dict[str, Any] | None = None
 
 
 class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,13 +131,17 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
         content = outcome.result if isinstance(outcome.result, str) else encode(outcome.result)
     else:
         content = f"Error: {outcome.error}"
-    return {
+    message: Message = {
         "role": "tool",
         "tool_call_id": call["id"],
         "tool_name": call["name"],
         "content": content,
         "success": outcome.success,
     }
+    if outcome.arguments is not None:
+        message["content"] = f"{CHANGED} {encode(outcome.arguments)}\n\n{content}"
+        message["arguments"] = outcome.arguments
+    return message
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[ToolCall]]:

@@ -14,11 +14,19 @@ from ..messages import ToolCall
 from ..stores.usage.contract import UsageEntry
 from ..types import PendingClientToolCall, SuspendedChildWait
 from .context import RunContext
-from .openstep import OpenStep
+from .openstep import OpenStep, with_arguments
 from .services import Services
 from .step import Outcome
 from .stop import StopSignal
-from .suspension import answer_to, own_calls, pending_call, question_of, request_chunk
+from .suspension import (
+    answer_to,
+    changed_arguments,
+    new_approval_id,
+    own_calls,
+    pending_call,
+    question_of,
+    request_chunk,
+)
 from .toolcalls import ToolRunner, all_of, find_tool
 
 PARENT_SUSPENDED = "parent_suspended"
@@ -109,7 +117,7 @@ class StepWork:
                     question,
                     run_id=context.run_id,
                     now=context.services.clock(),
-                    approval_id=f"approval-{context.services.ids()}",
+                    approval_id=new_approval_id(context.services.ids, call["id"]),
                 )
         if new:
             await self._put(new)
@@ -209,16 +217,19 @@ class StepWork:
         await self._children.abort(self._context.services, below, self._context.stop.reason or "The run was aborted.")
 
     async def _run_one(self, call: ToolCall) -> None:
+        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        arguments = None if pending is None else changed_arguments(pending)
+        changed, call = arguments is not None, with_arguments(call, arguments)
         try:
             tool = find_tool(self._context.agent, call, self._context.owned.state)
             tool.input.parse(call["arguments"])
         except InvalidArgument:
-            await self._tools.run(self._step, call)  # which makes an error of it
+            await self._tools.run(self._step, call, changed=changed)  # which makes an error of it
             return
         if isinstance(tool, AgentTool):
             await self._run_child(call, tool)
         else:
-            await self._tools.run(self._step, call)
+            await self._tools.run(self._step, call, changed=changed)
 
     async def _run_child(self, call: ToolCall, tool: AgentTool) -> None:
         child_id = self._children.session_id(self._context.session_id, tool, call)

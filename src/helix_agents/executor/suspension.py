@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..clock import Clock
+from ..agent import AgentRegistry
+from ..clock import Clock, IdSource
 from ..codec import Json, ensure_json
 from ..errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
 from ..messages import ToolCall
@@ -22,7 +23,8 @@ from ..types import PendingClientToolCall, SessionState
 from .step import Outcome
 
 MAX_TRIES = 50
-MAX_DEPTH = 32
+APPROVAL_PREFIX = "approval-"
+APPROVAL_MARK = "."
 
 Question = Literal["client", "approval"]
 ReceiptStatus = Literal["accepted", "duplicate", "late"]
@@ -38,6 +40,24 @@ class ToolResultReceipt(msgspec.Struct, frozen=True):
     status: ReceiptStatus
     session_id: str
     tool_call_id: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer from outside. `id` names the call, or the approval that was asked for."""
+
+    id: str
+    response: dict[str, Json]
+
+    @property
+    def names(self) -> list[str]:
+        """The calls that may be meant: a call's own id, or what an approval's id ends with."""
+        if not self.id.startswith(APPROVAL_PREFIX):
+            return [self.id]
+        return [self.id, self.id.partition(APPROVAL_MARK)[2]]
+
+    def is_stale_for(self, pending: PendingClientToolCall) -> bool:
+        """Whether it is an approval's id, and not that of the approval which is asked for now."""
+        return self.id not in (pending.tool_call_id, pending.approval_id)
 
 
 async def question_of(tool: Tool, call: ToolCall) -> Question | None:
@@ -66,7 +86,13 @@ def pending_call(
         run_id=run_id,
         approval_id=approval_id if question == "approval" else None,
         deadline_at=deadline,
+        asked_at=now,
     )
+
+
+def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
+    """The name of one question about a call. It ends with the call's id, so that a late answer finds it, too."""
+    return f"{APPROVAL_PREFIX}{ids()}{APPROVAL_MARK}{tool_call_id}"
 
 
 def request_chunk(pending: PendingClientToolCall) -> dict[str, Any]:
@@ -98,6 +124,14 @@ def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["ap
         case {"result": result}:
             return Outcome(success=True, result=result)
     return Outcome(success=False, error="The stored answer cannot be read.")
+
+
+def changed_arguments(pending: PendingClientToolCall) -> dict[str, Any] | None:
+    """What a call shall run with instead of what the model asked for; None if a person has not changed that."""
+    match pending.response:
+        case {"approved": True, "arguments": dict() as arguments}:
+            return arguments
+    return None
 
 
 def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
@@ -159,11 +193,12 @@ async def change_session(
 
 
 async def submit(
-    store: StateStore, clock: Clock, session_id: str, tool_call_id: str, response: dict[str, Json]
+    store: StateStore, clock: Clock, agents: AgentRegistry, session_id: str, answer: Answer
 ) -> ToolResultReceipt:
-    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call or a wrong kind."""
+    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit."""
+    response = answer.response
     ensure_json(response)
-    owner_id, root_id = await _find_owner(store, session_id, tool_call_id)
+    tool_call_id, owner_id, root_id = await _find_owner(store, session_id, answer)
     now = clock()
     status: ReceiptStatus = "accepted"
 
@@ -177,7 +212,8 @@ async def submit(
         if pending.submitted_at is not None:
             status = "duplicate"
             return None
-        _ensure_fits(pending, response)
+        _ensure_fits(pending, answer)
+        _ensure_arguments(agents, owner, pending, response)
         late = pending.deadline_at is not None and now > pending.deadline_at
         status = "late" if late else "accepted"
         answered = msgspec.structs.replace(pending, response=response, submitted_at=now)
@@ -198,28 +234,47 @@ def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionSta
     return msgspec.structs.replace(session, completed_client_tool_calls=stamps)
 
 
-async def _find_owner(store: StateStore, session_id: str, tool_call_id: str) -> tuple[str, str]:
-    """The session that asked, and its root."""
+async def _find_owner(store: StateStore, session_id: str, answer: Answer) -> tuple[str, str, str]:
+    """The call that the answer is for, the session that asked, and its root."""
     session = await store.load_state(session_id)
     if session is None:
         raise SessionNotFound(session_id)
     root_id = session.root_session_id or session_id
-    if tool_call_id in session.pending_client_tool_calls:
-        return session_id, root_id
     root = session if root_id == session_id else await store.load_state(root_id)
-    owner = (root.client_tool_call_ownership if root else {}).get(tool_call_id)
-    if owner is not None and await store.session_exists(owner):
-        return owner, root_id
-    if tool_call_id in session.completed_client_tool_calls:
-        return session_id, root_id
-    raise InvalidArgument(f"Session {session_id!r} has asked no question {tool_call_id!r}: check the tool call id.")
+    for name in answer.names:
+        if name in session.pending_client_tool_calls:
+            return name, session_id, root_id
+        owner = (root.client_tool_call_ownership if root else {}).get(name)
+        if owner is not None and await store.session_exists(owner):
+            return name, owner, root_id
+        if name in session.completed_client_tool_calls:
+            return name, session_id, root_id
+    raise InvalidArgument(f"Session {session_id!r} has asked no question {answer.id!r}: check the id.")
 
 
-def _ensure_fits(pending: PendingClientToolCall, response: dict[str, Json]) -> None:
-    approval = "approved" in response
+def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
+    approval = "approved" in answer.response
+    if answer.is_stale_for(pending):
+        raise InvalidArgument(
+            f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about anew, "
+            f"as {pending.approval_id!r}."
+        )
     if approval and pending.approval_id is None:
         raise InvalidArgument(
             f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants a result or an error, not an approval."
         )
     if not approval and pending.approval_id is not None:
         raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants approved=True or False.")
+
+
+def _ensure_arguments(
+    agents: AgentRegistry, owner: SessionState, pending: PendingClientToolCall, response: dict[str, Json]
+) -> None:
+    """Refuse changed arguments that the tool would not take. A tool that is not known here checks them when it runs."""
+    tool = agents.get(owner.agent_type).tools.get(pending.tool_name) if owner.agent_type in agents else None
+    if "arguments" not in response or tool is None:
+        return
+    try:
+        tool.input.parse(response["arguments"])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"The changed arguments do not fit tool {pending.tool_name!r}: {error}") from error

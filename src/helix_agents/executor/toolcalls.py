@@ -45,8 +45,8 @@ class ToolRunner:
         self._emitter = context.emitter
         self.stager = Stager(context)
 
-    async def run(self, step: OpenStep, call: ToolCall) -> None:
-        """Run one call and settle it."""
+    async def run(self, step: OpenStep, call: ToolCall, *, changed: bool = False) -> None:
+        """Run one call and settle it. `changed`: its arguments are a person's, not the model's."""
         self._emitter.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
         began = self._services.clock()
@@ -70,6 +70,8 @@ class ToolRunner:
             outlet.finish(writes)
         else:
             outlet.withdraw()
+        if changed:
+            outcome = msgspec.structs.replace(outcome, arguments=call["arguments"])
         await self.settle(step, call, outcome, writes=writes, usage=usage)
 
     async def settle(
@@ -115,7 +117,7 @@ class ToolRunner:
                 patches = step.sequencer.withdraw(index)
                 if patches:
                     self._emitter.emit({"type": "state_patch", "patches": patches})
-                failed = Outcome(success=False, error=not_storable(error))
+                failed = Outcome(success=False, error=not_storable(error), arguments=outcome.arguments)
                 return await self._stage(step, call, failed, NO_WRITES, usage, executed)
         step.rows[call["id"]] = row
         return outcome
