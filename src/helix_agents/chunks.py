@@ -3,12 +3,13 @@
     match chunk:
         case {"type": "text_delta", "delta": text}: ...
 
-The TypedDicts describe what the executor writes; a stream accepts any JSON object with a string `type`.
+`AnyChunk` lists every chunk that the library itself writes, field by field; the type checker holds the executor to it,
+and `docs/chunks.md` is tested against it. A stream accepts any JSON object with a string `type`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, Required, TypedDict, cast, get_args, get_type_hints
 
 from .codec import ensure_object
 
@@ -17,32 +18,46 @@ Chunk = dict[str, Any]
 
 
 class Stamped(TypedDict, total=False):
-    """What a writer adds to every chunk that lacks it."""
+    """What every chunk may carry. The writer adds the first four where they are missing.
+
+    Chunks of a sub-agent on its parent's stream carry the last two; their `step` is the parent's.
+    """
 
     agent_id: str
     agent_type: str
     timestamp: int
     step: int
+    sub_session_id: str
+    sub_step: int | None
 
 
 class TextDelta(Stamped):
+    """A piece of the model's text."""
+
     type: Literal["text_delta"]
     delta: str
 
 
 class Thinking(Stamped):
+    """A piece of the model's reasoning; the last one is empty and complete."""
+
     type: Literal["thinking"]
     content: str
     is_complete: bool
 
 
 class ToolArgDelta(Stamped):
+    """A piece of the arguments of a tool call, as JSON text."""
+
     type: Literal["tool_arg_delta"]
     tool_call_id: str
+    tool_name: str
     delta: str
 
 
 class ToolStart(Stamped):
+    """A tool call begins."""
+
     type: Literal["tool_start"]
     tool_call_id: str
     tool_name: str
@@ -50,6 +65,8 @@ class ToolStart(Stamped):
 
 
 class ToolEnd(Stamped):
+    """A tool call has its outcome: a result, or an error."""
+
     type: Literal["tool_end"]
     tool_call_id: str
     tool_name: str
@@ -58,38 +75,51 @@ class ToolEnd(Stamped):
     error: str | None
 
 
-class ToolApprovalRequest(Stamped):
-    type: Literal["tool_approval_request"]
-    tool_call_id: str
-    tool_name: str
-    approval_id: str
-    input: Any
+class ToolApprovalRequest(Stamped, total=False):
+    """A person must allow this call. `deadline_at`: until when, if there is a limit."""
+
+    type: Required[Literal["tool_approval_request"]]
+    tool_call_id: Required[str]
+    tool_name: Required[str]
+    approval_id: Required[str]
+    input: Required[Any]
+    deadline_at: int
 
 
-class ClientToolRequest(Stamped):
-    type: Literal["client_tool_request"]
-    tool_call_id: str
-    tool_name: str
-    input: Any
+class ClientToolRequest(Stamped, total=False):
+    """The client executes this call. `deadline_at`: until when, if there is a limit."""
+
+    type: Required[Literal["client_tool_request"]]
+    tool_call_id: Required[str]
+    tool_name: Required[str]
+    input: Required[Any]
+    deadline_at: int
 
 
 class StatePatch(Stamped):
+    """How custom state changes, as RFC 6902 operations; in order they give the committed state."""
+
     type: Literal["state_patch"]
     patches: list[dict[str, Any]]
 
 
 class SubagentStart(Stamped):
+    """A sub-agent begins; its own chunks follow on this stream."""
+
     type: Literal["subagent_start"]
-    sub_session_id: str
+    tool_call_id: str
 
 
 class SubagentEnd(Stamped):
+    """A sub-agent has come to rest."""
+
     type: Literal["subagent_end"]
-    sub_session_id: str
+    tool_call_id: str
+    status: str
 
 
 class StepCommitted(Stamped, total=False):
-    """`warnings`: writes of parallel tools that were lost. `finish_reason`: why the model stopped, if it said so."""
+    """A step is stored. `warnings`: writes of parallel tools that were lost. `finish_reason`: why the model stopped."""
 
     type: Required[Literal["step_committed"]]
     checkpoint_id: Required[str]
@@ -99,23 +129,105 @@ class StepCommitted(Stamped, total=False):
 
 
 class Output(Stamped):
+    """The run ended well."""
+
     type: Literal["output"]
     output: Any
 
 
 class ErrorChunk(Stamped):
+    """The run failed."""
+
     type: Literal["error"]
-    error: str
+    error: str | None
 
 
-class Lifecycle(Stamped):
-    type: Literal["run_started", "run_interrupted", "run_resumed", "run_suspended", "stream_resync", "stream_rewound"]
+class RunStarted(Stamped):
+    """A turn begins."""
+
+    type: Literal["run_started"]
+    run_id: str
+    turn: int
 
 
-class Custom(Stamped):
-    type: Literal["custom"]
-    name: str
-    data: Any
+class RunResumed(Stamped):
+    """A run goes on: after a crash, an interrupt or an answer."""
+
+    type: Literal["run_resumed"]
+    run_id: str
+    turn: int
+
+
+class RunInterrupted(Stamped):
+    """The run stopped because somebody asked for it."""
+
+    type: Literal["run_interrupted"]
+    reason: str | None
+
+
+class RunSuspended(Stamped):
+    """The run waits for people or sub-agents; no process holds it."""
+
+    type: Literal["run_suspended"]
+    status: str
+    tool_call_ids: list[str]
+
+
+class StreamRewound(Stamped):
+    """Chunks of steps after `step_count` are gone: drop what they showed."""
+
+    type: Literal["stream_rewound"]
+    step_count: int
+
+
+class StreamResync(Stamped):
+    """All earlier chunks are gone: begin with a fresh page."""
+
+    type: Literal["stream_resync"]
+
+
+class Custom(Stamped, total=False):
+    """What a tool emits by `ctx.emit(name, data)`."""
+
+    type: Required[Literal["custom"]]
+    name: Required[str]
+    data: Required[Any]
+    tool_call_id: str
+
+
+AnyChunk = (
+    TextDelta
+    | Thinking
+    | ToolArgDelta
+    | ToolStart
+    | ToolEnd
+    | ToolApprovalRequest
+    | ClientToolRequest
+    | StatePatch
+    | SubagentStart
+    | SubagentEnd
+    | StepCommitted
+    | Output
+    | ErrorChunk
+    | RunStarted
+    | RunResumed
+    | RunInterrupted
+    | RunSuspended
+    | StreamRewound
+    | StreamResync
+    | Custom
+)
+"""Every chunk that the library writes."""
+
+
+def chunk_types() -> dict[str, type]:
+    """The TypedDict of each chunk type, by the text in `type`."""
+    return {get_args(get_type_hints(kind)["type"])[0]: kind for kind in get_args(AnyChunk)}
+
+
+def as_chunk(chunk: AnyChunk) -> Chunk:
+    """The same dict, for those who take any chunk: to a type checker a TypedDict is not a dict."""
+    return cast(Chunk, chunk)
 
 
 def ensure_chunk(value: object) -> None:

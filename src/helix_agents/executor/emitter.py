@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from ..chunks import Chunk
+from ..chunks import AnyChunk, Chunk, as_chunk
 from ..streams.contract import StreamWriter
 
 QUEUE_LIMIT = 256
@@ -69,14 +69,17 @@ class Emitter:
         self._lingering: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name=f"helix-emit-{run_id}")
 
-    def emit(self, chunk: Chunk) -> None:
+    def emit(self, chunk: AnyChunk) -> None:
         """Take a chunk without waiting."""
+        self._emit(as_chunk(chunk))
+
+    def _emit(self, chunk: Chunk) -> None:
         chunk.setdefault("step", self.step)
         self._put(chunk)
         if self.parent is not None and chunk["type"] in FORWARDED:
             self.parent.forward(chunk, self._session_id, self._run_id, self._agent_type)
 
-    async def write(self, chunk: Chunk) -> None:
+    async def write(self, chunk: AnyChunk) -> None:
         """Take a chunk; wait while too many are on their way."""
         if not self._room.is_set():
             await self._room.wait()
@@ -91,7 +94,7 @@ class Emitter:
             "agent_id": run_id,
             "agent_type": agent_type,
         }
-        self.emit({**marks, **{key: value for key, value in chunk.items() if key != "timestamp"}, "step": self.step})
+        self._emit({**marks, **{key: value for key, value in chunk.items() if key != "timestamp"}, "step": self.step})
 
     async def flush(self) -> int:
         """Wait until all chunks are stored; the sequence of the last one."""

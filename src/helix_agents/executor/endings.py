@@ -149,8 +149,9 @@ class Endings:
         if self._stop.requested:
             self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
         else:
-            told = {"status": suspension.status, "tool_call_ids": sorted(missing)}
-            self._context.emitter.emit({"type": "run_suspended", **told})
+            self._context.emitter.emit(
+                {"type": "run_suspended", "status": suspension.status, "tool_call_ids": sorted(missing)}
+            )
         return await self._rest(cast(RunStatus, suspension.status))
 
     async def stop_between_steps(self, said: Message | None) -> AgentResult:

@@ -115,8 +115,10 @@ async def open_run(
         then=list(claim.then),
         first_step=int(run.metadata.get("first_step", session.step_count)),
     )
-    kind = "run_resumed" if claim.resumed else "run_started"
-    emitter.emit({"type": kind, "run_id": run.run_id, "turn": run.turn})
+    if claim.resumed:
+        emitter.emit({"type": "run_resumed", "run_id": run.run_id, "turn": run.turn})
+    else:
+        emitter.emit({"type": "run_started", "run_id": run.run_id, "turn": run.turn})
     watch.start()
     return Run(context, children)
 

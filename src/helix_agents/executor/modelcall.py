@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ..chunks import AnyChunk
 from ..codec import MAX_ID_LENGTH, decode, ensure_id
 from ..errors import HelixError, InvalidArgument, ModelError, StoreCorrupt
 from ..llm.contract import (
@@ -206,7 +207,7 @@ class _Answer:
         self.is_thinking = False
         self._text, self._thinking, self._calls = [], [], {}
 
-    def take(self, event: ModelEvent) -> dict[str, Any] | None:
+    def take(self, event: ModelEvent) -> AnyChunk | None:
         """Add an event; the chunk that shows it, if any."""
         match event:
             case TextDelta(text=text):
@@ -224,7 +225,12 @@ class _Answer:
                     call.name = event.name
                 call.arguments.append(event.arguments)
                 if event.arguments:
-                    return {"type": "tool_arg_delta", "tool_call_id": call.id, "delta": event.arguments}
+                    return {
+                        "type": "tool_arg_delta",
+                        "tool_call_id": call.id,
+                        "tool_name": call.name,
+                        "delta": event.arguments,
+                    }
             case TokenUsage():
                 self.usage = event
             case Finished(reason=reason):

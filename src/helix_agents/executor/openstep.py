@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..chunks import ToolEnd, ToolStart
 from ..messages import Message, ToolCall
 from ..state import StepSequencer
 from ..types import StagedChanges
@@ -85,7 +86,7 @@ def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall
     return changed
 
 
-def tool_start_chunk(call: ToolCall) -> dict[str, Any]:
+def tool_start_chunk(call: ToolCall) -> ToolStart:
     """The chunk that tells that a call begins."""
     return {
         "type": "tool_start",
@@ -95,7 +96,7 @@ def tool_start_chunk(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def tool_end_chunk(call: ToolCall, outcome: Outcome) -> dict[str, Any]:
+def tool_end_chunk(call: ToolCall, outcome: Outcome) -> ToolEnd:
     """The chunk that tells how a call ended."""
     return {
         "type": "tool_end",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..chunks import Chunk
+from ..chunks import AnyChunk, StepCommitted, as_chunk
 from ..codec import encode
 from ..errors import StreamNotActive
 from ..streams.contract import StreamInfo, StreamManager
@@ -76,7 +76,7 @@ async def ready_stream(
     )
     if rewind_to > 0 and not told and checkpoint_id is not None:
         async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
-            await writer.write(step_committed_chunk(checkpoint_id, rewind_to))
+            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
     after = await streams.get_stream_info(stream_id)
     return ReadyStream(True, after.latest_sequence if after else 0)
 
@@ -94,10 +94,14 @@ async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamI
 
 def step_committed_chunk(
     checkpoint_id: str, step_count: int, *, warnings: Sequence[str] = (), finish_reason: str | None = None
-) -> Chunk:
+) -> StepCommitted:
     """The chunk that tells of a commit, of the writes that were lost in it, and of why the model stopped."""
-    chunk: Chunk = {"type": "step_committed", "checkpoint_id": checkpoint_id, "step_count": step_count}
-    chunk["step"] = step_count
+    chunk: StepCommitted = {
+        "type": "step_committed",
+        "checkpoint_id": checkpoint_id,
+        "step_count": step_count,
+        "step": step_count,
+    }
     if warnings:
         chunk["warnings"] = list(warnings)
     if finish_reason is not None:
@@ -105,9 +109,9 @@ def step_committed_chunk(
     return chunk
 
 
-def shown_again(step: OpenStep) -> list[Chunk]:
+def shown_again(step: OpenStep) -> list[AnyChunk]:
     """The chunks of an answer that was shown once and then rewound: whole, not in the pieces it came in."""
-    chunks: list[Chunk] = []
+    chunks: list[AnyChunk] = []
     answer = step.answer
     if answer.get("thinking"):
         chunks.append({"type": "thinking", "content": answer["thinking"], "is_complete": False})
@@ -115,8 +119,8 @@ def shown_again(step: OpenStep) -> list[Chunk]:
     if answer.get("content"):
         chunks.append({"type": "text_delta", "delta": answer["content"]})
     for call in step.calls:
-        text = call.get("invalid_arguments") or encode(call["arguments"])
-        chunks.append({"type": "tool_arg_delta", "tool_call_id": call["id"], "delta": text})
+        text = str(call.get("invalid_arguments") or encode(call["arguments"]))
+        chunks.append({"type": "tool_arg_delta", "tool_call_id": call["id"], "tool_name": call["name"], "delta": text})
     return chunks
 
 
@@ -136,7 +140,7 @@ async def close_stream(streams: StreamManager, session: SessionState, checkpoint
     }
     async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
         if checkpoint_id is not None and "step_committed" not in types:
-            await writer.write(step_committed_chunk(checkpoint_id, session.step_count))
+            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, session.step_count)))
         if session.status == "completed" and "output" not in types:
             await writer.write({"type": "output", "output": session.output, "step": session.step_count})
         if session.status == "failed" and "error" not in types:

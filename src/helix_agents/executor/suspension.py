@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..agent import AgentRegistry
+from ..chunks import ClientToolRequest, ToolApprovalRequest
 from ..clock import Clock, IdSource
 from ..codec import Json, ensure_json
 from ..errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
@@ -95,14 +96,27 @@ def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
     return f"{APPROVAL_PREFIX}{ids()}{APPROVAL_MARK}{tool_call_id}"
 
 
-def request_chunk(pending: PendingClientToolCall) -> dict[str, Any]:
+def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest:
     """The chunk that puts the question to the readers."""
-    chunk = {"tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name, "input": pending.input}
+    chunk: ToolApprovalRequest | ClientToolRequest
+    if pending.approval_id is None:
+        chunk = {
+            "type": "client_tool_request",
+            "tool_call_id": pending.tool_call_id,
+            "tool_name": pending.tool_name,
+            "input": pending.input,
+        }
+    else:
+        chunk = {
+            "type": "tool_approval_request",
+            "tool_call_id": pending.tool_call_id,
+            "tool_name": pending.tool_name,
+            "input": pending.input,
+            "approval_id": pending.approval_id,
+        }
     if pending.deadline_at is not None:
         chunk["deadline_at"] = pending.deadline_at
-    if pending.approval_id is None:
-        return {"type": "client_tool_request", **chunk}
-    return {"type": "tool_approval_request", **chunk, "approval_id": pending.approval_id}
+    return chunk
 
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
