@@ -8,6 +8,7 @@ from .modelcall import RetryPolicy
 from .step import Outcome
 from .suspension import ToolResultReceipt
 from .waiting import Waiting
+from .watching import SessionView
 
 __all__ = [
     "AgentExecutor",
@@ -16,6 +17,7 @@ __all__ = [
     "CanResume",
     "ToolResultReceipt",
     "Waiting",
+    "SessionView",
     "RetryPolicy",
     "Hooks",
     "RunInfo",

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from ..agent import Agent
 from ..chunks import Chunk
 from ..codec import Json
-from ..errors import RunLost, SessionNotFound, StoreError, StreamFailed
+from ..errors import RunLost, SessionNotFound, StoreError
 from ..lifecycle import SUSPENDED
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
 from ..types import PendingClientToolCall, SessionState, SessionStatus
 from .claim import CanResume, is_live
+from .reading import RunChunks, StreamPlace
 from .services import Services
 from .suspension import all_waiting
 
 RESULT_POLL_SECONDS = 0.2
 LOST_POLL_SECONDS = 1.0
+
+
+T = TypeVar("T")
 
 
 class AgentResult(msgspec.Struct, frozen=True):
@@ -91,24 +95,29 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"<run {self.run_id} of session {self.session_id}>"
 
-    def stream(self, *, from_sequence: int | None = None) -> RunChunks[Chunk]:
+    def stream(self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False) -> RunChunks[Chunk]:
         """The chunks of this run, kept ones first, then live, until it ends or suspends.
 
         A failed run ends the iteration too, after its `error` chunk; `result` says why. The stream belongs to the
         session: asked for after the next turn has begun, it begins with that turn. An `anext` that is cancelled, as by
         `asyncio.wait_for`, loses nothing: the next one goes on. Raises `RunLost`, or what else ended the run, if there
-        is nobody left to close the stream.
+        is nobody left to close the stream. `follow`: read on when the run has come to rest, over all further runs,
+        until the session is deleted; a run that is lost is waited for. `wait`: if nothing has been streamed yet, wait.
         """
-        return RunChunks(self._reader(from_sequence), lambda stored: stored.chunk, self._close_when_lost)
+        return self._read(self._place(from_sequence, follow, wait), lambda stored: stored.chunk)
 
-    def stored_chunks(self, *, from_sequence: int | None = None) -> RunChunks[StoredChunk]:
+    def stored_chunks(
+        self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False
+    ) -> RunChunks[StoredChunk]:
         """Like `stream`, with the sequences to resume from."""
-        return RunChunks(self._reader(from_sequence), lambda stored: stored, self._close_when_lost)
+        return self._read(self._place(from_sequence, follow, wait), lambda stored: stored)
 
-    def _reader(self, from_sequence: int | None) -> Callable[[], Awaitable[StreamReader | None]]:
+    def _read(self, place: StreamPlace, made: Callable[[StoredChunk], T]) -> RunChunks[T]:
+        return RunChunks(self._services, place, made, watch=None if place.follow else self._close_when_lost)
+
+    def _place(self, from_sequence: int | None, follow: bool, wait: bool) -> StreamPlace:
         start = self._start_sequence if from_sequence is None else from_sequence
-        streams = self._services.streams
-        return lambda: streams.create_resumable_reader(self._stream_id, from_sequence=start)
+        return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait)
 
     async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
         """Nobody may be left to close the stream of a run that was lost: its readers must not wait for that."""
@@ -214,54 +223,3 @@ class RunHandle:
         if session is None:
             raise SessionNotFound(self.session_id)
         return session
-
-
-T = TypeVar("T")
-
-
-class RunChunks(AsyncIterator[T]):
-    """The chunks of a run, one by one, opened by the first `anext`."""
-
-    def __init__(
-        self,
-        opened: Callable[[], Awaitable[StreamReader | None]],
-        made: Callable[[StoredChunk], T],
-        watch: Callable[[StreamReader, list[BaseException]], Coroutine[None, None, None]],
-    ) -> None:
-        self._open = opened
-        self._made = made
-        self._watch = watch
-        self._watching: asyncio.Task[None] | None = None
-        self._lost: list[BaseException] = []
-        self._reader: StreamReader | None = None
-        self._chunks: AsyncIterator[StoredChunk] | None = None
-        self._over = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        if self._over:
-            raise StopAsyncIteration
-        if self._chunks is None:
-            self._reader = await self._open()
-            if self._reader is None:
-                return await self._end()
-            self._watching = asyncio.create_task(self._watch(self._reader, self._lost))
-            self._chunks = self._reader.stored()
-        try:
-            return self._made(await anext(self._chunks))
-        except (StopAsyncIteration, StreamFailed):
-            return await self._end()
-
-    async def _end(self) -> T:
-        await self.aclose()
-        raise self._lost[0] if self._lost else StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Stop reading; leaving a loop early does so by itself, sooner or later."""
-        self._over = True
-        if self._watching is not None:
-            self._watching.cancel()
-        if self._reader is not None:
-            await self._reader.close()

@@ -56,6 +56,7 @@ from .stop import ABORT_PREFIX
 from .suspension import Answer, ToolResultReceipt, submit
 from .tidying import tidy_up
 from .waiting import Waiting, list_waiting
+from .watching import SessionView
 
 DELETE_PATIENCE_SECONDS = 2.0
 
@@ -249,6 +250,14 @@ class AgentExecutor:
         """Whether `resume` would go on with the session, and why or why not."""
         session = await self._session(session_id)
         return await can_resume(self.services, session, await self.services.store.get_current_run(session_id))
+
+    def watch(self, session_id: str) -> SessionView:
+        """A session as a chat shows it: `async with executor.watch(session_id) as view:`.
+
+        `view.session`, `view.messages` and `view.sequence` are read at one moment. `async for stored in view` goes on
+        from exactly there: chunks with their sequences, live, over all turns, until the session is deleted.
+        """
+        return SessionView(self.services, ensure_id(session_id, "session_id"))
 
     # -- steering
 

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from ..clock import random_id
 from ..codec import Json
-from ..errors import AlreadyRunning, CheckpointNotFound, SessionNotFound, StoreUnavailable
+from ..errors import AlreadyRunning, CheckpointNotFound, SessionNotFound
 from ..executor.claim import is_live
-from ..executor.step import TURN_MARK
+from ..executor.watching import take_snapshot
 from ..stores.state.contract import UNSET
 from ..stores.usage.contract import UsageRollup
 from ..types import Checkpoint, Page, SessionState, SessionStatus
@@ -22,7 +22,6 @@ from .requests import read_body, read_query, reply
 
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
-SNAPSHOT_TRIES = 50
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -229,37 +228,9 @@ async def get_checkpoint(call: Call) -> Response:
 async def snapshot(call: Call) -> Response:
     query = read_query(call.request, SnapshotQuery)
     session = await call.desk.session(call.user, call.path("session_id"))
-    return reply(await take_snapshot(call.desk, session, offset=query.offset))
-
-
-async def take_snapshot(desk: Desk, session: SessionState, *, offset: int = 0) -> Snapshot:
-    """Read a session, its messages and its place in the stream; again if a commit came in between."""
-    session_id = session.session_id
-    for _ in range(SNAPSHOT_TRIES):
-        page = await desk.store.get_messages(session_id, offset=offset, limit=None)
-        sequence = await _place(desk, session)
-        again = await desk.store.load_state(session_id)
-        if again is None:
-            raise SessionNotFound(session_id)
-        if again.version == session.version:
-            return Snapshot(await _whole(desk, again), list(page.items), sequence, page.total or 0)
-        session = again
-    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
-
-
-async def _place(desk: Desk, session: SessionState) -> int:
-    """Where the last commit stood in the stream."""
-    latest = await desk.store.get_latest_checkpoint(session.session_id)
-    if latest is not None and not latest.step_id.endswith(TURN_MARK):
-        return latest.stream_sequence
-    # The last commit is the claim of a turn, which knows no place: the turn begins where its run does.
-    info = await desk.streams.get_stream_info(session.stream_id)
-    if info is None:
-        return 0
-    run = await desk.store.get_current_run(session.session_id)
-    if info.status in ("ended", "failed") or run is None:
-        return info.latest_sequence  # the stream is that of the turn before, and about to be reset
-    return max(run.start_sequence, info.first_sequence - 1)
+    taken = await take_snapshot(call.desk.executor.services, session.session_id, offset=query.offset)
+    whole = await _whole(call.desk, taken.session)
+    return reply(Snapshot(whole, taken.messages, taken.sequence, taken.message_count))
 
 
 # -- changes
