@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql.listing import claimable_statement
 from helix_agents.backends.sql.migrate import migrate
 from helix_agents.backends.sql.queries import Queries
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from helix_agents.stores.state.commit import ClaimableFilter
 
 
 @pytest.mark.parametrize("name", ["read_checkpoint", "read_custom_state_at"])
@@ -42,3 +44,17 @@ async def test_what_was_overwritten_is_found_by_session_and_number(tmp_path: Pat
     assert any("__agents_checkpoints_1 (session_id=? AND number>?)" in step for step in steps)
     assert any("USING PRIMARY KEY (session_id=? AND number>?)" in step for step in steps)
     assert not any(step.startswith(("SCAN c", "SCAN p", "SCAN h", "SCAN __agents_past")) for step in steps)
+
+
+async def test_claimable_sessions_are_found_in_the_order_of_the_leases_of_their_runs(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await migrate(driver)
+    wanted = ClaimableFilter(now=5, statuses=("active",), agent_types=("agent",))
+    query = claimable_statement(Queries("queries", "sqlite", ""), wanted, 100)
+    (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
+    await driver.close()
+    steps = [str(step[3]) for step in plan]
+    assert "SEARCH r USING INDEX __agents_runs_running (<expr><?)" in steps
+    assert not any(
+        step.startswith(("SCAN r", "SCAN s", "SCAN n", "SEARCH s USING INDEX __agents_states")) for step in steps
+    )

@@ -17,6 +17,7 @@ from ...stores.state.commit import (
     Applied,
     CellName,
     CheckpointRow,
+    ClaimableFilter,
     Commit,
     GuardFailed,
     SessionFilter,
@@ -242,6 +243,12 @@ class InMemoryStateStore(StateStoreBase):
         ]
         total = sum(wanted.matches(s.state) for s in self._data.newest_first(None)) if count else None
         return found, total
+
+    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+        latest = [(session.runs[-1], session) for session in self._data.by_id.values() if session.runs]
+        found = [(run, session) for run, session in latest if wanted.matches(session.state, run)]
+        found.sort(key=lambda pair: (pair[0].lease_until or 0, pair[0].started_at, pair[0].run_id))
+        return [replace(_detached(session.state), interrupt_flag=session.flag) for _, session in found[:limit]]
 
 
 def _detached(kept: Kept) -> Kept:

@@ -171,6 +171,11 @@ class IndexKeys:
         return f"{self._head}:deadlines"
 
     @cached_property
+    def running(self) -> str:
+        """ZSET: run -> `lease_until`, of the runs that are `running`."""
+        return f"{self._head}:running"
+
+    @cached_property
     def expiry(self) -> str:
         """ZSET: member -> `expires_at`."""
         return self.facet("expires")

@@ -12,7 +12,7 @@ from ...codec import Json, decode, to_struct
 from ...errors import InvalidArgument, StoreUnavailable
 from ...stores.state.base import StateStoreBase
 from ...stores.state.cells import rebuild
-from ...stores.state.commit import CellName, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
+from ...stores.state.commit import CellName, ClaimableFilter, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 from .compile import cell_command, staged_field
 from .connection import Client, Command, Servers
@@ -20,7 +20,8 @@ from .index import SessionIndex
 from .keys import SessionKeys, checked_prefix, short_checkpoint_id
 from .listing import Listing
 from .runner import Runner
-from .session_hash import as_fields, as_texts, from_hash, text_or_none
+from .running import RunningRuns
+from .session_hash import as_fields, as_texts, from_hash, run_from, text_or_none
 from .session_reader import CheckpointRead, SessionReader, checkpoint_from
 
 DEFAULT_TTL_SECONDS = 604_800
@@ -48,6 +49,7 @@ class RedisReads(StateStoreBase):
         self._servers = Servers(redis)
         self._runner = Runner(self._servers)
         self._index = SessionIndex(self._runner, self._prefix, self._ttl_ms)
+        self._running = RunningRuns(self._runner, self._index, self._prefix, self._ttl_ms)
         self._reader = SessionReader(self._servers)
         self._listing = Listing(self._servers, self._index, self._prefix)
         self._known_keys: dict[str, SessionKeys] = {}
@@ -189,11 +191,8 @@ class RedisReads(StateStoreBase):
     ) -> tuple[list[SessionState], int | None]:
         return await self._listing.scan(wanted, limit=limit, offset=offset, count=count)
 
-
-def run_from(text: str) -> RunRecord:
-    """A run as it is stored: its turn, and the record."""
-    turn, _, record = text.partition(":")
-    return msgspec.structs.replace(to_struct(RunRecord, decode(record)), turn=int(turn))
+    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+        return await self._running.claimable(wanted, limit)
 
 
 def _without_surrogates(text: str) -> str:

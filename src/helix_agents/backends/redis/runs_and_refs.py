@@ -20,9 +20,9 @@ from .compile import finish
 from .connection import Client
 from .keys import SessionKeys, run_key
 from .program import Program
-from .read_verbs import DEFAULT_TTL_SECONDS, MAX_ATTEMPTS, RedisReads, run_from
+from .read_verbs import DEFAULT_TTL_SECONDS, MAX_ATTEMPTS, RedisReads
 from .runner import Refused
-from .session_hash import as_texts, struct_text, text_or_none
+from .session_hash import as_texts, run_from, struct_text, text_or_none
 
 MAX_KNOWN_RUNS = 4096
 
@@ -96,7 +96,9 @@ class RedisRecords(RedisReads):
             if run.status not in allowed_from:
                 return False, run
             new = msgspec.structs.replace(run, **changes)
+            await self._running.before_change(run, new)
             if await self._put_text(keys, keys.runs, run_id, old, f"{run.turn}:{struct_text(new)}"):
+                await self._running.after_change(run, new)
                 return True, new
         raise StoreUnavailable(f"Run {run_id!r} is changed by too many at once: try again.")
 

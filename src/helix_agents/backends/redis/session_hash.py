@@ -14,7 +14,7 @@ import msgspec
 from ...codec import decode, encode, to_struct
 from ...errors import StoreCorrupt
 from ...stores.state.fields import fields_from_text, fields_to_text
-from ...types import InterruptFlag, SessionState
+from ...types import InterruptFlag, RunRecord, SessionState
 
 SWAPPED = ("error", "failure_reason", "interrupt_context")
 """Fields that a status swap may set: each in a field of its own, as JSON."""
@@ -86,3 +86,9 @@ def as_texts(reply: Any) -> list[str]:
 def text_or_none(reply: Any) -> str | None:
     """One bulk reply as text."""
     return None if reply is None else str(reply.decode())
+
+
+def run_from(text: str) -> RunRecord:
+    """A run as it is stored: its turn, and the record."""
+    turn, _, record = text.partition(":")
+    return msgspec.structs.replace(to_struct(RunRecord, decode(record)), turn=int(turn))

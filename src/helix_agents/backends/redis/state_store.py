@@ -43,6 +43,8 @@ class RedisStateStore(RedisRecords):
         token = self._ids()
         announced_at = await self._announce_birth(commit, token)
         run_taken = commit.run is not None and not await self._claim_run(commit.run)
+        if commit.run is not None and not run_taken:
+            await self._running.enter(commit.run)
         if commit.refs:
             await self._index.note_refs(commit.session_id, [ref.sub_session_id for ref in commit.refs])
         for _ in range(MAX_ATTEMPTS):
@@ -96,6 +98,8 @@ class RedisStateStore(RedisRecords):
         late = announced_at is not None and time.monotonic() - announced_at > LATE_SECONDS
         if late or (moved and not commit.create):
             await self._keep_alive(commit.session_id)
+        if commit.run is not None and time.time() * 1000 - commit.run.started_at > LATE_SECONDS * 1000:
+            await self._running.enter(commit.run)  # somebody may have taken it for a run that never came
         if commit.create:
             self._created += 1
             if self._created % SWEEP_EVERY == 0:
@@ -221,6 +225,7 @@ class RedisStateStore(RedisRecords):
         keys = self._keys(session_id)
         entered = await self._index.entered(session_id)
         run_ids, ref_ids = await self._ids_of(keys)
+        runs = await self._read_runs(session_id, last=False)
         for referrer in await self._index.take_referrers(session_id, ref_ids):
             await self._drop_ref(referrer, session_id)
         program = Program.of_session(keys, self._ttl_ms)
@@ -233,6 +238,7 @@ class RedisStateStore(RedisRecords):
             program.do("DEL", key)
             await self._runner.run(program)
             self._run_owners.pop(run_id, None)
+        await self._running.remove(runs or [])
         await self._index.forget(session_id, entered)
 
 

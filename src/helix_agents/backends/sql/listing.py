@@ -1,4 +1,4 @@
-"""`list_sessions` as SQL: the conditions of a filter, and the index that a page should follow.
+"""`list_sessions` and `list_claimable` as SQL: the conditions of a filter, and the index that a page should follow.
 
 A page is one statement per status asked for, each in the order of an index, merged afterwards: one statement over
 several statuses would have to read all sessions to keep the order.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...codec import escape_text
-from ...stores.state.commit import SessionFilter
+from ...codec import encode, escape_text
+from ...stores.state.commit import ClaimableFilter, SessionFilter
 from .driver import Row, Statement, Value
 from .queries import Queries
 
@@ -52,10 +52,35 @@ def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
     return Statement(f"SELECT COUNT(*) FROM {table}{_where(conditions)}", tuple(conditions.params))
 
 
+def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int) -> Statement:
+    """A statement that finds sessions whose latest run nobody works on, by the index of running runs."""
+    states, runs = queries["states_table"], queries["runs_table"]
+    columns, flags = _session_columns(queries)
+    conditions = _Conditions()
+    conditions.add("r.status = 'running' AND COALESCE(r.lease_until, 0) <= ?", wanted.now)
+    conditions.add("s.session_id = r.session_id AND s.parent_session_id IS NULL")
+    conditions.add(f"({' OR '.join('s.status = ?' for _ in wanted.statuses)})", *wanted.statuses)
+    if wanted.agent_types is not None:
+        conditions.add(f"s.agent_type {queries['one_of']}", encode(list(wanted.agent_types)))
+    conditions.add(f"NOT EXISTS (SELECT 1 FROM {runs} AS n WHERE n.session_id = r.session_id AND n.turn > r.turn)")
+    conditions.params.append(limit)
+    sql = (
+        # CROSS JOIN: the runs come first, in the order of their index.
+        f"{columns}FROM {runs} AS r CROSS JOIN {states} AS s LEFT JOIN{flags}{_where(conditions)} "
+        f"ORDER BY COALESCE(r.lease_until, 0), r.started_at, r.run_id LIMIT ?{len(conditions.params)}"
+    )
+    return Statement(sql, tuple(conditions.params))
+
+
+def _session_columns(queries: Queries) -> tuple[str, str]:
+    """How a session is read: its columns, and the join that brings its flag."""
+    columns, rest = queries["read_session"].split("FROM", 1)
+    return columns, rest.split("LEFT JOIN", 1)[1].split("WHERE", 1)[0]
+
+
 def _page(queries: Queries, wanted: SessionFilter, status: str | None, limit: int) -> Statement:
     table, conditions = _matching(queries, wanted, status, keyset=True)
-    columns = queries["read_session"].split("FROM", 1)[0]
-    flags = queries["read_session"].split("LEFT JOIN", 1)[1].split("WHERE", 1)[0]
+    columns, flags = _session_columns(queries)
     alias = "l" if wanted.tags or wanted.metadata else "s"
     # Expired sessions are few: find them by expiry and sort, rather than walk all sessions in order of age.
     order = f"+{alias}.created_at" if wanted.expires_before is not None else f"{alias}.created_at"

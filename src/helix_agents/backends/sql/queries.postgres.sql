@@ -90,3 +90,7 @@ UPDATE __agents_sub_session_refs SET
   started_at = CASE WHEN ?3 LIKE '%,started_at,%' THEN CAST(?10 AS BIGINT) ELSE started_at END,
   completed_at = CASE WHEN ?3 LIKE '%,completed_at,%' THEN CAST(?11 AS BIGINT) ELSE completed_at END
 WHERE session_id = ?1 AND sub_session_id = ?2;
+
+-- name: one_of
+-- What follows a column that must hold one of the texts in a JSON array.
+= ANY (ARRAY(SELECT json_array_elements_text(?::json)));

@@ -411,3 +411,11 @@ __agents_session_labels;
 -- name: refs_table
 -- The name of the refs' table, for updates of single fields.
 __agents_sub_session_refs;
+
+-- name: one_of
+-- What follows a column that must hold one of the texts in a JSON array.
+IN (SELECT value FROM json_each(?));
+
+-- name: runs_table
+-- The name of the runs' table, for listings.
+__agents_runs;

@@ -13,6 +13,7 @@ from ...stores.state.cells import rebuild
 from ...stores.state.commit import (
     Applied,
     CellName,
+    ClaimableFilter,
     Commit,
     GuardFailed,
     GuardReason,
@@ -25,7 +26,7 @@ from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, Stat
 from . import rows
 from .commit_sql import CommitBatch, cell_name, cell_names_text
 from .driver import GuardTripped, Row, SqlDriver, Statement
-from .listing import count_statement, merged_page, page_statements
+from .listing import claimable_statement, count_statement, merged_page, page_statements
 from .queries import Queries
 
 TABLES_OF_A_SESSION = (
@@ -239,6 +240,10 @@ class SqlStateStore(StateStoreBase):
         results = await self._read_batch(*pages, *counting)
         found = merged_page(results[: len(pages)], limit, offset)
         return [rows.session_from_row(row).state for row in found], results[-1][0][0] if count else None
+
+    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+        (found,) = await self._read_batch(claimable_statement(self._queries, wanted, limit))
+        return [rows.session_from_row(row).state for row in found]
 
 
 def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:

@@ -25,6 +25,7 @@ from . import (
     s13_flat_cost,
     s14_isolation,
     s15_old_data,
+    s16_claimable,
 )
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "s13_flat_cost",
     "s14_isolation",
     "s15_old_data",
+    "s16_claimable",
     "data",
     "long_names",
     "messages",

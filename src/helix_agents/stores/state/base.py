@@ -29,7 +29,7 @@ from ...types import (
 from . import validate
 from .cells import replacement
 from .checkpoints import CheckpointingStore
-from .commit import NO_CHANGES, Commit, SessionFilter
+from .commit import NO_CHANGES, ClaimableFilter, Commit, SessionFilter
 from .contract import UNSET, Unset
 from .refusals import require_session
 
@@ -303,6 +303,22 @@ class StateStoreBase(CheckpointingStore):
         last = items[-1] if items else None
         cursor_after = validate.to_cursor(last.created_at, last.session_id) if has_more and last else None
         return Page(items, total, offset, limit, has_more, cursor_after)
+
+    async def list_claimable(
+        self,
+        now: int,
+        *,
+        agent_types: Iterable[str] | None = None,
+        status: SessionStatus | Iterable[SessionStatus] = "active",
+        limit: int = 100,
+    ) -> list[SessionState]:
+        ensure_count(now, "now")
+        validate.ensure_limit(limit)
+        statuses = validate.one_or_many(status)
+        types = None if agent_types is None else validate.ensure_ids(agent_types, "agent_types")
+        if not statuses or types == ():
+            return []
+        return await self._scan_claimable(ClaimableFilter(now=now, statuses=statuses, agent_types=types), limit)
 
     # -- runs
 

@@ -214,5 +214,24 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ClaimableFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated `list_claimable` request."""
+
+    now: int
+    statuses: tuple[str, ...]
+    agent_types: tuple[str, ...] | None = None
+
+    def matches(self, state: SessionState, latest: RunRecord | None) -> bool:
+        """Whether a session fits: for backends that cannot ask their storage."""
+        return (
+            latest is not None
+            and latest.status == "running"
+            and (latest.lease_until or 0) <= self.now
+            and state.status in self.statuses
+            and state.parent_session_id is None
+            and (self.agent_types is None or state.agent_type in self.agent_types)
+        )
+
+
 def _before(moment: int | None, bound: int) -> bool:
     return moment is not None and moment < bound

@@ -1,4 +1,4 @@
-"""StateStore: the durable home of a session. Every public method with what it guarantees, by id (S1 to S15).
+"""StateStore: the durable home of a session. Every public method with what it guarantees, by id (S1 to S16).
 
 - S1 claim: of N concurrent creates of one id exactly one succeeds.
 - S2 one atomic commit: all of a step becomes visible together or not at all.
@@ -16,6 +16,7 @@
 - S13 flat cost: what a write costs does not depend on what was there before.
 - S14 isolation: sessions, prefixes and schemas are kept apart.
 - S15 old data: migrations forward only; a newer database is refused.
+- S16 claimable: runs that nobody works on are found by an index.
 
 Unless a method says otherwise it raises `SessionNotFound` for a session that does not exist, `InvalidArgument` or
 `NotSerializable` for bad input, and `StoreUnavailable` when the backend cannot be reached; in all these cases nothing
@@ -294,6 +295,22 @@ class StateStore(ABC):
 
         `tags`: has all of them. `metadata`: has all these members. `created_from` is inclusive, `created_to` and
         `expires_before` are exclusive.
+        """
+
+    @abstractmethod
+    async def list_claimable(
+        self,
+        now: int,
+        *,
+        agent_types: Iterable[str] | None = None,
+        status: SessionStatus | Iterable[SessionStatus] = "active",
+        limit: int = 100,
+    ) -> list[SessionState]:
+        """Root sessions that wait for a worker, or whose worker died; without custom state (S16).
+
+        Their latest run is `running` and its lease is over at `now`: `lease_until` is not behind it, or was never set.
+        Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
+        these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
         """
 
     # -- runs

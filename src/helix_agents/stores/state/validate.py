@@ -278,6 +278,13 @@ def from_cursor(cursor: str) -> tuple[int, str]:
         raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
 
 
+def ensure_ids(values: Any, name: str) -> tuple[str, ...]:
+    """Some ids, checked; one alone is most likely a mistake."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{name} are several names, for example a list of them, not {shown(values)}.")
+    return tuple(ensure_id(each, name) for each in values)
+
+
 def one_or_many(value: Any) -> tuple[str, ...]:
     """A status or several, checked."""
     if value is None:

@@ -14,7 +14,16 @@ from typing import Any, ClassVar
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
-from .commit import Applied, CellName, Commit, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
+from .commit import (
+    Applied,
+    CellName,
+    ClaimableFilter,
+    Commit,
+    SessionFilter,
+    StagedRow,
+    StoredCheckpoint,
+    StoredSession,
+)
 from .contract import StateStore
 
 
@@ -38,6 +47,7 @@ class StateStoreVerbs(StateStore):
         "_read_refs",
         "_read_flag",
         "_scan_sessions",
+        "_scan_claimable",
     )
     """Where the conformance kit puts its faults."""
 
@@ -147,3 +157,7 @@ class StateStoreVerbs(StateStore):
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
         """Up to `limit` sessions that match, newest first, without custom state; and how many match in all."""
+
+    @abstractmethod
+    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+        """Up to `limit` sessions that match, by the lease and the start of their latest run, without custom state."""

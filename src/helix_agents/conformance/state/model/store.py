@@ -342,6 +342,28 @@ class ModelStore(StateStore):
         behind = f"{items[-1].created_at} {items[-1].session_id}" if more and items else None
         return Page(items, total if count else None, offset, limit, more, behind)
 
+    async def list_claimable(
+        self,
+        now: int,
+        *,
+        agent_types: Iterable[str] | None = None,
+        status: SessionStatus | Iterable[SessionStatus] = "active",
+        limit: int = 100,
+    ) -> list[SessionState]:
+        statuses = {status} if isinstance(status, str) else set(status)
+        types = None if agent_types is None else set(agent_types)
+        found = []
+        for session in self.sessions.values():
+            run = max(session.runs, key=lambda it: it.turn, default=None)
+            if run is None or run.status != "running" or (run.lease_until or 0) > now:
+                continue
+            state = session.state
+            fits = state.status in statuses and (types is None or state.agent_type in types)
+            if fits and state.parent_session_id is None:
+                found.append((run.lease_until or 0, run.started_at, run.run_id, state))
+        found.sort(key=lambda it: it[:3])
+        return [msgspec.structs.replace(it[3], custom_state=None) for it in found[:limit]]
+
     # -- runs
 
     async def create_run(
