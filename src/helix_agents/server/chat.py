@@ -18,7 +18,7 @@ from ..executor.suspension import all_waiting
 from ..types import PendingClientToolCall, SessionState
 from .endpoints import Call, Endpoint
 from .formats import translated
-from .requests import read_body
+from .requests import Id, read_body
 from .runs import ToolResult, answer_question
 
 
@@ -33,8 +33,8 @@ class ResumeEntry(msgspec.Struct):
 class RunAgentInput(msgspec.Struct):
     """What an AG-UI client sends. Fields that mean nothing here are ignored."""
 
-    threadId: str
-    runId: str
+    threadId: Id
+    runId: Id
     messages: list[dict[str, Any]] = []
     resume: list[ResumeEntry] | None = None
 
@@ -42,9 +42,9 @@ class RunAgentInput(msgspec.Struct):
 class ChatRequest(msgspec.Struct):
     """What the chat transport of the AI SDK sends."""
 
-    id: str
+    id: Id
     messages: list[dict[str, Any]] = []
-    trigger: str = "submit-message"
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
 
 
 # -- AG-UI
@@ -52,6 +52,7 @@ class ChatRequest(msgspec.Struct):
 
 async def agui(call: Call) -> ASGIApp:
     given = await read_body(call.request, RunAgentInput, max_bytes=call.desk.max_body_bytes)
+    call.desk.agent(call.path("agent"))
     session = await _existing(call, given.threadId)
     if given.resume:
         if session is None:
@@ -98,6 +99,7 @@ def _agui_text(message: dict[str, Any]) -> str:
 
 async def chat(call: Call) -> ASGIApp:
     given = await read_body(call.request, ChatRequest, max_bytes=call.desk.max_body_bytes)
+    call.desk.agent(call.path("agent"))
     if given.trigger != "submit-message":
         raise InvalidArgument(f"trigger {given.trigger!r} is not supported: fork the session at a checkpoint instead.")
     session = await _existing(call, given.id)

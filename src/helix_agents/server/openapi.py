@@ -11,10 +11,15 @@ import msgspec
 from ..codec import Json
 from .endpoints import Endpoint
 from .problems import CODES
+from .requests import Id
 
 REFERENCE = "#/components/schemas/{name}"
 PATH_PARAMETER = re.compile(r"\{(\w+):id\}")
-ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 256}
+ID_SCHEMA = msgspec.json.schema(Id)
+HEADERS: dict[str, Json] = {
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 256},
+    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,18}$"},
+}
 PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "code", "detail"],
@@ -76,7 +81,7 @@ def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str
         for name, schema in components[endpoint.query.__name__]["properties"].items():
             found.append({"name": name, "in": "query", "required": False, "schema": schema})
     for name in endpoint.headers:
-        found.append({"name": name, "in": "header", "required": False, "schema": {"type": "string"}})
+        found.append({"name": name, "in": "header", "required": False, "schema": HEADERS[name]})
     return found
 
 

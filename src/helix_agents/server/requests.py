@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from ..codec import Json, encode, ensure_json
+from ..codec import MAX_ID_LENGTH, Json, encode, ensure_json
 from ..errors import InvalidArgument
 from .problems import Problem
 
@@ -20,6 +20,9 @@ BODY_PATIENCE_SECONDS = 30
 MAX_SEQUENCE = 2**63 - 1
 
 T = TypeVar("T")
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=r"^[^\x00-\x1f\x7f-\x9f{}]+$")]
+"""An id as `codec.ensure_id` has it, for the OpenAPI document and an early refusal."""
 
 
 def reply(value: Json, status: int = 200) -> Response:
@@ -92,11 +95,17 @@ def _parse(text: bytes) -> Json:
 
 def _plain(query: QueryParams, kind: type) -> Mapping[str, Any]:
     fields = get_type_hints(kind)
-    return {
-        name: query.getlist(name) if get_origin(fields[name]) is list else query[name]
-        for name in query
-        if name in fields
-    }
+    found: dict[str, Any] = {}
+    for name in query:
+        if name in fields:
+            values = query.getlist(name)
+            if get_origin(fields[name]) is list:
+                found[name] = values
+            elif len(values) > 1:
+                raise InvalidArgument(f"{name} is given {len(values)} times: give it once.")
+            else:
+                found[name] = values[0]
+    return found
 
 
 def _fit(value: Json, kind: type[T], *, strict: bool = True) -> T:

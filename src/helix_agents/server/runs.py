@@ -20,7 +20,7 @@ from ..types import SessionState
 from .desk import Desk
 from .endpoints import Call, Endpoint
 from .feed import question
-from .requests import read_body, read_query, reply
+from .requests import Id, read_body, read_query, reply
 
 MAX_WAIT_SECONDS = 60
 LOOK_AGAIN_SECONDS = 1.0
@@ -29,10 +29,10 @@ LOOK_AGAIN_SECONDS = 1.0
 class Execute(msgspec.Struct, forbid_unknown_fields=True):
     """Begin a run: of a new session, or the next turn of one."""
 
-    agent_type: str
+    agent_type: Id
     message: str | list[dict[str, Any]]
-    session_id: str | None = None
-    tags: list[str] = []
+    session_id: Id | None = None
+    tags: list[Id] = []
     metadata: dict[str, str] | None = None
     expires_at: int | None = None
 

@@ -18,7 +18,7 @@ from ..stores.usage.contract import UsageRollup
 from ..types import Checkpoint, Page, SessionState, SessionStatus
 from .desk import Desk
 from .endpoints import Call, Endpoint
-from .requests import read_body, read_query, reply
+from .requests import Id, read_body, read_query, reply
 
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
@@ -31,11 +31,11 @@ class ListQuery(msgspec.Struct):
     """`parent_session_id` empty: only sessions without a parent. `q`: the session with this id."""
 
     status: list[SessionStatus] = []
-    agent_type: str | None = None
-    tag: list[str] = []
-    user_id: str | None = None
-    parent_session_id: str | None = None
-    q: str | None = None
+    agent_type: Id | None = None
+    tag: list[Id] = []
+    user_id: Id | None = None
+    parent_session_id: Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f{}]*$")] | None = None
+    q: Id | None = None
     include: list[Literal["usage"]] = []
     limit: Limit = 50
     cursor: str | None = None
@@ -69,7 +69,7 @@ class SnapshotQuery(msgspec.Struct):
 
 class Fork(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
-    new_session_id: str | None = None
+    new_session_id: Id | None = None
 
 
 class Restore(msgspec.Struct, forbid_unknown_fields=True):

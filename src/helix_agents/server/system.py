@@ -20,7 +20,7 @@ from .desk import Desk
 from .endpoints import Call, Endpoint
 from .feed import question
 from .problems import Problem
-from .requests import read_query, reply
+from .requests import Id, read_query, reply
 from .sessions import Items, Limit
 
 HEALTH_SECONDS = 5
@@ -28,8 +28,8 @@ PROBE = "helix-health"
 
 
 class WaitingQuery(msgspec.Struct):
-    agent_type: str | None = None
-    user_id: str | None = None
+    agent_type: Id | None = None
+    user_id: Id | None = None
     limit: Limit = 50
     cursor: str | None = None
 
