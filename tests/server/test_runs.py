@@ -78,6 +78,15 @@ async def test_an_approval_lets_the_run_go_on_by_itself(alice: httpx.AsyncClient
     assert state["custom_state"] == {"deleted": ["a.txt"]}
 
 
+async def test_a_call_can_be_approved_with_other_arguments(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "delete everything.txt", sid)
+    wait = (await result(alice, sid))["suspended"][0]
+    body = {"tool_call_id": wait["tool_call_id"], "approved": True, "arguments": {"path": "one.txt"}}
+    assert (await alice.post(f"/sessions/{sid}/tool-results", json=body)).json()["receipt"] == "accepted"
+    assert (await result(alice, sid))["status"] == "completed"
+    assert (await alice.get(f"/sessions/{sid}/state")).json()["custom_state"] == {"deleted": ["one.txt"]}
+
+
 async def test_a_client_tool_takes_a_result_and_waits_for_resume_if_asked_to(
     alice: httpx.AsyncClient, sid: str
 ) -> None:

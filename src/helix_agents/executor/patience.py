@@ -38,6 +38,7 @@ NOT_REPEATABLE = frozenset(
 )
 
 Reply = TypeVar("Reply")
+Kind = TypeVar("Kind")
 
 
 async def patiently(
@@ -86,6 +87,11 @@ def patient_streams(streams: StreamManager) -> StreamManager:
 def patient_usage(usage: UsageStore | None) -> UsageStore | None:
     """The same usage store, more patient: what is recorded twice counts once."""
     return None if usage is None else cast(UsageStore, _Patient(usage))
+
+
+def impatient(store: Kind) -> Kind:
+    """The store itself, for whoever would rather hear at once that it is away."""
+    return cast(Kind, store._inner) if isinstance(store, _Patient) else store
 
 
 class _Patient:

@@ -17,6 +17,7 @@ from ..agent import Agent
 from ..codec import ensure_id
 from ..errors import SessionNotFound
 from ..executor import AgentExecutor
+from ..executor.patience import impatient
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..types import SessionState
@@ -52,13 +53,13 @@ class Desk:
 
     @property
     def store(self) -> StateStore:
-        """Where the sessions are."""
-        return self.executor.services.store
+        """Where the sessions are. A request that cannot be served is told so at once; runs have more patience."""
+        return impatient(self.executor.services.store)
 
     @property
     def streams(self) -> StreamManager:
         """Where the chunks are."""
-        return self.executor.services.streams
+        return impatient(self.executor.services.streams)
 
     # -- who
 

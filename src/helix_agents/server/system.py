@@ -12,13 +12,11 @@ from starlette.responses import Response
 from ..agent import Agent
 from ..codec import Json
 from ..errors import StoreUnavailable
-from ..executor.suspension import waiting as questions_of
 from ..lifecycle import SUSPENDED
 from ..signature import json_schema
 from ..types import SessionStatus
 from .desk import Desk
 from .endpoints import Call, Endpoint
-from .feed import question
 from .problems import Problem
 from .requests import Id, read_query, reply
 from .sessions import Items, Limit
@@ -99,27 +97,11 @@ async def waiting(call: Call) -> Response:
     query = read_query(call.request, WaitingQuery)
     user_id = query.user_id if call.user.is_admin else call.user.id
     if not call.user.is_admin and query.user_id not in (None, call.user.id):
-        return reply({"items": [], "next_cursor": None})
-    page = await call.desk.store.list_sessions(
-        user_id=user_id,
-        agent_type=query.agent_type,
-        status="suspended_client_tool",
-        limit=query.limit,
-        cursor=query.cursor,
-        count=False,
+        return reply({"items": [], "has_more": False, "next_cursor": None})
+    page = await call.desk.executor.list_waiting(
+        user_id=user_id, agent_type=query.agent_type, limit=query.limit, cursor=query.cursor
     )
-    now = call.desk.executor.services.clock()
-    items = [
-        {
-            "session_id": session.session_id,
-            "root_session_id": session.root_session_id or session.session_id,
-            **question(pending),
-            "since": session.updated_at,
-        }
-        for session in page.items
-        for pending in questions_of(session, now)
-    ]
-    return reply({"items": items, "next_cursor": page.next_cursor})
+    return reply({"items": page.items, "has_more": page.has_more, "next_cursor": page.next_cursor})
 
 
 async def stats(call: Call) -> Response:
