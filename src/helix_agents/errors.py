@@ -115,13 +115,16 @@ class VersionConflict(HelixError):
 
 
 class IllegalTransition(HelixError):
-    """A status change that the lifecycle does not allow."""
+    """A status change that the lifecycle does not allow; nothing was written."""
 
-    def __init__(self, kind: str, current: str, wanted: str) -> None:
+    def __init__(self, kind: str, current: str, wanted: str, object_id: str, allowed: tuple[str, ...] = ()) -> None:
         self.kind = kind
         self.current = current
         self.wanted = wanted
-        super().__init__(f"A {kind} cannot go from {current!r} to {wanted!r}.")
+        self.object_id = object_id
+        self.allowed = allowed
+        open_ways = f"it can become {', '.join(allowed)}" if allowed else f"a {kind} that is {current} stays so"
+        super().__init__(f"{kind.capitalize()} {object_id!r} cannot go from {current!r} to {wanted!r}: {open_ways}.")
 
 
 class AlreadyRunning(HelixError):

@@ -1,12 +1,16 @@
-"""Legal changes of status, as tables. Rules of this file: data only, and one function that reads it.
+"""Legal changes of status, as tables. Rules of this file: data only, and the few functions that read it.
 
 A session that has ended may become active again, because a conversation goes on with the next turn. A run never
 leaves its end: the next turn is another run. A stream that has ended or failed stays so until it is reset.
+
+The stores refuse every change that is not in these tables, with `IllegalTransition`. The one exception is
+`restore_checkpoint`, which brings back the status of its checkpoint whatever has happened since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final, get_args
 
 from .errors import IllegalTransition, InvalidArgument, shown
@@ -65,13 +69,19 @@ def ensure_status(kind: str, status: object) -> None:
         raise InvalidArgument(f"{shown(status)} is not a {kind} status; these are: {known}.")
 
 
-def ensure_transition(kind: str, current: str, wanted: str) -> None:
-    """Refuse a change that the table of `kind` does not list."""
-    ensure_status(kind, wanted)
-    if wanted not in _TABLES[kind][current]:
-        raise IllegalTransition(kind, current, wanted)
+def illegal_transition(kind: str, object_id: str, current: str, wanted: str) -> IllegalTransition:
+    """The error for a change that the table of `kind` does not list, or that came too late."""
+    return IllegalTransition(kind, current, wanted, object_id, tuple(sorted(_TABLES[kind][current] - {current})))
 
 
+@cache
 def may_become(kind: str, wanted: str) -> tuple[str, ...]:
     """The statuses from which `wanted` can be reached, for a guard that the backend checks."""
     return tuple(sorted(current for current, targets in _TABLES[kind].items() if wanted in targets))
+
+
+@cache
+def guarded_sources(status: str) -> tuple[str, ...]:
+    """The statuses from which a session can reach this one; empty if every status can: nothing to check."""
+    sources = may_become("session", status)
+    return () if len(sources) == len(SESSION_STATUSES) else sources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helix_agents import IllegalTransition, InvalidArgument
+from helix_agents import InvalidArgument
 from helix_agents.lifecycle import (
     RUN_STATUSES,
     RUN_TERMINAL,
@@ -13,7 +13,9 @@ from helix_agents.lifecycle import (
     SESSION_TRANSITIONS,
     STREAM_STATUSES,
     STREAM_TRANSITIONS,
-    ensure_transition,
+    ensure_status,
+    guarded_sources,
+    illegal_transition,
     may_become,
 )
 
@@ -36,17 +38,25 @@ def test_every_status_has_a_row_and_leads_to_known_ones(
 
 @pytest.mark.parametrize("ended", sorted(RUN_TERMINAL))
 def test_a_run_never_leaves_its_end(ended: str) -> None:
-    with pytest.raises(IllegalTransition, match=f"A run cannot go from '{ended}' to 'running'"):
-        ensure_transition("run", ended, "running")
+    assert ended not in may_become("run", "running")
+    assert str(illegal_transition("run", "r1", ended, "running")) == (
+        f"Run 'r1' cannot go from '{ended}' to 'running': a run that is {ended} stays so."
+    )
 
 
 def test_a_finished_session_may_go_on_with_the_next_turn() -> None:
-    ensure_transition("session", "completed", "active")
+    assert may_become("session", "active") == tuple(sorted(SESSION_STATUSES))
+    assert guarded_sources("active") == (), "nothing to check"
+
+
+def test_the_error_says_what_the_session_can_become() -> None:
+    error = illegal_transition("session", "a1", "failed", "paused")
+    assert str(error) == "Session 'a1' cannot go from 'failed' to 'paused': it can become active."
 
 
 def test_an_unknown_status_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match="'asleep' is not a session status; these are: active"):
-        ensure_transition("session", "active", "asleep")
+        ensure_status("session", "asleep")
 
 
 def test_may_become_is_the_table_read_backwards() -> None:

@@ -39,7 +39,6 @@ from weakref import WeakSet
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_json
 from ..errors import (
-    IllegalTransition,
     InvalidArgument,
     StoreUnavailable,
     StreamCursorAhead,
@@ -47,7 +46,7 @@ from ..errors import (
     StreamNotActive,
     StreamTruncated,
 )
-from ..lifecycle import may_become
+from ..lifecycle import illegal_transition, may_become
 from ..types import StreamStatus
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
 from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
@@ -355,7 +354,7 @@ class StreamManagerBase(StreamManager):
         if head is not None:
             _pass_fence(head, fence)
         if head is not None and head.status != status:
-            raise IllegalTransition("stream", head.status, status)
+            raise illegal_transition("stream", stream_id, head.status, status)
         self._changed(stream_id)
 
     async def _all_rows(self, stream_id: str) -> list[StoredText]:

@@ -18,6 +18,7 @@ DECLARE
   _number bigint; -- of the checkpoint before this commit, as cells count them
   _step_count bigint;
   _resume_count bigint;
+  _status text; -- before this commit
   _relabel bool;
   _removed bigint := 0;
   _turn bigint := 0;
@@ -43,10 +44,10 @@ BEGIN
       output = _t[10], error = _t[11], failure_reason = _t[12], pending_client_tool_calls = _t[13],
       completed_client_tool_calls = _t[14], suspension_context = _t[15], interrupt_context = _t[16]
     WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
-    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count,
+    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count, status,
       expires_at IS DISTINCT FROM _expires_at OR _t[2:9] <> ARRAY[agent_type, stream_id, parent_session_id,
       root_session_id, status, user_id, tags, metadata]
-    INTO _version, _count, _number, _step_count, _resume_count, _relabel;
+    INTO _version, _count, _number, _step_count, _resume_count, _status, _relabel;
     _i := 17;
     IF _relabel THEN
       -- What indexes hold is written only if it differs; naming it at all would wake the triggers.
@@ -59,8 +60,8 @@ BEGIN
       checkpoint_count = checkpoint_count + _checkpoints, step_count = step_count + _steps,
       resume_count = resume_count + _resumes
     WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
-    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count
-    INTO _version, _count, _number, _step_count, _resume_count;
+    RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count, status
+    INTO _version, _count, _number, _step_count, _resume_count, _status;
   ELSE
     -- The parent's row is held, so that whoever deletes a tree finds the new leaf or is done before.
     PERFORM 1 FROM __agents_states WHERE session_id = _t[4] FOR KEY SHARE;
@@ -206,6 +207,13 @@ BEGIN
       INSERT INTO __agents_long_names (session_id, place, name) VALUES (_session, _t[_i + 1], _t[_i + 2])
       ON CONFLICT (session_id, place) DO NOTHING;
       _i := _i + 3;
+
+    ELSIF _word = 'from' THEN
+      -- The status before must have been one of these: '|active|paused|'.
+      IF strpos(_t[_i + 1], '|' || _status || '|') = 0 THEN
+        INSERT INTO __agents_guard (reason) VALUES ('version');
+      END IF;
+      _i := _i + 2;
 
     ELSIF _word = 'status' THEN
       UPDATE __agents_states SET status = _t[_i + 1] WHERE session_id = _session AND status <> _t[_i + 1];

@@ -84,6 +84,8 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
 def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
     """The commit as the function's texts: how the session's row changes, guards, and everything that hangs on it."""
     texts: list[Text] = _row(commit)
+    if commit.allowed_from:
+        texts += ("from", "|".join(["", *commit.allowed_from, ""]))
     if commit.keep_messages is not None:
         texts += ("keep", str(commit.keep_messages))
     if commit.promote is not None:

@@ -99,6 +99,8 @@ def _add_guards(
     program.require_field("missing", "some", "", "version")
     if commit.expected_version is not None:
         program.require_field("version", "is", commit.expected_version, "version")
+    if commit.allowed_from:
+        program.require_field("version", "among", "".join(map(status_word, commit.allowed_from)), "status")
     if commit.promote is not None:
         beginning = staged_field(commit.promote.step_id)
         program.guard("rows", "staged", program.key(keys.staging), beginning, *promoted_rows(commit.promote))

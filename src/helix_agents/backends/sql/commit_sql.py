@@ -70,6 +70,8 @@ class CommitBatch:
         if commit.create:
             return  # the primary key is the guard
         self._add("guard_session", commit.session_id, commit.expected_version)
+        if commit.allowed_from:
+            self._add("guard_status", commit.session_id, encode(commit.allowed_from))
         if commit.promote is not None:
             self._add("guard_staged", commit.session_id, commit.promote.step_id, encode(commit.promote.rows))
         if commit.custom.expected:

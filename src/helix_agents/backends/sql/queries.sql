@@ -9,6 +9,11 @@ SELECT CASE WHEN s.session_id IS NULL THEN 'missing' ELSE 'version' END
 FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_states AS s ON s.session_id = ?1
 WHERE s.session_id IS NULL OR s.version <> CAST(?2 AS BIGINT);
 
+-- name: guard_status
+-- Undo the batch unless the session's status is one of ?2.
+INSERT INTO __agents_guard (reason)
+SELECT 'version' FROM __agents_states WHERE session_id = ?1 AND status NOT IN (SELECT value FROM json_each(?2));
+
 -- name: guard_staged
 -- Undo the batch unless exactly these calls (?3: [[tool_call_id, token], ...]) are staged for the step.
 INSERT INTO __agents_guard (reason)

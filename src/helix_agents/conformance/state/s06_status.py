@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import product
 
-from ...errors import SessionNotFound
+from ...errors import IllegalTransition, SessionNotFound
+from ...lifecycle import SESSION_TRANSITIONS
+from ...stores.state.contract import StateStore
 from ...types import SessionStatus, StatusConflict, StatusSwapped
 from ..expect import expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.crew import crew
 from ..tools.dump import dump
 from ..tools.faults import Plan, verbs_of
-from ..tools.sample import plain_state
+from ..tools.sample import meta, plain_state, user
 
 check = STATE_STORE.check
 
@@ -100,9 +104,65 @@ async def every_status_is_stored(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
     for status in STATUSES:
+        await store.update_status("a", "active")
         await store.update_status("a", status)
         state = await store.load_state("a")
         expect_same(state.status if state else None, status, "the status")
+
+
+Change = Callable[[StateStore, SessionStatus, SessionStatus], Awaitable[object]]
+
+
+async def _save(store: StateStore, _: SessionStatus, new: SessionStatus) -> None:
+    await store.save_state("a", plain_state("a", status=new))
+
+
+async def _commit(store: StateStore, _: SessionStatus, new: SessionStatus) -> None:
+    await store.save_state_and_promote_staging("a", plain_state("a", status=new), [user("hi")], meta())
+
+
+CHANGES: dict[str, Change] = {
+    "update_status": lambda store, old, new: store.update_status("a", new),
+    "compare_and_set_status": lambda store, old, new: store.compare_and_set_status("a", [old, "active"], new),
+    "save_state": _save,
+    "save_state_and_promote_staging": _commit,
+}
+
+
+@check("S6", "a session changes its status only as the lifecycle allows, whatever changes it")
+async def only_legal_transitions(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    for name, change in CHANGES.items():
+        for old, new in product(STATUSES, STATUSES):
+            what = f"{name} from {old} to {new}"
+            await store.update_status("a", "active")
+            await store.update_status("a", old)
+            before = await store.load_state("a"), await store.get_message_count("a")
+            if new in SESSION_TRANSITIONS[old]:
+                await change(store, old, new)
+                after = await store.load_state("a")
+                expect_same(after.status if after else None, new, f"{what}: the status")
+                continue
+            with raises(IllegalTransition, what) as caught:
+                await change(store, old, new)
+            error = caught.error
+            assert isinstance(error, IllegalTransition)
+            expect_same((error.object_id, error.current, error.wanted), ("a", old, new), f"{what}: the error")
+            after = await store.load_state("a")
+            expect_same((after, await store.get_message_count("a")), before, f"{what}: the session")
+
+
+@check("S6", "restoring a checkpoint brings back its status, whatever the lifecycle says")
+async def restore_ignores_the_lifecycle(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    waiting = plain_state("a", status="suspended_client_tool")
+    made = await store.save_state_and_promote_staging("a", waiting, [], meta())
+    await store.update_status("a", "failed")
+    await store.restore_checkpoint("a", made.checkpoint_id)
+    state = await store.load_state("a")
+    expect_same(state.status if state else None, "suspended_client_tool", "the status")
 
 
 @check("S6", "of many tasks that swap one status exactly one wins", kind="tasks")

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_storable
-from ...errors import IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
-from ...lifecycle import RUN_TERMINAL, ensure_status, may_become
+from ...errors import InvalidArgument, RunNotFound, SessionNotFound
+from ...lifecycle import RUN_TERMINAL, ensure_status, guarded_sources, illegal_transition, may_become
 from ...messages import Message, is_thinking, without_thinking
 from ...types import (
     InterruptFlag,
@@ -111,6 +111,7 @@ class StateStoreBase(CheckpointingStore):
                 session_id=session_id,
                 now=self._clock(),
                 expected_version=expected_version,
+                allowed_from=guarded_sources(state.status),
                 state=state,
                 bump_version=True,
                 custom=changes,
@@ -129,7 +130,10 @@ class StateStoreBase(CheckpointingStore):
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
         ensure_id(session_id, "session_id")
         ensure_status("session", status)
-        commit = Commit(session_id=session_id, now=self._clock(), status=status, bump_version=True)
+        sources = guarded_sources(status)
+        commit = Commit(
+            session_id=session_id, now=self._clock(), allowed_from=sources, status=status, bump_version=True
+        )
         return (await self._write(commit)).version
 
     async def increment_step_count(self, session_id: str) -> int:
@@ -159,9 +163,10 @@ class StateStoreBase(CheckpointingStore):
         if expected is None:
             raise InvalidArgument("compare_and_set_status needs the status, or the statuses, to swap from.")
         given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
+        wanted, allowed = validate.one_or_many(expected), may_become("session", new)
         answer = await self._swap_status(
             session_id,
-            validate.one_or_many(expected),
+            tuple(status for status in wanted if status in allowed),
             new,
             also={name: value for name, value in given.items() if value is not None},
             expected_version=expected_version,
@@ -169,6 +174,10 @@ class StateStoreBase(CheckpointingStore):
         )
         if answer is None:
             raise SessionNotFound(session_id)
+        if isinstance(answer, StatusConflict) and expected_version in (None, answer.current_version):
+            found = answer.current_status
+            if found in wanted and found not in allowed:
+                raise illegal_transition("session", session_id, found, new)
         return answer
 
     # -- interrupt flag
@@ -389,7 +398,7 @@ class StateStoreBase(CheckpointingStore):
         if run is None:
             raise RunNotFound(run_id)
         if not changed:
-            raise IllegalTransition("run", run.status, status)
+            raise illegal_transition("run", run_id, run.status, status)
         return run
 
     async def get_current_run(self, session_id: str) -> RunRecord | None:

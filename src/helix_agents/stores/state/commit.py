@@ -116,6 +116,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     # -- guards: without `create` the session must exist, with it it must not
     create: bool = False
     expected_version: int | None = None
+    allowed_from: tuple[str, ...] = ()
+    """The session's status must be one of these (empty: any): a change that the lifecycle forbids fails `version`."""
     promote: StagedStep | None = None
     """The staged rows of that step must be exactly these, and go."""
 

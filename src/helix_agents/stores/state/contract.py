@@ -103,7 +103,8 @@ class StateStore(ABC):
         """Store the session's fields; answer the new version (S3). *Atomic.*
 
         `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
-        `updated_at`, `interrupt_flag`. Raises `VersionConflict`.
+        `updated_at`, `interrupt_flag`. Raises `VersionConflict`, and `IllegalTransition` for a status that the
+        session cannot change to.
         """
 
     @abstractmethod
@@ -193,7 +194,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
-        """Set the status whatever it was; the new version."""
+        """Set the status and return the new version. Raises `IllegalTransition` if the lifecycle forbids it (S6)."""
 
     @abstractmethod
     async def increment_step_count(self, session_id: str) -> int:
@@ -218,6 +219,7 @@ class StateStore(ABC):
         """Swap the status if it is one of `expected` (and the version, if given); else say what is there (S6).
 
         `interrupt_context`, `error` and `failure_reason` are stored with the swap where they are given.
+        Raises `IllegalTransition` if the session is in an expected status from which `new` cannot be reached.
         """
 
     # -- interrupt flag

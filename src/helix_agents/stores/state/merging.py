@@ -17,6 +17,7 @@ import msgspec
 from ...clock import Clock, IdSource, checkpoint_id, pause_seconds, random_id, system_clock
 from ...codec import Json, decode, encode, ensure_count, ensure_id, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
 from ...types import CheckpointMeta, Committed, SessionState, StagedChanges
@@ -185,6 +186,7 @@ class MergingStore(ExplainingStore):
             session_id=session_id,
             now=now,
             expected_version=expected_version,
+            allowed_from=guarded_sources(state.status),
             state=state,
             bump_version=True,
             messages=texts,

@@ -208,7 +208,9 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
             return "exists"
     elif session is None:
         return "missing"
-    elif commit.expected_version is not None and commit.expected_version != session.version:
+    elif (commit.expected_version is not None and commit.expected_version != session.version) or (
+        commit.allowed_from and session.status not in commit.allowed_from
+    ):
         return "version"
     if commit.promote is not None and seen.staged != frozenset(commit.promote.rows):
         return "staged"

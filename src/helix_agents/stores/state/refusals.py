@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from ...errors import InvalidArgument, SessionExists, SessionNotFound, VersionConflict
+from ...errors import InvalidArgument, SessionExists, SessionNotFound, StoreUnavailable, VersionConflict
+from ...lifecycle import illegal_transition
+from ...types import SessionState
 from .commit import Applied, Commit, GuardFailed
 from .verbs import StateStoreVerbs
 
 Found = TypeVar("Found")
+
+MAX_ATTEMPTS = 20
 
 
 class ExplainingStore(StateStoreVerbs):
@@ -16,27 +20,41 @@ class ExplainingStore(StateStoreVerbs):
 
     async def _write(self, commit: Commit) -> Applied:
         """Make the commit, or say why not."""
-        try:
-            applied, _ = await self._apply(commit)
-        except GuardFailed as failed:
-            await self._explain(commit, failed)
-        return applied
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                applied, _ = await self._apply(commit)
+            except GuardFailed as failed:
+                await self._explain(commit, failed)
+                continue
+            return applied
+        raise StoreUnavailable(f"Session {commit.session_id!r}: its status changes too fast to be set. Try again.")
 
-    async def _explain(self, commit: Commit, failed: GuardFailed) -> NoReturn:
-        """Turn a refused commit into the error of our tree that says why."""
+    async def _explain(self, commit: Commit, failed: GuardFailed) -> None:
+        """Turn a refused commit into the error of our tree that says why.
+
+        Returns only if the reason is gone already: the session has left the status that forbade the change.
+        """
         if failed.reason == "exists":
             raise SessionExists(commit.session_id) from failed
         if failed.reason == "run" and commit.run is not None:
             raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed
-        if failed.reason == "version" and commit.expected_version is not None:
+        if failed.reason == "version":
             stored = await self._read_session(commit.session_id, custom_state=False)
             if stored is not None:
-                raise VersionConflict(
-                    commit.expected_version, stored.state.version, stored.state.status, commit.session_id
-                ) from failed
+                _explain_version(commit, stored.state, failed)
+                return
         if failed.reason in ("missing", "version"):
             raise SessionNotFound(commit.session_id) from failed
         raise failed
+
+
+def _explain_version(commit: Commit, found: SessionState, failed: GuardFailed) -> None:
+    expected, status = commit.expected_version, found.status
+    if expected is not None and (expected != found.version or not commit.allowed_from):
+        raise VersionConflict(expected, found.version, status, commit.session_id) from failed
+    if status not in commit.allowed_from:
+        wanted = commit.status or (status if commit.state is None else commit.state.status)
+        raise illegal_transition("session", commit.session_id, status, wanted) from failed
 
 
 def require_session(session_id: str, answer: Found | None) -> Found:

@@ -22,7 +22,7 @@ from ....errors import (
     SessionNotFound,
     VersionConflict,
 )
-from ....lifecycle import ensure_status
+from ....lifecycle import SESSION_TRANSITIONS, ensure_status
 from ....messages import Message
 from ....state.writes import StepWrites
 from ....stores.state.contract import UNSET, StateStore, Unset
@@ -125,6 +125,7 @@ class ModelStore(StateStore):
 
     async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
         session = self._guarded(session_id, expected_version)
+        self._pass(session, state.status)
         self._overwrite(session, state)
         return session.state.version
 
@@ -139,6 +140,7 @@ class ModelStore(StateStore):
         unstaged: Sequence[StagedChanges] = (),
     ) -> Committed:
         session = self._guarded(session_id, expected_version)
+        self._pass(session, state.status)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         self._overwrite(session, msgspec.structs.replace(state, step_count=checkpoint.step_count))
         warnings = self._promote(session, checkpoint.step_id)
@@ -204,7 +206,9 @@ class ModelStore(StateStore):
         return ["lost"] if lost else []
 
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
-        return self._bump(self._session(session_id), status=status)
+        session = self._session(session_id)
+        self._pass(session, status)
+        return self._bump(session, status=status)
 
     async def increment_step_count(self, session_id: str) -> int:
         session = self._session(session_id)
@@ -232,6 +236,7 @@ class ModelStore(StateStore):
         allowed = {expected} if isinstance(expected, str) else set(expected)
         if state.status not in allowed or expected_version not in (None, state.version):
             return StatusConflict(state.status, state.version)
+        self._pass(session, new)
         extra = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
         return StatusSwapped(self._bump(session, status=new, **given))
@@ -411,7 +416,7 @@ class ModelStore(StateStore):
                     continue
                 ended = run.status in ("completed", "failed", "interrupted") and status != run.status
                 if ended or expected_status not in (None, run.status):
-                    raise IllegalTransition("run", run.status, status)
+                    raise IllegalTransition("run", run.status, status, run_id)
                 extra = {
                     "step_count": step_count,
                     "error": error,
@@ -500,6 +505,10 @@ class ModelStore(StateStore):
         if expected_version not in (None, session.state.version):
             raise VersionConflict(expected_version or 0, session.state.version, session.state.status, session_id)
         return session
+
+    def _pass(self, session: Session, status: str) -> None:
+        if status not in SESSION_TRANSITIONS[session.state.status]:
+            raise IllegalTransition("session", session.state.status, status, session.state.session_id)
 
     def _checkpoint(self, session: Session, checkpoint_id: str) -> tuple[int, Checkpoint]:
         for place, made in enumerate(session.checkpoints):
