@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from helix_agents.backends import cloudflare
-from tests.cloudflare.parts import HOST
+from tests.cloudflare.parts import HOST, library_archive, wheels
 from tests.servers.node import environment, node, packages
 from tests.servers.process import ServerProcess, free_port
 
@@ -57,3 +59,36 @@ class Workerd(ServerProcess):
         except OSError:
             return False
         return True
+
+
+class PythonWorkerd(Workerd):
+    """A Python Worker: stock Pyodide inside workerd, with the library and these source files, the main one first."""
+
+    script = "python.mjs"
+
+    def __init__(self, *sources: Path, methods: str = "fetch,alarm,webSocketMessage,webSocketClose") -> None:
+        super().__init__()
+        self._sources = sources
+        self._methods = methods
+        archives = self.folder / "archives"
+        archives.mkdir()
+        for wheel in wheels().iterdir():
+            shutil.copy(wheel, archives)
+        library_archive(archives / "helix_agents.zip")
+
+    def is_ready(self) -> bool:
+        """Whether it can be connected to: the first request then waits for Python, for as long as that takes."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **super().environment,
+            "ARCHIVES": str(self.folder / "archives"),
+            "SOURCES": ":".join(str(source) for source in self._sources),
+            "METHODS": self._methods,
+        }

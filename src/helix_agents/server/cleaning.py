@@ -43,9 +43,14 @@ class Cleaning:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            _keep_slashes(scope)
-            _take_token(scope)
+            clean(scope)
         await self._app(scope, receive, send)
+
+
+def clean(scope: Scope) -> None:
+    """Do it to one request, in place."""
+    _keep_slashes(scope)
+    _take_token(scope)
 
 
 def _keep_slashes(scope: Scope) -> None:

@@ -75,6 +75,9 @@ class StreamManagerBase(StreamManager):
     )
     """The methods a backend implements; wrap them to inject faults."""
 
+    gather_seconds: float = 0.0
+    """How long writers let chunks gather between two writes; for backends where a write costs more than waiting."""
+
     def __init__(
         self,
         *,
@@ -216,6 +219,7 @@ class StreamManagerBase(StreamManager):
             producer_id=self._ids(),
             clock=self._clock,
             retry_delays_seconds=self._retry_delays_seconds,
+            gather_seconds=self.gather_seconds,
         )
         self._writers.add(writer)
         return writer

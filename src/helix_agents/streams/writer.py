@@ -1,8 +1,10 @@
 """The writer: stamps, bounded buffer, automatic batching, idempotent retries. It knows one verb, `append`.
 
 While nothing is in flight a chunk leaves at once; while a write is in flight the next chunks gather and leave together.
-So a slow producer adds no delay and a fast one pays for one write per batch. Every batch carries the writer's id and
-the number of its last chunk; a batch is retried unchanged, so the backend can tell a retry from news.
+So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
+(`gather_seconds`) the chunk after a silence still leaves at once, and those behind it wait so long for company. Every
+batch carries the writer's id and the number of its last chunk; a batch is retried unchanged, so the backend can tell a
+retry from news.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from ..chunks import Chunk, ensure_chunk
 from ..clock import Clock
@@ -54,6 +57,7 @@ class BatchingWriter(StreamWriter):
         producer_id: str,
         clock: Clock,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+        gather_seconds: float = 0.0,
     ) -> None:
         self.stream_id = stream_id
         self._append = append
@@ -70,6 +74,10 @@ class BatchingWriter(StreamWriter):
         self._room = asyncio.Event()
         self._error: Exception | None = None
         self._closed = False
+        self._gather_seconds = gather_seconds
+        self._wrote_at = float("-inf")
+        self._flushing = 0
+        self._hurry = asyncio.Event()
 
     @property
     def draining(self) -> asyncio.Task[None] | None:
@@ -94,6 +102,7 @@ class BatchingWriter(StreamWriter):
         new = self._stamped(chunk, flat)
         while len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
             self._room.clear()
+            self._hurry.set()
             self._ensure_draining()
             await self._room.wait()
             self._raise_error()
@@ -104,10 +113,15 @@ class BatchingWriter(StreamWriter):
 
     async def flush(self) -> int:
         self._raise_error()
-        while self._buffer or self._in_flight:
-            # Shielded: giving up waiting must not tear a write apart.
-            await asyncio.shield(self._ensure_draining())
-            self._raise_error()
+        self._flushing += 1
+        self._hurry.set()
+        try:
+            while self._buffer or self._in_flight:
+                # Shielded: giving up waiting must not tear a write apart.
+                await asyncio.shield(self._ensure_draining())
+                self._raise_error()
+        finally:
+            self._flushing -= 1
         return self._last_sequence
 
     async def close(self) -> None:
@@ -143,6 +157,8 @@ class BatchingWriter(StreamWriter):
         try:
             while self._in_flight or self._buffer:
                 if not self._in_flight:
+                    if self._gather_seconds:
+                        await self._gather()
                     self._in_flight = self._next_batch()
                 self._last_sequence = await self._append_with_retries()
                 self._settle()
@@ -157,6 +173,16 @@ class BatchingWriter(StreamWriter):
         finally:
             self._draining = None
             self._room.set()
+
+    async def _gather(self) -> None:
+        """Let chunks gather since the last write, unless somebody waits for them."""
+        loop = asyncio.get_running_loop()
+        if not self._flushing:
+            self._hurry.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._wrote_at + self._gather_seconds - loop.time()):
+                await self._hurry.wait()
+        self._wrote_at = loop.time()
 
     def _next_batch(self) -> list[NewChunk]:
         self._room.set()

@@ -77,8 +77,11 @@ class ObjectStorage(CloudflareDriver):
         return self.transaction(lambda: [self._rows(sql, params) for sql, params in ready])
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        """Run one statement inside `transaction`, its parameters as they are: into columns that know their type."""
-        return self._rows(sql, [wire_value(value) for value in params])
+        """Run one statement inside `transaction`."""
+        if "?1" in sql:
+            return self._rows(*to_wire(Statement(sql, tuple(params))))
+        # Parameters without numbers: what is an integer goes into a column that makes it one, or comes back as it is.
+        return self._rows(sql, [value if isinstance(value, int) else wire_value(value) for value in params])
 
     def transaction(self, work: Callable[[], T]) -> T:
         """Do `work` as a whole or not at all. Raises what it raises."""

@@ -25,6 +25,7 @@ from .bridge import VERSION, Bridge, BridgeObject
 from .wire import MissingTable, Reply, WireStatement
 
 RECONNECT_SECONDS = 0.5
+GATHER_SECONDS = 0.025
 MAX_OBJECTS = 10_000
 """How many objects a manager remembers; a forgotten one is only opened anew."""
 
@@ -146,9 +147,11 @@ class DurableObjectStreamManager(SqlStreamManager):
         prefix: str = "",
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
+        gather_seconds: float = GATHER_SECONDS,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
+        self.gather_seconds = gather_seconds
         self._bridge = bridge
         self._homes = StreamHomes(bridge, prefix=prefix, ttl_seconds=ttl or 0)
         super().__init__(

@@ -1,0 +1,81 @@
+"""A Worker as a user would write it, with a scripted model; and a few doors that only tests need."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from workers import Response, WorkerEntrypoint
+
+from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents.codec import encode
+from helix_agents.llm.scripted import Call, Reply
+from helix_agents.runtimes.cloudflare import AgentServer, route
+from helix_agents.server.auth import User, bearer_tokens
+
+
+@tool
+async def note(text: str, ctx: ToolContext) -> str:
+    """Note something."""
+    ctx.update_state(lambda draft: draft["notes"].append(text))
+    await asyncio.sleep(0.01)
+    return "noted"
+
+
+@tool
+def shout(text: str) -> str:
+    """A plain function: there are no threads here."""
+    return text.upper()
+
+
+author = Agent("author", tools=[note, shout], state={"notes": []}, max_steps=50)
+SCRIPT: list[Any] = [
+    Reply("I will note two things. " * 3, [Call("note", {"text": "a"}), Call("note", {"text": "b"})]),
+    Reply("And a third. ", [Call("note", {"text": "c"}), Call("shout", {"text": "hey"})]),
+    "Done, three notes.",
+]
+
+
+class PyDO(AgentServer):
+    agents = (author,)
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self.born = os.urandom(3).hex()
+
+    def model(self, env: Any) -> Any:
+        return ScriptedLLM(SCRIPT, delay_seconds=0.01)
+
+    def authenticate(self, env: Any) -> Any:
+        return bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
+
+    async def fetch(self, request: Any) -> Any:
+        path = [unquote(part) for part in urlsplit(request.url).path.split("/")]
+        if path[1] == "test":
+            return await self.test(path[2], path[3], request)
+        return await super().fetch(request)
+
+    async def test(self, verb: str, session_id: str, request: Any) -> Any:
+        count = int(parse_qs(urlsplit(request.url).query).get("n", ["0"])[0])
+        before = self.storage.rows_written
+        if verb == "create":
+            await self.state.create_session(session_id, agent_type="author", user_id="alice")
+        if verb == "pour":
+            writer = await self.streams.create_writer(session_id, "run", "author")
+            for number in range(count):
+                await writer.write({"type": "text_delta", "delta": f"{number} "})
+            await writer.close()
+        if verb == "end":
+            await self.streams.end_stream(session_id, "done")
+        facts = {"born": self.born, "written": self.storage.rows_written - before}
+        return Response(encode(facts), headers={"content-type": "application/json"})
+
+
+class Default(WorkerEntrypoint):  # type: ignore[misc]
+    async def fetch(self, request: Any) -> Any:
+        path = urlsplit(request.url).path.split("/")
+        if path[1] == "test":
+            return await self.env.OBJECTS.getByName(unquote(path[3])).fetch(request.js_object)
+        return await route(self.env.OBJECTS, request)

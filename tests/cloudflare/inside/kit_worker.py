@@ -1,0 +1,231 @@
+"""A Worker that runs the conformance kit inside workerd: one request, one check, one fresh home.
+
+GET /facts              what this Python is, and what the library asked for when it was imported
+GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the database, emptied afterwards
+GET /shared, /own       load a session through a store kept in a module variable, or through one of the request's own
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import traceback
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+import js
+import msgspec
+from workers import DurableObject, Response, WorkerEntrypoint
+
+from helix_agents.backends.cloudflare.bindings import D1Binding, ObjectStorage
+from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore
+from helix_agents.backends.cloudflare.durable_object import (
+    DOMemoryStore,
+    DOStateStore,
+    DOStreamManager,
+    DOUsageStore,
+)
+from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql.self_migrating import MigratedDriver
+from helix_agents.backends.sql.stream_manager import SqlStreamManager
+from helix_agents.conformance.contracts import DOORS
+from helix_agents.conformance.executor import EXECUTOR
+from helix_agents.conformance.executor.harness import Parts
+from helix_agents.conformance.harness import Harness
+from helix_agents.conformance.run import run_check
+from helix_agents.streams.wakeup import Wakeup
+
+ALL = (*(registry for _, registry in DOORS), EXECUTOR)
+CHECKS = {check.name: check for registry in ALL for check in registry.select()}
+OF_THE_EXECUTOR = {check.name for check in EXECUTOR.select()}
+TABLES = (
+    "SELECT type, name FROM sqlite_master WHERE name LIKE '%\\_\\_agents\\_%' ESCAPE '\\' AND type IN ('view', 'table')"
+    " AND name NOT LIKE '%\\_index\\_%' ESCAPE '\\' ORDER BY type DESC"
+)
+kept_in_a_module: list[Any] = []
+
+
+class Siblings(Wakeup):
+    """Managers of one object wake each other directly: there is no other process."""
+
+    everybody: ClassVar[list[Siblings]] = []
+
+    async def start(self, wake: Any) -> None:
+        self.wake = wake
+        self.everybody.append(self)
+
+    def announce(self, stream_id: str) -> None:
+        for each in self.everybody:
+            if each is not self:
+                each.wake(stream_id)
+
+    async def close(self) -> None:
+        if self in self.everybody:
+            self.everybody.remove(self)
+
+
+class Home(Harness):
+    """Data in one place, opened as often as a check likes."""
+
+    name = "workerd"
+    declared = frozenset({"T2.large_chunk"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.managers: list[SqlStreamManager] = []
+
+    def driver(self) -> Any:
+        raise NotImplementedError
+
+    async def reopen(self) -> Any:
+        return await self.open()
+
+    def stream_child_spec(self) -> None:
+        return None
+
+    async def _rows(self, *sql: str) -> list[Any]:
+        return await self.driver().batch([Statement(each) for each in sql])
+
+    async def traces(self, session_id: str) -> list[str]:
+        (found,) = await self._rows(TABLES)
+        names = [name for kind, name in found if kind == "table" and not name.endswith("_index")]
+        tables = await self._rows(*(f'SELECT * FROM "{name}"' for name in names))
+        return [
+            f"{name}: {row!r:.200}"
+            for name, rows in zip(names, tables, strict=True)
+            for row in rows
+            if any(session_id in str(value) for value in row)
+        ]
+
+    async def stored_bytes(self) -> int:
+        driver = self.driver()
+        await driver.batch([Statement("SELECT 1 AS one")])
+        return int(driver.size_bytes)
+
+    async def pretend_newer_schema(self) -> Any:
+        await self._rows("INSERT INTO __agents_migrations VALUES (9999, 'from the future', 0)")
+
+        async def undo() -> None:
+            await self._rows("DELETE FROM __agents_migrations WHERE version = 9999")
+
+        return undo
+
+    async def dispose(self) -> None:
+        for manager in self.managers:
+            await manager.close()
+        (found,) = await self._rows(TABLES)
+        if found:
+            await self._rows(*(f'DROP {kind} IF EXISTS "{name}"' for kind, name in found))
+
+
+def in_an_object(ctx: Any) -> type[Home]:
+    class ObjectHome(Home):
+        def driver(self) -> ObjectStorage:
+            return ObjectStorage(ctx.storage)
+
+        async def open(self) -> Any:
+            return DOStateStore(ctx)
+
+        async def open_neighbour(self) -> Any:
+            return DOStateStore(ctx, prefix="other_")
+
+        async def open_streams(self, **options: Any) -> Any:
+            self.managers.append(DOStreamManager(ctx, wakeup=Siblings(), **options))
+            return self.managers[-1]
+
+        async def open_usage(self) -> Any:
+            return DOUsageStore(ctx)
+
+        async def open_memory(self, *, embedder: Any = None) -> Any:
+            return DOMemoryStore(ctx, embedder=embedder)
+
+    return ObjectHome
+
+
+def in_d1(database: Any) -> type[Home]:
+    class D1Home(Home):
+        def driver(self) -> D1Binding:
+            return D1Binding(database)
+
+        async def open(self) -> Any:
+            return D1StateStore(database)
+
+        async def open_neighbour(self) -> Any:
+            return D1StateStore(database, prefix="other_")
+
+        async def open_streams(self, **options: Any) -> Any:
+            driver = MigratedDriver(D1Binding(database), families={"streams"})
+            self.managers.append(SqlStreamManager(driver, wakeup=Siblings(), **options))
+            return self.managers[-1]
+
+        async def open_usage(self) -> Any:
+            return D1UsageStore(database)
+
+        async def open_memory(self, *, embedder: Any = None) -> Any:
+            return D1MemoryStore(database, embedder=embedder)
+
+    return D1Home
+
+
+def of_the_executor(home: type[Home]) -> type[Home]:
+    class Executing(home):  # type: ignore[valid-type,misc]
+        async def open(self) -> Any:
+            return Parts(await home.open(self), await self.open_streams(), await self.open_usage())
+
+        def child_spec(self) -> None:
+            return None
+
+    return Executing
+
+
+async def outcome(name: str, home: type[Home]) -> str:
+    """What came of a check, as JSON."""
+    began = time.time()
+    try:
+        result = await run_check(CHECKS[name], of_the_executor(home) if name in OF_THE_EXECUTOR else home)
+        trace = "".join(traceback.format_exception(result.error)[-12:]) if result.error else ""
+        told = {"outcome": result.outcome, "detail": result.detail, "trace": trace}
+    except BaseException as error:
+        told = {"outcome": "failed", "detail": repr(error), "trace": traceback.format_exc()}
+    return msgspec.json.encode({"name": name, **told, "seconds": time.time() - began}).decode()
+
+
+class PyDO(DurableObject):  # type: ignore[misc]
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+
+    async def run(self, name: str) -> str:
+        return await outcome(name, in_an_object(self.ctx))
+
+
+class Default(WorkerEntrypoint):  # type: ignore[misc]
+    async def fetch(self, request: Any) -> Any:
+        path = unquote(request.url.split("/", 3)[3]).split("/")
+        if path[0] == "facts":
+            facts = {
+                "python": sys.version,
+                "entropy_at_import": js.entropyAtImport,
+                "heap_bytes": js.pythonHeapBytes(),
+                "sqlite3": "sqlite3" in sys.modules,
+            }
+            return Response.json(facts)
+        if path[0] == "run" and path[1] == "d1":
+            return Response(await outcome(path[2], in_d1(self.env.DB)))
+        if path[0] == "run":
+            return Response(await self.env.OBJECTS.getByName(path[2]).run(path[2]))
+        if path[0] == "own":
+            return await self._load(D1StateStore(self.env.DB))
+        if path[0] == "shared":
+            if not kept_in_a_module:
+                kept_in_a_module.append(D1StateStore(self.env.DB))
+            return await self._load(kept_in_a_module[0])
+        return Response("not found", status=404)
+
+    async def _load(self, store: D1StateStore) -> Any:
+        try:
+            await store.session_exists("s")
+            await asyncio.sleep(0.01)
+            return Response.json({"exists": await store.session_exists("s")})
+        except Exception as error:
+            return Response.json({"error": f"{type(error).__name__}: {error}"}, status=500)

@@ -1,0 +1,95 @@
+"""The kit inside workerd: the library in Pyodide, on the SQLite of a Durable Object and on `env.DB`, a request a check.
+
+There is one process inside, so what needs a second one does not apply. The slow half and all of D1 run with `-m soak`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from helix_agents.conformance.contracts import DOORS
+from helix_agents.conformance.executor import EXECUTOR
+from helix_agents.conformance.registry import Registry
+from tests.cloudflare.workerd import PythonWorkerd
+from tests.servers.fixtures import started
+
+INSIDE = Path(__file__).parent / "inside"
+LIMIT_SECONDS = 240
+STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE = (registry for _, registry in DOORS)
+QUICK = {"example", "tasks", "random", "faults"}
+
+
+@pytest.fixture(scope="module")
+def kit() -> Iterator[PythonWorkerd]:
+    """A Worker that runs checks."""
+    with contextlib.ExitStack() as stack:
+        yield started(stack, lambda: PythonWorkerd(INSIDE / "kit_worker.py", methods="run"))
+
+
+def ask(server: PythonWorkerd, path: str) -> Any:
+    try:
+        with urllib.request.urlopen(f"{server.url}/{path}", timeout=LIMIT_SECONDS) as reply:
+            return json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        pytest.fail(f"{error}: {error.read().decode(errors='replace')[-2000:]}", pytrace=False)
+
+
+def run(server: PythonWorkerd, home: str, name: str) -> None:
+    result = ask(server, f"run/{home}/{quote(name)}")
+    if result["outcome"] == "failed":
+        pytest.fail(f"{result['detail']}\n{result['trace']}", pytrace=False)
+    if result["outcome"] == "n/a":
+        pytest.skip(result["detail"])
+
+
+def names(*kits: Registry[Any], kinds: Iterable[str] = ()) -> list[str]:
+    chosen = set(kinds)
+    return [each.name for kit in kits for each in kit.select() if not chosen or each.kind in chosen]
+
+
+SLOW = ("X2.", "model.", "T2.long_stream", "T6.overtaken_reader", "X6.poison", "X1.a_key_holds", "data.big_values")
+SHORT = [
+    *names(STATE_STORE, USAGE_STORE, MEMORY_STORE, EXECUTOR, kinds=QUICK),
+    *names(STREAM_MANAGER, kinds={"example"}),
+]
+ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR)
+
+
+def test_importing_the_library_asks_for_no_entropy(kit: PythonWorkerd) -> None:
+    facts = ask(kit, "facts")
+    assert facts["entropy_at_import"] == 0
+    assert not facts["sqlite3"], "sqlite3 was imported; some Workers have none"
+    assert facts["heap_bytes"] < 100_000_000, "a Worker has 128 MB"
+
+
+@pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW)])
+def test_in_an_object(kit: PythonWorkerd, name: str) -> None:
+    run(kit, "do", name)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("home", ["do", "d1"])
+@pytest.mark.parametrize("name", ALL)
+def test_all_inside(kit: PythonWorkerd, name: str, home: str) -> None:
+    run(kit, home, name)
+
+
+async def test_twelve_requests_at_once_each_with_a_store_of_its_own(kit: PythonWorkerd) -> None:
+    async with aiohttp.ClientSession() as session:
+
+        async def load(number: int) -> Any:
+            async with session.get(f"{kit.url}/own/{number}") as reply:
+                return await reply.json()
+
+        assert await asyncio.gather(*(load(number) for number in range(12))) == [{"exists": False}] * 12
