@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import httpx
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
+from tests.inspector.conftest import Visit
 from tests.server.running import Running, execute, result
 
 
@@ -27,7 +28,7 @@ async def test_a_session_is_listed_and_opened(page: Page, admin: httpx.AsyncClie
     await expect(page.get_by_role("heading", name=sid)).to_be_visible()
     await expect(page.get_by_text("Done: Three pages speak of ants.")).to_be_visible()
     await page.go_back()
-    await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
 
 
 async def test_an_approval_is_given_in_place(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
@@ -72,11 +73,9 @@ async def test_hostile_text_stays_text(page: Page, admin: httpx.AsyncClient, sid
     assert await page.locator("img, i, b b").count() == 0
 
 
-async def test_without_a_token_the_page_asks_for_one(browser: Browser, server: Running) -> None:
-    page = await browser.new_page(base_url=server.address)
-    await page.goto("/")
+async def test_without_a_token_the_page_asks_for_one(visit: Visit) -> None:
+    page = await visit("/", token=None)
     await expect(page.get_by_role("dialog")).to_contain_text("The server asks for a token.")
     await page.get_by_label("Token").fill("alice-token")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
-    await page.close()
+    await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()

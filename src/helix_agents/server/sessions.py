@@ -62,9 +62,9 @@ class UsageQuery(msgspec.Struct):
 
 
 class SnapshotQuery(msgspec.Struct):
-    """`offset`: leave out the messages before it, for a client that has them."""
+    """`offset`: leave out the messages before it, for a client that has them; a negative one counts from the end."""
 
-    offset: Offset = 0
+    offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
 
 
 class Fork(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,50 +4,50 @@ import { button, h, icon } from "./dom.js";
 import { HELP } from "./keys.js";
 
 function open(title, body, footer) {
-  const close = button("", () => node.close(), { kind: "quiet icon", "aria-label": "Close" });
-  close.append(icon("i-x"));
-  const node = h("dialog", { "aria-label": title }, h("header", null, h("span", { class: "grow" }, title), close), h("div", null, body), footer && h("footer", null, footer));
-  node.addEventListener("close", () => node.remove());
-  document.body.append(node);
-  node.showModal();
-  return node;
+	const close = button("", () => node.close(), { kind: "quiet icon", label: "Close" });
+	close.append(icon("i-x"));
+	const node = h("dialog", { label: title }, h("header", h("span.grow", title), close), h("div", body), footer && h("footer", footer));
+	node.addEventListener("close", () => node.remove());
+	document.body.append(node);
+	node.showModal();
+	return node;
 }
 
 // Resolves to true only if the person pressed the button that says what will happen.
 export function confirm(title, text, { yes, no = "Keep it", danger = false }) {
-  return new Promise((resolve) => {
-    const accept = button(yes, () => { resolve(true); node.close(); }, { kind: danger ? "danger" : "primary" });
-    const node = open(title, h("p", null, text), [button(no, () => node.close()), accept]);
-    node.addEventListener("close", () => resolve(false));
-    (danger ? node.querySelector("footer .btn") : accept).focus();
-  });
+	return new Promise((resolve) => {
+		const accept = button(yes, () => { resolve(true); node.close(); }, { kind: danger ? "danger" : "primary" });
+		const node = open(title, h("p", text), [button(no, () => node.close()), accept]);
+		node.addEventListener("close", () => resolve(false));
+		(danger ? node.querySelector("footer .btn") : accept).focus();
+	});
 }
 
 export function prompt(title, { label, value = "", yes, type = "text", hint }) {
-  return new Promise((resolve) => {
-    const field = h("input", { class: "field", type, value, "aria-label": label, placeholder: label, autocomplete: "off" });
-    const accept = () => { resolve(field.value); node.close(); };
-    const node = open(title, [hint && h("p", null, hint), field], [button("Cancel", () => node.close()), button(yes, accept, { kind: "primary" })]);
-    field.addEventListener("keydown", (event) => { if (event.key === "Enter") accept(); });
-    node.addEventListener("close", () => resolve(null));
-    field.focus();
-  });
+	return new Promise((resolve) => {
+		const field = h("input.field", { type, value, label: label, placeholder: label, autocomplete: "off" });
+		const accept = () => { resolve(field.value); node.close(); };
+		const node = open(title, [hint && h("p", hint), field], [button("Cancel", () => node.close()), button(yes, accept, { kind: "primary" })]);
+		field.addEventListener("keydown", (event) => { if (event.key === "Enter") accept(); });
+		node.addEventListener("close", () => resolve(null));
+		field.focus();
+	});
 }
 
 export function showKeys() {
-  open("Keyboard", h("div", { class: "keys" }, HELP.map(([what, keys]) => h("div", null, h("span", null, what), keys.map((key) => h("kbd", null, key))))));
+	open("Keyboard", h("div.keys", HELP.map(([what, keys]) => h("div", h("span", what), keys.map((key) => h("kbd", key))))));
 }
 
 export function showText(title, text, pageSize) {
-  const body = h("pre", { class: "pages", tabindex: "0" });
-  let page = 0;
-  const last = Math.max(0, Math.ceil(text.length / pageSize) - 1);
-  const label = h("span", { class: "dim grow" });
-  const turn = (by) => {
-    page = Math.min(last, Math.max(0, page + by));
-    body.textContent = text.slice(page * pageSize, (page + 1) * pageSize);
-    label.textContent = `Page ${page + 1} of ${last + 1}`;
-  };
-  turn(0);
-  open(title, body, [label, button("Before", () => turn(-1)), button("After", () => turn(1))]);
+	const body = h("pre.pages", { tabindex: "0" });
+	let page = 0;
+	const last = Math.max(0, Math.ceil(text.length / pageSize) - 1);
+	const label = h("span.dim.grow");
+	const turn = (by) => {
+		page = Math.min(last, Math.max(0, page + by));
+		body.textContent = text.slice(page * pageSize, (page + 1) * pageSize);
+		label.textContent = `Page ${page + 1} of ${last + 1}`;
+	};
+	turn(0);
+	open(title, body, [label, button("Before", () => turn(-1)), button("After", () => turn(1))]);
 }

@@ -1,85 +1,115 @@
 // Builds elements. Text always goes in as text: nothing in this page ever parses a string as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
+const AS_PROPERTY = new Set(["value", "checked", "disabled", "open", "hidden"]);
+const NAMES = { label: "aria-label" };
 
-function fill(node, props, children) {
-  for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "class") node.setAttribute("class", value);
-    else if (name === "value" || name === "checked" || name === "disabled" || name === "open" || name === "hidden") node[name] = value;
-    else node.setAttribute(name, value === true ? "" : value);
-  }
-  append(node, children);
-  return node;
+// `tag` may carry classes (`span.dim`); attributes may be left out.
+function make(node, classes, props, children) {
+	if (classes.length) node.setAttribute("class", classes.join(" "));
+	if (props?.constructor === Object) setProps(node, props);
+	else children.unshift(props);
+	append(node, children);
+	return node;
+}
+
+function setProps(node, props) {
+	for (const [name, value] of Object.entries(props)) {
+		if (value === undefined || value === null || value === false) continue;
+		if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+		else if (AS_PROPERTY.has(name)) node[name] = value;
+		else node.setAttribute(NAMES[name] ?? name, value === true ? "" : value);
+	}
 }
 
 function append(node, children) {
-  for (const child of children.flat(Infinity)) {
-    if (child === undefined || child === null || child === false) continue;
-    node.append(child instanceof Node ? child : String(child));
-  }
+	for (const child of children.flat(Infinity)) {
+		if (child === undefined || child === null || child === false) continue;
+		node.append(child instanceof Node ? child : String(child));
+	}
 }
 
 export function h(tag, props, ...children) {
-  return fill(document.createElement(tag), props, children);
+	const [name, ...classes] = tag.split(".");
+	return make(document.createElement(name), classes, props, children);
 }
 
 export function s(tag, props, ...children) {
-  return fill(document.createElementNS(SVG, tag), props, children);
+	const [name, ...classes] = tag.split(".");
+	return make(document.createElementNS(SVG, name), classes, props, children);
 }
 
 export function icon(name, kind = "i") {
-  return s("svg", { class: kind, "aria-hidden": "true", focusable: "false" }, s("use", { href: `#${name}` }));
+	return s("svg", { class: kind, "aria-hidden": "true", focusable: "false" }, s("use", { href: `#${name}` }));
 }
 
 export function put(node, ...children) {
-  node.replaceChildren();
-  append(node, children);
-  return node;
+	node.replaceChildren();
+	append(node, children);
+	return node;
 }
 
 export function button(label, onclick, { kind = "", glyph, key, ...more } = {}) {
-  return h("button", { type: "button", class: `btn ${kind}`, onclick, ...more }, glyph && icon(glyph), label, key && h("kbd", { "aria-hidden": "true" }, key));
+	return h("button", { type: "button", class: `btn ${kind}`, onclick, ...more }, glyph && icon(glyph), label, key && h("kbd", { "aria-hidden": "true" }, key));
 }
 
 // Tells screen readers; the same sentence twice is said twice.
 export function say(text) {
-  const region = document.getElementById("said");
-  region.textContent = "";
-  requestAnimationFrame(() => { region.textContent = text; });
+	const region = document.getElementById("said");
+	region.textContent = "";
+	requestAnimationFrame(() => { region.textContent = text; });
 }
 
-// Runs `draw` at most once a frame, however often it is asked for.
-export function eachFrame(draw) {
-  let asked = 0;
-  const ask = () => { asked ||= requestAnimationFrame(() => { asked = 0; draw(); }); };
-  ask.stop = () => { cancelAnimationFrame(asked); asked = 0; };
-  return ask;
+// Runs `act` at most once every `wait` milliseconds, however often it is asked for; stopped, never again.
+export function atMost(wait, act) {
+	let timer = 0;
+	let last = -wait;
+	let stopped = false;
+	const run = () => { timer = 0; last = performance.now(); act(); };
+	const ask = () => { if (!stopped) timer ||= setTimeout(run, Math.max(0, last + wait - performance.now())); };
+	ask.stop = () => { stopped = true; clearTimeout(timer); };
+	return ask;
 }
 
-export function after(milliseconds, act) {
-  let timer = 0;
-  const ask = () => { clearTimeout(timer); timer = setTimeout(act, milliseconds); };
-  ask.stop = () => clearTimeout(timer);
-  return ask;
+// The same for drawing: in a frame, and not while the page is hidden.
+export function eachFrame(draw, wait = 0) {
+	let frame = 0;
+	const ask = atMost(wait, () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); });
+	const { stop } = ask;
+	ask.stop = () => { cancelAnimationFrame(frame); stop(); };
+	return ask;
+}
+
+// Runs `act` once nobody has asked for a while.
+export function after(wait, act) {
+	let timer = 0;
+	const ask = () => { clearTimeout(timer); timer = setTimeout(act, wait); };
+	ask.stop = () => clearTimeout(timer);
+	return ask;
+}
+
+// Draws anew below `node` and gives the focus back to the element with the same `data-key`.
+export function redraw(node, ...children) {
+	const key = node.contains(document.activeElement) && document.activeElement.dataset.key;
+	put(node, ...children);
+	if (key) node.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 
 export async function copy(text, what = "JSON") {
-  try {
-    await navigator.clipboard.writeText(text);
-    say(`${what} copied`);
-    return true;
-  } catch {
-    say("The browser did not allow copying");
-    return false;
-  }
+	try {
+		await navigator.clipboard.writeText(text);
+		say(`${what} copied`);
+		return true;
+	} catch {
+		say("The browser did not allow copying");
+		return false;
+	}
 }
 
 export function copyButton(get, label = "Copy", what = "JSON") {
-  const node = button(label, async () => {
-    node.textContent = (await copy(get(), what)) ? "Copied" : "Not allowed";
-    setTimeout(() => { node.textContent = label; }, 1200);
-  }, { kind: "quiet tiny" });
-  return node;
+	const node = button(label, async () => {
+		node.textContent = (await copy(get(), what)) ? "Copied" : "Not allowed";
+		setTimeout(() => { node.textContent = label; }, 1200);
+	}, { kind: "quiet tiny" });
+	return node;
 }

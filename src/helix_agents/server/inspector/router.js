@@ -1,23 +1,23 @@
 // Addresses. Everything behind `#` is ours: `#/`, `#/waiting`, `#/health`, `#/s/<id>/<tab>`, each with a query.
 
 export function here() {
-  const [route, search = ""] = location.hash.slice(1).split("?");
-  const parts = route.split("/").filter(Boolean).map(decodeURIComponent);
-  return { parts, search: new URLSearchParams(search) };
+	const [route, search = ""] = location.hash.slice(1).split("?");
+	const parts = route.split("/").filter(Boolean).map(decodeURIComponent);
+	return { parts, search: new URLSearchParams(search) };
 }
 
 export function link(parts, search) {
-  const text = search ? new URLSearchParams(search).toString() : "";
-  return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+	const text = search ? new URLSearchParams(search).toString() : "";
+	return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
 export const sessionLink = (id, tab) => link(tab ? ["s", id, tab] : ["s", id]);
 
 export function go(address) {
-  location.hash = address;
+	location.hash = address;
 }
 
 // Changes the address without a new entry in the history: filters while typing, the selected checkpoint.
 export function amend(address) {
-  history.replaceState(null, "", address);
+	history.replaceState(null, "", address);
 }

@@ -4,74 +4,74 @@
 // {id, name, input, inputText, state, result, error, startedAt, endedAt, ask, child}. A child is a draft of its own.
 
 export class Draft {
-  constructor() {
-    this.steps = [];
-    this.notes = [];
-  }
+	constructor() {
+		this.steps = [];
+		this.notes = [];
+	}
 
-  get isEmpty() {
-    return !this.steps.length && !this.notes.length;
-  }
+	get isEmpty() {
+		return !this.steps.length && !this.notes.length;
+	}
 
-  add(sequence, chunk) {
-    if (chunk.sub_session_id && chunk.type !== "subagent_start" && chunk.type !== "subagent_end") return this.#addToChild(sequence, chunk);
-    const act = ACTS[chunk.type];
-    if (act) act(this, chunk, sequence);
-  }
+	add(sequence, chunk) {
+		if (chunk.sub_session_id && chunk.type !== "subagent_start" && chunk.type !== "subagent_end") return this.#addToChild(sequence, chunk);
+		const act = ACTS[chunk.type];
+		if (act) act(this, chunk, sequence);
+	}
 
-  step(chunk) {
-    let step = this.steps.at(-1);
-    if (!step || step.done || step.step !== chunk.step) {
-      step = { step: chunk.step, agent: chunk.agent_type, text: "", thinking: "", calls: new Map(), firstAt: chunk.timestamp, lastAt: chunk.timestamp, done: false };
-      this.steps.push(step);
-    }
-    step.lastAt = chunk.timestamp;
-    return step;
-  }
+	step(chunk) {
+		let step = this.steps.at(-1);
+		if (!step || step.done || step.step !== chunk.step) {
+			step = { step: chunk.step, agent: chunk.agent_type, text: "", thinking: "", calls: new Map(), firstAt: chunk.timestamp, lastAt: chunk.timestamp, done: false };
+			this.steps.push(step);
+		}
+		step.lastAt = chunk.timestamp;
+		return step;
+	}
 
-  call(chunk) {
-    const step = this.step(chunk);
-    let call = step.calls.get(chunk.tool_call_id);
-    if (!call) {
-      call = { id: chunk.tool_call_id, name: chunk.tool_name ?? "", inputText: "", input: undefined, state: "asked", startedAt: chunk.timestamp };
-      step.calls.set(call.id, call);
-    }
-    if (chunk.tool_name) call.name = chunk.tool_name;
-    return call;
-  }
+	call(chunk) {
+		const step = this.step(chunk);
+		let call = step.calls.get(chunk.tool_call_id);
+		if (!call) {
+			call = { id: chunk.tool_call_id, name: chunk.tool_name ?? "", inputText: "", input: undefined, state: "asked", startedAt: chunk.timestamp };
+			step.calls.set(call.id, call);
+		}
+		if (chunk.tool_name) call.name = chunk.tool_name;
+		return call;
+	}
 
-  #addToChild(sequence, chunk) {
-    for (const step of this.steps) {
-      for (const call of step.calls.values()) {
-        if (call.child?.id === chunk.sub_session_id) return call.child.draft.add(sequence, { ...chunk, sub_session_id: undefined, step: chunk.sub_step ?? chunk.step });
-        if (chunk.sub_session_id.startsWith(`${call.child?.id}/`)) return call.child.draft.add(sequence, chunk);
-      }
-    }
-  }
+	#addToChild(sequence, chunk) {
+		for (const step of this.steps) {
+			for (const call of step.calls.values()) {
+				if (call.child?.id === chunk.sub_session_id) return call.child.draft.add(sequence, { ...chunk, sub_session_id: undefined, step: chunk.sub_step ?? chunk.step });
+				if (chunk.sub_session_id.startsWith(`${call.child?.id}/`)) return call.child.draft.add(sequence, chunk);
+			}
+		}
+	}
 }
 
 const ACTS = {
-  text_delta: (draft, chunk) => { draft.step(chunk).text += chunk.delta; },
-  thinking: (draft, chunk) => {
-    const step = draft.step(chunk);
-    step.thinking += chunk.content;
-    step.thoughtAt ??= chunk.timestamp;
-    step.thoughtUntil = chunk.timestamp;
-  },
-  tool_arg_delta: (draft, chunk) => { draft.call(chunk).inputText += chunk.delta; },
-  tool_start: (draft, chunk) => Object.assign(draft.call(chunk), { input: chunk.arguments, state: "running", startedAt: chunk.timestamp }),
-  tool_end: (draft, chunk) => Object.assign(draft.call(chunk), { state: chunk.success ? "done" : "failed", result: chunk.result, error: chunk.error, endedAt: chunk.timestamp, ask: undefined }),
-  tool_approval_request: (draft, chunk) => ask(draft, chunk, "approval"),
-  client_tool_request: (draft, chunk) => ask(draft, chunk, "client"),
-  subagent_start: (draft, chunk) => { draft.call(chunk).child ??= { id: chunk.sub_session_id, agent: chunk.agent_type, status: "active", draft: new Draft() }; },
-  subagent_end: (draft, chunk) => { const child = draft.call(chunk).child; if (child) child.status = chunk.status ?? "completed"; },
-  step_committed: (draft, chunk) => { const step = draft.steps.at(-1); if (step) step.done = true; if (chunk.warnings?.length) draft.notes.push({ kind: "warning", at: chunk.timestamp, texts: chunk.warnings }); },
-  error: (draft, chunk) => draft.notes.push({ kind: "error", at: chunk.timestamp, texts: [chunk.error] }),
-  run_interrupted: (draft, chunk) => draft.notes.push({ kind: "interrupted", at: chunk.timestamp, texts: [chunk.reason ?? ""] }),
+	text_delta: (draft, chunk) => { draft.step(chunk).text += chunk.delta; },
+	thinking: (draft, chunk) => {
+		const step = draft.step(chunk);
+		step.thinking += chunk.content;
+		step.thoughtAt ??= chunk.timestamp;
+		step.thoughtUntil = chunk.timestamp;
+	},
+	tool_arg_delta: (draft, chunk) => { draft.call(chunk).inputText += chunk.delta; },
+	tool_start: (draft, chunk) => Object.assign(draft.call(chunk), { input: chunk.arguments, state: "running", startedAt: chunk.timestamp }),
+	tool_end: (draft, chunk) => Object.assign(draft.call(chunk), { state: chunk.success ? "done" : "failed", result: chunk.result, error: chunk.error, endedAt: chunk.timestamp, ask: undefined }),
+	tool_approval_request: (draft, chunk) => ask(draft, chunk, "approval"),
+	client_tool_request: (draft, chunk) => ask(draft, chunk, "client"),
+	subagent_start: (draft, chunk) => { draft.call(chunk).child ??= { id: chunk.sub_session_id, agent: chunk.agent_type, status: "active", draft: new Draft() }; },
+	subagent_end: (draft, chunk) => { const child = draft.call(chunk).child; if (child) child.status = chunk.status ?? "completed"; },
+	step_committed: (draft, chunk) => { const step = draft.steps.at(-1); if (step) step.done = true; if (chunk.warnings?.length) draft.notes.push({ kind: "warning", at: chunk.timestamp, texts: chunk.warnings }); },
+	error: (draft, chunk) => draft.notes.push({ kind: "error", at: chunk.timestamp, texts: [chunk.error] }),
+	run_interrupted: (draft, chunk) => draft.notes.push({ kind: "interrupted", at: chunk.timestamp, texts: [chunk.reason ?? ""] }),
 };
 
 function ask(draft, chunk, kind) {
-  const call = draft.call(chunk);
-  if (call.state === "done" || call.state === "failed") return;
-  Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
+	const call = draft.call(chunk);
+	if (call.state === "done" || call.state === "failed") return;
+	Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
 }

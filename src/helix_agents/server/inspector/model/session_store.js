@@ -4,7 +4,7 @@
 // commit a new snapshot brings the rest of the messages and says which chunks it covers: nothing is drawn twice.
 
 import { get, path, query } from "../api.js";
-import { after } from "../dom.js";
+import { after, atMost } from "../dom.js";
 import { Follower } from "../sse.js";
 import { Draft } from "./draft.js";
 import { History } from "./history.js";
@@ -13,223 +13,267 @@ import { Story } from "./story.js";
 import { usageByStep } from "./usage.js";
 
 const SETTLES = new Set(["step_committed", "run_suspended", "run_interrupted", "run_started", "run_resumed", "output", "error"]);
+const WINDOW = 200;
+const PAST = 20_000;
 const STARTS_OVER = new Set(["stream_rewound", "stream_resync"]);
 
 export class SessionStore {
-  #listeners = new Map();
-  #recent = [];
-  #follower = null;
-  #past = null;
-  #unread = [];
-  #startedOver = 0;
-  #refresh = after(80, () => this.#quietly(this.#catchUp()));
-  #abort = new AbortController();
+	#listeners = new Map();
+	#recent = [];
+	#follower = null;
+	#past = null;
+	#unread = [];
+	#startedOver = 0;
+	#refresh = after(80, () => this.#quietly(this.#catchUp()));
+	#around = atMost(1000, () => this.#quietly(this.#readAround()));
+	#earlier = null;
+	#abort = new AbortController();
 
-  constructor(sessionId) {
-    this.id = sessionId;
-    this.session = null;
-    this.story = new Story();
-    this.draft = new Draft();
-    this.history = new History();
-    this.checkpoints = [];
-    this.children = [];
-    this.runs = [];
-    this.usage = null;
-    this.usageByStep = new Map();
-    this.state = {};
-    this.flashes = new Set();
-    this.link = "connecting";
-    this.historyIsWhole = false;
-  }
+	constructor(sessionId) {
+		this.id = sessionId;
+		this.session = null;
+		this.story = new Story();
+		this.draft = new Draft();
+		this.history = new History();
+		this.checkpoints = [];
+		this.children = [];
+		this.runs = [];
+		this.usage = null;
+		this.usageByStep = new Map();
+		this.state = {};
+		this.flashes = new Set();
+		this.link = "connecting";
+		this.historyIsWhole = false;
+	}
 
-  on(topic, act) {
-    if (!this.#listeners.has(topic)) this.#listeners.set(topic, new Set());
-    this.#listeners.get(topic).add(act);
-  }
+	on(topic, act) {
+		if (!this.#listeners.has(topic)) this.#listeners.set(topic, new Set());
+		this.#listeners.get(topic).add(act);
+	}
 
-  #tell(...topics) {
-    for (const topic of topics) for (const act of this.#listeners.get(topic) ?? []) act();
-  }
+	#tell(...topics) {
+		for (const topic of topics) for (const act of this.#listeners.get(topic) ?? []) act();
+	}
 
-  async open() {
-    await this.#snapshot();
-    this.#follow();
-    await this.#readAround();
-    this.#readPast();
-  }
+	async open() {
+		await this.#snapshot();
+		this.#follow();
+		await this.#readAround();
+		this.#readPast();
+	}
 
-  // Work that nobody waits for: a view that was left stops it, anything else is shown as the state of the link.
-  #quietly(work) {
-    work.catch((error) => {
-      if (error.name === "AbortError") return;
-      this.#linked(error.code === "session_not_found" ? "gone" : error);
-    });
-  }
+	// Work that nobody waits for: a view that was left stops it, anything else is shown as the state of the link.
+	#quietly(work) {
+		work.catch((error) => {
+			if (error.name === "AbortError") return;
+			this.#linked(error.code === "session_not_found" ? "gone" : error);
+		});
+	}
 
-  stop() {
-    this.#abort.abort();
-    this.#refresh.stop();
-    this.#follower?.stop();
-    this.#past?.stop();
-    this.#listeners.clear();
-  }
+	stop() {
+		this.#abort.abort();
+		this.#refresh.stop();
+		this.#around.stop();
+		this.#follower?.stop();
+		this.#past?.stop();
+		this.#listeners.clear();
+	}
 
-  retryNow() {
-    this.#follower?.retryNow();
-  }
+	retryNow() {
+		this.#follower?.retryNow();
+	}
 
-  // Reads everything again: after a restore, a rewind, or when the stream and we no longer agree.
-  reload() {
-    this.#quietly(this.#startOver());
-  }
+	// Reads everything again: after a restore, a rewind, or when the stream and we no longer agree.
+	reload() {
+		this.#quietly(this.#startOver());
+	}
 
-  async #startOver() {
-    this.#follower?.stop();
-    await this.#snapshot();
-    this.#follow();
-    await this.#readAround();
-  }
+	async #startOver() {
+		this.#follower?.stop();
+		this.checkpoints = [];
+		await this.#snapshot();
+		this.#follow();
+		await this.#readAround();
+	}
 
-  async #snapshot() {
-    const found = await get(path("sessions", this.id, "snapshot"), this.#abort.signal);
-    this.session = found.session;
-    this.state = found.session.custom_state ?? {};
-    this.sequence = found.sequence;
-    this.draft = new Draft();
-    this.#recent = [];
-    this.story = new Story();
-    this.story.add(found.messages, { checkpoints: this.checkpoints });
-    this.flashes.clear();
-    this.#tell("session", "story", "draft", "state");
-  }
+	async #snapshot() {
+		const found = await get(path("sessions", this.id, "snapshot") + query({ offset: -WINDOW }), this.#abort.signal);
+		this.session = found.session;
+		this.state = found.session.custom_state ?? {};
+		this.sequence = found.sequence;
+		this.draft = new Draft();
+		this.#recent = [];
+		this.story = new Story(found.message_count - found.messages.length);
+		this.story.add(found.messages);
+		this.flashes.clear();
+		this.#tell("session", "story", "draft", "state");
+	}
 
-  async #readAround() {
-    const [checkpoints, children, runs] = await Promise.all([
-      get(path("sessions", this.id, "checkpoints") + query({ limit: 200 }), this.#abort.signal),
-      get(path("sessions", this.id, "children"), this.#abort.signal),
-      get(path("sessions", this.id, "runs"), this.#abort.signal),
-    ]);
-    this.checkpoints = checkpoints.items;
-    this.checkpointTotal = checkpoints.total ?? checkpoints.items.length;
-    this.children = children.items ?? [];
-    this.runs = runs.items ?? [];
-    const byCall = new Map(this.children.map((ref) => [ref.parent_tool_call_id, { id: ref.sub_session_id, agent: ref.agent_type, status: ref.status }]));
-    this.story.adopt(byCall);
-    this.story.place(this.checkpoints);
-    this.#tell("story", "checkpoints", "session");
-    await this.#readUsage();
-  }
+	#part(name, values = {}) {
+		return get(path("sessions", this.id, name) + query(values), this.#abort.signal);
+	}
 
-  async #readUsage() {
-    this.usage = await get(`${path("sessions", this.id, "usage")}?entries=true`, this.#abort.signal);
-    this.usageByStep = usageByStep(this.usage.entries ?? [], this.id);
-    this.#tell("usage");
-  }
+	async #readAround() {
+		const [checkpoints, children, runs] = await Promise.all([this.#part("checkpoints", { limit: WINDOW }), this.#part("children"), this.#part("runs")]);
+		this.#keep(checkpoints);
+		this.children = children.items;
+		this.runs = runs.items;
+		this.story.adopt(new Map(this.children.map((ref) => [ref.parent_tool_call_id, { id: ref.sub_session_id, agent: ref.agent_type, status: ref.status }])));
+		this.#tell("story", "checkpoints", "session");
+		await this.#readUsage();
+	}
 
-  #follow() {
-    this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
-      handle: (frame) => this.#frame(frame),
-      tell: (state, wait) => this.#linked(state, wait),
-    });
-  }
+	// Checkpoints come newest first and in pages; here they lie oldest first, each with a name.
+	#keep({ items, total }) {
+		const known = new Map([...this.checkpoints, ...items].map((each) => [each.checkpoint_id, each]));
+		this.checkpoints = [...known.values()].sort((a, b) => a.created_at - b.created_at || a.version - b.version);
+		this.checkpointTotal = Math.max(total ?? 0, this.checkpoints.length);
+		const taken = new Set();
+		for (const each of this.checkpoints) {
+			each.name = `s${each.step_count}${taken.has(each.step_count) ? "+" : ""}`;
+			taken.add(each.step_count);
+		}
+		this.story.place([...this.checkpoints].sort((a, b) => a.message_count - b.message_count || a.created_at - b.created_at), this.checkpoints.length >= this.checkpointTotal);
+	}
 
-  #linked(state, wait) {
-    this.link = state;
-    this.linkWait = wait;
-    this.#tell("link");
-  }
+	async loadOlderCheckpoints() {
+		if (this.checkpoints.length >= this.checkpointTotal) return;
+		this.#keep(await this.#part("checkpoints", { limit: WINDOW, offset: this.checkpoints.length }));
+		this.#tell("checkpoints");
+	}
 
-  #frame({ event, id, data }) {
-    if (event === "chunk") return this.#chunk(id, data);
-    if (event === "truncated") return this.reload();
-    if (event === "gone") { this.link = "gone"; this.#tell("link"); }
-    if (event === "end" || event === "fail" || event === "pause") this.#refresh();
-    return undefined;
-  }
+	// Puts the messages before the first one in front of it. Everybody who asks meanwhile waits for the same answer.
+	loadEarlier(limit = WINDOW) {
+		const { story } = this;
+		this.#earlier ??= (async () => {
+			try {
+				const offset = Math.max(0, story.first - limit);
+				const [found] = await Promise.all([this.#part("messages", { offset, limit: story.first - offset }), this.loadOlderCheckpoints()]);
+				if (story !== this.story) return;
+				story.prepend(found.items);
+				this.#keep({ items: [], total: this.checkpointTotal });
+				this.#tell("story");
+			} finally { this.#earlier = null; }
+		})();
+		return this.#earlier;
+	}
 
-  #chunk(sequence, chunk) {
-    if (this.historyIsWhole) this.history.add(sequence, chunk);
-    else this.#unread.push([sequence, chunk]);
-    this.sequence = sequence;
-    this.#tell("history");
-    if (STARTS_OVER.has(chunk.type) && !chunk.sub_session_id) {
-      // The marker stays in the stream, behind the last commit: it comes again after the reload.
-      if (sequence <= this.#startedOver) return undefined;
-      this.#startedOver = sequence;
-      return this.reload();
-    }
-    this.#recent.push([sequence, chunk]);
-    this.draft.add(sequence, chunk);
-    if (chunk.type === "state_patch" && !chunk.sub_session_id) this.#patch(chunk.patches);
-    if (SETTLES.has(chunk.type) && !chunk.sub_session_id) this.#refresh();
-    this.#tell("draft");
-    return undefined;
-  }
+	workerOf(runId) {
+		const worker = this.runs.find((run) => run.run_id === runId)?.metadata?.worker;
+		return worker ?? (runId ? `run ${runId.replace(/^run-/, "").slice(0, 6)}` : "a process");
+	}
 
-  #patch(patches) {
-    try {
-      const [state, touched] = applyPatch(this.state, patches);
-      this.state = state;
-      for (const pointer of touched) this.flashes.add(pointer);
-      this.#tell("state");
-    } catch {
-      this.#refresh();
-    }
-  }
+	async #readUsage() {
+		this.usage = await this.#part("usage", { entries: true });
+		this.usageByStep = usageByStep(this.usage.entries ?? [], this.id);
+		this.#tell("usage");
+	}
 
-  // A commit happened: fetch what is new and let go of the chunks that it covers.
-  async #catchUp() {
-    const found = await get(path("sessions", this.id, "snapshot") + query({ offset: this.story.count }), this.#abort.signal);
-    if (found.message_count < this.story.count) return this.#startOver();
-    this.session = found.session;
-    this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
-    this.draft = new Draft();
-    let state = found.session.custom_state ?? {};
-    for (const [sequence, chunk] of this.#recent) {
-      this.draft.add(sequence, chunk);
-      if (chunk.type === "state_patch" && !chunk.sub_session_id) [state] = applyPatch(state, chunk.patches);
-    }
-    this.state = state;
-    this.story.add(found.messages);
-    this.flashes.clear();
-    this.#tell("session", "story", "draft", "state");
-    return this.#readAround();
-  }
+	#follow() {
+		this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
+			handle: (frame) => this.#frame(frame),
+			tell: (state, wait) => this.#linked(state, wait),
+		});
+	}
 
-  // The chunks from before the snapshot, for timeline and chunk list; the live ones wait until these are in.
-  #readPast() {
-    const whole = new History();
-    const until = this.sequence;
-    const finish = () => {
-      if (this.historyIsWhole) return;
-      this.historyIsWhole = true;
-      this.#past?.stop();
-      for (const [sequence, chunk] of this.#unread) whole.add(sequence, chunk);
-      this.#unread = [];
-      this.history = whole;
-      this.#tell("history");
-    };
-    if (!until) return finish();
-    let from = 0;
-    const handle = ({ event, id, data }) => {
-      if (event === "truncated") { from = data.first_sequence - 1; this.#past.stop(); return begin(); }
-      if (event === "chunk") {
-        whole.add(id, data);
-        if (id >= until) finish();
-      } else if (event !== "open") finish();
-      return undefined;
-    };
-    const begin = () => { this.#past = new Follower(path("stream", this.id), from, { handle, tell: (state) => { if (state instanceof Error || state === "over") finish(); } }); };
-    return begin();
-  }
+	#linked(state, wait) {
+		this.link = state;
+		this.linkWait = wait;
+		this.#tell("link");
+	}
 
-  get waiting() {
-    const asks = new Map();
-    for (const pending of Object.values(this.session?.pending_client_tool_calls ?? {})) {
-      if (pending.submitted_at) continue;
-      asks.set(pending.tool_call_id, { kind: pending.approval_id ? "approval" : "client", ...pending, since: this.session.updated_at });
-    }
-    for (const step of this.draft.steps) for (const call of step.calls.values()) if (call.ask && !asks.has(call.id)) asks.set(call.id, call.ask);
-    return [...asks.values()];
-  }
+	#frame({ event, id, data, size }) {
+		if (event === "chunk") return this.#chunk(id, data, size);
+		if (event === "truncated") return this.reload();
+		if (event === "gone") { this.link = "gone"; this.#tell("link"); }
+		if (event === "end" || event === "fail" || event === "pause") this.#refresh();
+		return undefined;
+	}
+
+	#chunk(sequence, chunk, size) {
+		if (this.historyIsWhole) this.history.add(sequence, chunk, size);
+		else this.#unread.push([sequence, chunk, size]);
+		this.sequence = sequence;
+		this.#tell("history");
+		if (STARTS_OVER.has(chunk.type) && !chunk.sub_session_id) {
+			// The marker stays in the stream, behind the last commit: it comes again after the reload.
+			if (sequence <= this.#startedOver) return undefined;
+			this.#startedOver = sequence;
+			return this.reload();
+		}
+		this.#recent.push([sequence, chunk]);
+		this.draft.add(sequence, chunk);
+		if (chunk.type === "state_patch" && !chunk.sub_session_id) this.#patch(chunk.patches);
+		if (SETTLES.has(chunk.type) && !chunk.sub_session_id) this.#refresh();
+		this.#tell("draft");
+		return undefined;
+	}
+
+	#patch(patches) {
+		try {
+			const [state, touched] = applyPatch(this.state, patches);
+			this.state = state;
+			for (const pointer of touched) this.flashes.add(pointer);
+			this.#tell("state");
+		} catch {
+			this.#refresh();
+		}
+	}
+
+	// A commit happened: fetch what is new and let go of the chunks that it covers.
+	async #catchUp() {
+		const found = await get(path("sessions", this.id, "snapshot") + query({ offset: this.story.count }), this.#abort.signal);
+		if (found.message_count < this.story.count) return this.#startOver();
+		this.session = found.session;
+		this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
+		this.draft = new Draft();
+		let state = found.session.custom_state ?? {};
+		for (const [sequence, chunk] of this.#recent) {
+			this.draft.add(sequence, chunk);
+			if (chunk.type === "state_patch" && !chunk.sub_session_id) [state] = applyPatch(state, chunk.patches);
+		}
+		this.state = state;
+		this.story.add(found.messages);
+		this.flashes.clear();
+		this.#tell("session", "story", "draft", "state");
+		return this.#around();
+	}
+
+	// The chunks from before the snapshot, for timeline and chunk list; the live ones wait until these are in.
+	#readPast() {
+		const whole = new History();
+		const until = this.sequence;
+		const finish = () => {
+			if (this.historyIsWhole) return;
+			this.historyIsWhole = true;
+			this.#past?.stop();
+			for (const each of this.#unread) whole.add(...each);
+			this.#unread = [];
+			this.history = whole;
+			this.#tell("history");
+		};
+		if (!until) return finish();
+		let from = Math.max(0, until - PAST);
+		whole.missing = from;
+		const handle = ({ event, id, data, size }) => {
+			if (event === "truncated") { from = whole.missing = data.first_sequence - 1; this.#past.stop(); return begin(); }
+			if (event === "chunk") {
+				whole.add(id, data, size);
+				if (id >= until) finish();
+			} else if (event !== "open") finish();
+			return undefined;
+		};
+		const begin = () => { this.#past = new Follower(path("stream", this.id), from, { handle, tell: (state) => { if (state instanceof Error || state === "over") finish(); } }); };
+		return begin();
+	}
+
+	get waiting() {
+		const asks = new Map();
+		for (const pending of Object.values(this.session?.pending_client_tool_calls ?? {})) {
+			if (pending.submitted_at) continue;
+			asks.set(pending.tool_call_id, { kind: pending.approval_id ? "approval" : "client", ...pending, since: this.session.updated_at });
+		}
+		for (const step of this.draft.steps) for (const call of step.calls.values()) if (call.ask && !asks.has(call.id)) asks.set(call.id, call.ask);
+		return [...asks.values()];
+	}
 }

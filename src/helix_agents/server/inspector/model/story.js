@@ -1,74 +1,93 @@
 // The stored conversation as what is drawn: speakers, and the calls of a step in one box with their results. Pure.
+// It holds the messages from `first` up to `count`; earlier ones may be put in front.
 
 const textOf = (content) => (typeof content === "string" ? content : JSON.stringify(content, null, 2));
 
 function resultOf(message) {
-  if (message.success === false) return { state: "failed", error: textOf(message.content).replace(/^Error: /, "") };
-  let result = message.content;
-  try { result = JSON.parse(message.content); } catch { /* plain text is a result too */ }
-  return { state: "done", result };
+	if (message.success === false) return { state: "failed", error: textOf(message.content).replace(/^Error: /, "") };
+	let result = message.content;
+	try { result = JSON.parse(message.content); } catch { /* plain text is a result too */ }
+	return { state: "done", result };
 }
 
-// Adds messages from `offset` on to `items`; calls stay open until their tool message comes, also in a later batch.
 export class Story {
-  constructor() {
-    this.items = [];
-    this.count = 0;
-    this.open = new Map();
-  }
+	#open = new Map();
+	#results = new Map();
 
-  add(messages, { checkpoints = [], children = new Map() } = {}) {
-    for (const message of messages) {
-      const place = this.count;
-      this.count += 1;
-      if (message.role === "tool") this.#settle(message);
-      else this.items.push(this.#item(message, place, children));
-    }
-    this.place(checkpoints);
-  }
+	constructor(first = 0) {
+		this.items = [];
+		this.first = first;
+		this.count = first;
+	}
 
-  #item(message, place, children) {
-    const item = { key: `m${place}`, place, role: message.role, text: textOf(message.content ?? ""), thinking: message.thinking ?? "", interrupted: Boolean(message.interrupted), finish: message.finish_reason, calls: new Map(), step: null, at: null };
-    for (const call of message.tool_calls ?? []) {
-      const entry = { id: call.id, name: call.name, input: call.arguments, state: "asked", child: children.get(call.id) };
-      item.calls.set(call.id, entry);
-      this.open.set(call.id, entry);
-    }
-    return item;
-  }
+	add(messages) {
+		this.items.push(...this.#read(messages, this.count));
+		this.count += messages.length;
+	}
 
-  #settle(message) {
-    const call = this.open.get(message.tool_call_id);
-    if (!call) return;
-    Object.assign(call, resultOf(message), { ask: undefined });
-    this.open.delete(message.tool_call_id);
-  }
+	prepend(messages) {
+		this.first -= messages.length;
+		this.items.unshift(...this.#read(messages, this.first));
+	}
 
-  // Messages carry no time of their own: the commit that stored them has one.
-  place(checkpoints) {
-    const ordered = [...checkpoints].sort((a, b) => a.message_count - b.message_count || a.created_at - b.created_at);
-    let next = 0;
-    let last = 0;
-    for (const item of this.items) {
-      while (next < ordered.length && ordered[next].message_count <= item.place) next += 1;
-      const found = ordered[next];
-      if (!found) break;
-      // A step that was put aside has a checkpoint too, with the count of the step before it.
-      const step = item.role === "assistant" ? Math.max(found.step_count, last + 1) : found.step_count;
-      if (item.role === "assistant") last = step;
-      item.changed ||= item.step !== step || item.at !== found.created_at;
-      item.step = step;
-      item.at = found.created_at;
-    }
-  }
+	#read(messages, from) {
+		const items = [];
+		messages.forEach((message, at) => {
+			if (message.role === "tool") this.#settle(message);
+			else items.push(this.#item(message, from + at));
+		});
+		return items;
+	}
 
-  adopt(children) {
-    for (const item of this.items) {
-      for (const call of item.calls.values()) {
-        if (call.child || !children.has(call.id)) continue;
-        call.child = children.get(call.id);
-        item.changed = true;
-      }
-    }
-  }
+	#item(message, place) {
+		const item = { key: `m${place}`, place, role: message.role, text: textOf(message.content ?? ""), thinking: message.thinking ?? "", interrupted: Boolean(message.interrupted), finish: message.finish_reason, calls: new Map(), step: null, at: null };
+		for (const { id, name, arguments: input } of message.tool_calls ?? []) {
+			const call = { id, name, input, state: "asked", item };
+			item.calls.set(id, call);
+			this.#open.set(id, call);
+			if (this.#results.has(id)) this.#settle(this.#results.get(id));
+		}
+		return item;
+	}
+
+	// A result may be known before its call, which lies further up.
+	#settle(message) {
+		const id = message.tool_call_id;
+		const call = this.#open.get(id);
+		if (!call) return this.#results.set(id, message);
+		this.#results.delete(id);
+		this.#open.delete(id);
+		call.item.changed = true;
+		return Object.assign(call, resultOf(message), { ask: undefined });
+	}
+
+	// Messages carry no time of their own: the commit that stored them has one. `ordered`: by message count; `isWhole`:
+	// nothing is missing before its first.
+	place(ordered, isWhole) {
+		let next = 0;
+		let last = 0;
+		for (const item of this.items) {
+			while (next < ordered.length && ordered[next].message_count <= item.place) next += 1;
+			const found = ordered[next];
+			if (!found) break;
+			if (next === 0 && !isWhole) continue;
+			// A step that was put aside has a checkpoint too, with the count of the step before it.
+			const step = item.role === "assistant" ? Math.max(found.step_count, last + 1) : found.step_count;
+			if (item.role === "assistant") last = step;
+			item.changed ||= item.step !== step || item.at !== found.created_at;
+			item.step = step;
+			item.at = found.created_at;
+		}
+	}
+
+	adopt(children) {
+		for (const item of this.items) {
+			for (const call of item.calls.values()) {
+				const child = children.get(call.id);
+				if (!child || call.child?.status === child.status) continue;
+				call.child = child;
+				item.changed = true;
+			}
+		}
+	}
 }

@@ -1,100 +1,150 @@
 // The conversation: stored entries in pages, the open step behind them, a button when something new is below.
 
-import { button, eachFrame, h, put } from "../dom.js";
+import { button, eachFrame, h, put, redraw } from "../dom.js";
 import { isLive } from "../status.js";
+import { plural } from "../text.js";
+import { ask } from "./ask.js";
 import { blank } from "./blank.js";
 import { cut, message, note, openStep } from "./message.js";
 import { Pages } from "./pages.js";
 
 const NEAR = 48;
+const MOST = 1000;
 
-export function conversation(store, { answered }) {
-  const list = h("div");
-  const open = h("div", { class: "open" });
-  const log = h("div", { class: "log scroll", role: "log", "aria-label": "Conversation", tabindex: "0", "aria-live": "off" }, list, open);
-  const jump = button("", () => toEnd(), { kind: "new", hidden: true });
-  const node = h("div", { class: "talk" }, log, jump);
-  let follows = true;
-  let unseen = 0;
+export function conversation(store, { answered, narrow }) {
+	const list = h("div");
+	const open = h("div.open");
+	const earlier = h("p.earlier", { hidden: true });
+	const log = h("div.log.scroll", { role: "log", label: "Conversation", tabindex: "0", "aria-live": "off" }, earlier, list, open);
+	const jump = button("", () => toEnd(), { kind: "new", hidden: true });
+	const node = h("div.talk", log, jump);
+	const asks = new Map();
+	let follows = true;
+	let unseen = 0;
 
-  const context = () => ({ agent: store.session.agent_type, sessionId: store.id, answered });
-  const pages = new Pages(log, list, (item) => (item.kind === "cut" ? cut(item) : message(item, context())));
-  const toEnd = () => { follows = true; unseen = 0; jump.hidden = true; log.scrollTop = log.scrollHeight; };
-  log.addEventListener("scroll", () => {
-    follows = log.scrollTop + log.clientHeight >= log.scrollHeight - NEAR;
-    if (follows) { unseen = 0; jump.hidden = true; }
-  }, { passive: true });
+	// A phone scrolls the whole page, everybody else the log.
+	const scroller = () => (narrow.matches ? document.scrollingElement : log);
+	const root = () => (narrow.matches ? null : log);
+	// What somebody types into a question survives a new drawing.
+	const question = (each) => {
+		if (!asks.has(each.tool_call_id)) asks.set(each.tool_call_id, ask(each, { sessionId: store.id, answered: () => { asks.delete(each.tool_call_id); answered(); } }));
+		return asks.get(each.tool_call_id);
+	};
+	const context = () => ({ agent: store.session.agent_type, sessionId: store.id, question, times: store.history.calls, usage: store.usageByStep });
+	const pages = new Pages(root(), list, (item) => (item.kind === "cut" ? cut(item, (run) => store.workerOf(run)) : message(item, context())));
+	const toBottom = () => { const each = scroller(); each.scrollTop = each.scrollHeight; };
+	const toEnd = () => { follows = true; unseen = 0; jump.hidden = true; toBottom(); };
+	const scrolled = () => {
+		const each = scroller();
+		follows = each.scrollTop + each.clientHeight >= each.scrollHeight - NEAR;
+		if (follows) { unseen = 0; jump.hidden = true; }
+	};
+	log.addEventListener("scroll", scrolled, { passive: true });
+	document.addEventListener("scroll", scrolled, { passive: true });
 
-  function withCuts(items) {
-    const cuts = store.history.cuts.map((each) => ({ ...each, kind: "cut", key: `cut-${each.from}` }));
-    if (!cuts.length) return items;
-    const result = [];
-    let next = 0;
-    for (const item of items) {
-      while (next < cuts.length && item.at && cuts[next].to <= item.at) { result.push(cuts[next]); next += 1; }
-      result.push(item);
-    }
-    return [...result, ...cuts.slice(next)];
-  }
+	// Earlier messages are fetched as somebody comes near them.
+	const near = (entries) => { if (entries.at(-1).isIntersecting && store.story.first) store.loadEarlier().catch(() => {}); };
+	let top = null;
+	const watch = () => {
+		top?.disconnect();
+		top = new IntersectionObserver(near, { root: root(), rootMargin: "1500px 0px 0px" });
+		top.observe(earlier);
+	};
+	const resized = () => { pages.watch(root()); watch(); };
+	narrow.addEventListener("change", resized);
+	log.addEventListener("keydown", async (event) => {
+		if (event.key !== "Home" || !store.story.first) return;
+		follows = false;
+		while (store.story.first) await store.loadEarlier(MOST);
+		requestAnimationFrame(() => { scroller().scrollTop = 0; });
+	});
 
-  const keep = (draw) => { const was = follows; draw(); if (was) log.scrollTop = log.scrollHeight; };
-  let known = 0;
-  let begun = false;
-  const drawStory = eachFrame(() => keep(() => {
-    const items = withCuts(store.story.items);
-    if (known && items.length > known && !follows) { unseen += items.length - known; jump.hidden = false; put(jump, `${unseen} new`); }
-    known = items.length;
-    attachAsks();
-    pages.set(items);
-    if (items.length && !begun) {
-      begun = true;
-      pages.reveal(items.length - 1);
-      toEnd();
-    }
-    list.classList.toggle("stale", store.link === "lost");
-    if (!items.length && store.draft.isEmpty) put(open, blank("No message yet", "What people and the agent say appears here."));
-  }));
+	function withCuts(items) {
+		const { cuts } = store.history;
+		if (!cuts.length) return items;
+		const result = [];
+		let next = 0;
+		for (const item of items) {
+			while (next < cuts.length && item.at && cuts[next].to <= item.at) { result.push(mark(cuts[next], item.place)); next += 1; }
+			result.push(item);
+		}
+		return [...result, ...cuts.slice(next).map((each) => mark(each, items.at(-1)?.place ?? 0))];
+	}
+	const mark = (each, place) => Object.assign(each, { kind: "cut", place });
 
-  // Questions that wait belong to stored calls as well: the answer may have been stored before its question was answered.
-  function attachAsks() {
-    const asks = new Map(store.waiting.map((each) => [each.tool_call_id, each]));
-    for (const item of store.story.items.slice(-20)) {
-      for (const call of item.calls.values()) {
-        const wanted = call.state === "asked" ? asks.get(call.id) : undefined;
-        if (Boolean(wanted) !== Boolean(call.ask)) item.changed = true;
-        call.ask = wanted;
-        if (wanted) call.state = "asked";
-      }
-    }
-  }
+	const keep = (draw) => { const was = follows; draw(); if (was) toBottom(); };
+	let known = null;
+	let first = 0;
+	const drawStory = eachFrame(() => keep(() => {
+		const { story } = store;
+		const items = withCuts(story.items);
+		if (known !== null && story.count > known && !follows) { unseen += story.count - known; jump.hidden = false; put(jump, `${unseen} new`); }
+		// A scroller at its very top does not hold its place when something is put in front.
+		if (story.first < first && !scroller().scrollTop) scroller().scrollTop = 1;
+		earlier.hidden = !story.first;
+		put(earlier, button(`${plural(story.first, "earlier message")}`, () => store.loadEarlier(), { kind: "quiet tiny" }));
+		attachAsks();
+		pages.set(items);
+		if (known === null && items.length) { pages.reveal(items.at(-1)); toEnd(); }
+		if (story.first !== first || known === null) watch();
+		known = story.count;
+		first = story.first;
+	}));
 
-  const drawDraft = eachFrame(() => keep(() => {
-    const live = isLive(store.session.status) && store.link === "live";
-    const stored = new Set(store.story.items.slice(-20).flatMap((item) => [...item.calls.keys()]));
-    const steps = store.draft.steps.filter((step) => ![...step.calls.keys()].some((id) => stored.has(id)));
-    const focused = open.contains(document.activeElement) && document.activeElement.matches("input, textarea");
-    if (focused) return;
-    if (!steps.length && !store.draft.notes.length && !store.story.items.length) return;
-    const notes = store.session.status === "failed" && !store.draft.notes.length && store.session.error ? [{ kind: "error", at: store.session.updated_at, texts: [store.session.error] }] : store.draft.notes;
-    put(open, steps.map((step) => openStep(step, step.agent ?? store.session.agent_type, { ...context(), live })), notes.map(note));
-  }));
+	// Questions that wait belong to stored calls as well: a step may be stored before its question is answered.
+	function attachAsks() {
+		const waiting = new Map(store.waiting.map((each) => [each.tool_call_id, each]));
+		for (const item of store.story.items.slice(-20)) {
+			for (const call of item.calls.values()) {
+				const wanted = call.state === "asked" ? waiting.get(call.id) : undefined;
+				if (Boolean(wanted) !== Boolean(call.ask)) item.changed = true;
+				call.ask = wanted;
+			}
+		}
+	}
 
-  store.on("story", drawStory);
-  store.on("history", drawStory);
-  store.on("draft", drawDraft);
-  store.on("session", drawDraft);
-  store.on("link", drawDraft);
+	const drawDraft = eachFrame(() => keep(() => {
+		const { draft, story, session } = store;
+		if (open.contains(document.activeElement) && document.activeElement.matches("input, textarea")) return undefined;
+		if (draft.isEmpty && !story.count) return put(open, blank("No message yet", "What people and the agent say appears here."));
+		const live = isLive(session.status) && store.link === "live";
+		const stored = new Set(story.items.slice(-20).flatMap((item) => [...item.calls.keys()]));
+		const steps = draft.steps.filter((step) => ![...step.calls.keys()].some((id) => stored.has(id)));
+		const failed = session.status === "failed" && !draft.notes.length && session.error;
+		const notes = failed ? [{ kind: "error", at: session.updated_at, texts: [session.error] }] : draft.notes;
+		return redraw(open, steps.map((step) => openStep(step, step.agent ?? session.agent_type, { ...context(), live })), notes.map(note));
+	}));
 
-  return {
-    node,
-    toEnd,
-    follow() { follows = !follows; if (follows) toEnd(); return follows; },
-    goTo(step) {
-      const place = withCuts(store.story.items).findIndex((item) => item.step === step && item.role === "assistant");
-      const found = place >= 0 ? pages.reveal(place) : open.querySelector(`#open-${step}`);
-      found?.scrollIntoView({ block: "start" });
-      found?.focus({ preventScroll: true });
-    },
-    stop() { pages.stop(); drawStory.stop(); drawDraft.stop(); },
-  };
+	let cuts = 0;
+	let whole = false;
+	const past = () => {
+		if (store.historyIsWhole && !whole) { whole = true; pages.redraw(); }
+		if (store.history.cuts.length !== cuts) { cuts = store.history.cuts.length; drawStory(); }
+	};
+	store.on("story", drawStory);
+	store.on("history", past);
+	store.on("usage", eachFrame(() => keep(() => pages.redraw())));
+	for (const topic of ["draft", "session", "link"]) store.on(topic, drawDraft);
+	drawStory();
+	drawDraft();
+
+	return {
+		node,
+		toEnd,
+		follow() { follows = !follows; if (follows) toEnd(); return follows; },
+		async goTo(step) {
+			const find = () => store.story.items.find((item) => item.step === step && item.role === "assistant");
+			while (!find() && store.story.first && !open.querySelector(`#open-${step}`)) await store.loadEarlier(MOST);
+			if (find()) pages.set(withCuts(store.story.items));
+			const found = find() ? pages.reveal(find()) : open.querySelector(`#open-${step}`);
+			follows = false;
+			found?.scrollIntoView({ block: "start" });
+			found?.focus({ preventScroll: true });
+		},
+		stop() {
+			pages.stop(); top?.disconnect(); drawStory.stop(); drawDraft.stop();
+			narrow.removeEventListener("change", resized);
+			document.removeEventListener("scroll", scrolled);
+		},
+	};
 }

@@ -5,109 +5,111 @@ import { h, icon, put } from "../dom.js";
 import { Story } from "../model/story.js";
 import { sessionLink } from "../router.js";
 import { glyph } from "../status.js";
-import { at, duration, inFull, plural, shown, short } from "../text.js";
-import { ask } from "./ask.js";
+import { at, duration, inFull, money, number, plural, shown, short } from "../text.js";
 import { box, gist, io } from "./value.js";
 
 const CALL_STATE = { asked: "active", running: "active", done: "completed", failed: "failed", waiting: "suspended_client_tool" };
 const LONG_TEXT = 20_000;
+// What the reader has unfolded or folded by hand: entries are drawn anew while they grow and when they come into sight.
+const folds = new Map();
+
+function fold(kind, key, summary, fill, { open = false } = {}) {
+	const node = h(`details.${kind}`, { open: folds.get(key) ?? open }, h("summary", { "data-key": key }, icon("i-fold", "i fold-mark"), summary));
+	const show = () => { if (node.open && node.children.length === 1) node.append(fill()); };
+	node.firstChild.addEventListener("click", () => folds.set(key, !node.open));
+	node.addEventListener("toggle", show);
+	show();
+	return node;
+}
 
 function speaker(item, agent) {
-  if (item.role === "user") return "You";
-  if (item.role === "assistant") return agent;
-  return item.role;
+	if (item.role === "user") return "You";
+	return item.role === "assistant" ? agent : item.role;
 }
 
-export function text(value) {
-  if (value.length > LONG_TEXT) return box(value);
-  return h("div", { class: "text", dir: "auto" }, shown(value));
+function text(value, streaming) {
+	if (value.length <= LONG_TEXT) return h("div.text", { dir: "auto" }, shown(value));
+	return streaming ? h("div.text", { dir: "auto" }, "…", shown(value.slice(-LONG_TEXT))) : box(value);
 }
 
-export function thinking(value, milliseconds) {
-  if (!value) return null;
-  const node = h("details", { class: "thought" }, h("summary", null, icon("i-fold", "i fold-mark"), milliseconds > 0 ? `Thought for ${duration(milliseconds)}` : "Thought"));
-  node.addEventListener("toggle", () => { if (node.open && node.children.length === 1) node.append(text(value)); });
-  return node;
+const spent = (usage) => usage && [usage.tokens ? `${number(usage.tokens)} tok` : "", money(usage.cost)].filter(Boolean).join("  ");
+
+export function message(item, context) {
+	const { agent, sessionId, usage } = context;
+	const isAgent = item.role === "assistant";
+	const took = item.thoughtMs > 0 ? `Thought for ${duration(item.thoughtMs)}` : "Thought";
+	return h(`article.msg.${isAgent ? "assistant" : "user"}`, { id: item.key, tabindex: "-1" },
+		h("time", { title: inFull(item.at) }, at(item.at)),
+		h("div.said",
+			h("header.who", h("b", shown(speaker(item, agent))), item.step !== null && isAgent && h("span.dim", `step ${item.step}`), item.interrupted && h("span.tag", "interrupted"), item.finish && item.finish !== "stop" && item.finish !== "tool_calls" && h("span.tag.amber", shown(item.finish)), h("span.grow"), isAgent && h("span.dim", spent(usage?.get(item.step)))),
+			item.thinking && fold("thought", `t ${sessionId} ${item.key}`, took, () => text(item.thinking)),
+			item.text && text(item.text, item.streaming),
+			item.streaming && h("span.cursor", { "aria-hidden": "true" }),
+			calls(item.calls, context)));
 }
 
-export function message(item, { agent, sessionId, usage, answered }) {
-  return h("article", { class: `msg ${item.role}`, id: item.key, tabindex: "-1" },
-    h("time", { title: inFull(item.at) }, at(item.at)),
-    h("div", { class: "said" },
-      h("header", { class: "who" }, h("b", null, shown(speaker(item, agent))), item.step !== null && item.role === "assistant" && h("span", { class: "dim" }, `step ${item.step}`), item.interrupted && h("span", { class: "tag" }, "interrupted"), item.finish && item.finish !== "stop" && item.finish !== "tool_calls" && h("span", { class: "tag amber" }, shown(item.finish)), h("span", { class: "grow" }), usage && h("span", { class: "dim" }, usage)),
-      thinking(item.thinking, item.thoughtMs),
-      item.text && text(item.text),
-      item.streaming && h("span", { class: "cursor", "aria-hidden": "true" }),
-      calls(item.calls, { sessionId, answered })));
+function calls(map, context) {
+	const all = [...map.values()];
+	const plain = all.filter((call) => !call.ask && !call.child);
+	return [
+		plain.length > 0 && h("div.calls", all.length > 1 && h("p.calls-head", `${plural(all.length, "call")} in parallel`), plain.map((each) => call(each, context))),
+		all.filter((each) => !plain.includes(each)).map((each) => (each.ask && context.question ? context.question(each.ask) : child(each, context))),
+	];
 }
 
-export function calls(map, context) {
-  if (!map.size) return null;
-  const plain = [...map.values()].filter((call) => !call.ask && !call.child);
-  const special = [...map.values()].filter((call) => call.ask || call.child);
-  return [
-    plain.length > 0 && h("div", { class: "calls" }, map.size > 1 && h("p", { class: "calls-head" }, `${plural(map.size, "call")} in parallel`), plain.map(call)),
-    special.map((each) => (each.ask ? ask(each.ask, context) : child(each, context))),
-  ];
-}
-
-export function call(each) {
-  const running = each.state === "asked" || each.state === "running";
-  const time = each.endedAt && each.startedAt ? duration(each.endedAt - each.startedAt) : "";
-  const head = h("summary", null, icon("i-fold", "i fold-mark"), glyph(CALL_STATE[each.state]), h("b", { class: "mono" }, shown(each.name)), h("span", { class: "mono dim clip grow" }, shown(each.input === undefined ? short(each.inputText ?? "", 90) : gist(each.input))), each.error && h("span", { class: "red clip" }, shown(short(each.error, 60))), running && h("span", { class: "dim" }, "running"), h("span", { class: "dim" }, time));
-  const node = h("details", { class: "call", "data-call": each.id }, head);
-  node.addEventListener("toggle", () => { if (node.open && node.children.length === 1) node.append(h("div", { class: "ios" }, details(each))); });
-  return node;
-}
-
-function details(each) {
-  return [
-    io("Arguments", each.input ?? each.inputText ?? ""),
-    each.error ? io("Error", each.error) : each.result === undefined ? h("p", { class: "dim" }, "No result yet.") : io(Array.isArray(each.result) ? `Result, ${plural(each.result.length, "item")}` : "Result", each.result),
-  ];
+function call(each, { times }) {
+	const running = each.state === "asked" || each.state === "running";
+	const span = times?.get(each.id);
+	const [from, to] = span ? [span.from, span.to] : [each.startedAt, each.endedAt];
+	const input = each.input === undefined ? short(each.inputText ?? "", 90) : gist(each.input);
+	return fold("call", each.id, [glyph(CALL_STATE[each.state]), h("b.mono", shown(each.name)), h("span.mono.dim.clip.grow", shown(input)), each.error && h("span.red.clip", shown(short(each.error, 60))), h("span.dim", running ? "running" : to ? duration(to - from) : "")], () =>
+		h("div.ios",
+			io("Arguments", each.input ?? each.inputText ?? ""),
+			each.error ? io("Error", each.error) : each.result === undefined ? h("p.dim", "No result yet.") : io(Array.isArray(each.result) ? `Result, ${plural(each.result.length, "item")}` : "Result", each.result)));
 }
 
 // A sub-agent: live text from the parent's stream, the stored conversation when somebody unfolds it.
 function child(each, context) {
-  const { id, agent, status, draft } = each.child;
-  const state = each.state === "done" ? "completed" : each.state === "failed" ? "failed" : status ?? "active";
-  const body = h("div", { class: "sub-body" });
-  const node = h("details", { class: `sub-box ${state === "active" ? "live" : ""}`, open: Boolean(draft) && state !== "completed" },
-    h("summary", null, icon("i-fold", "i fold-mark"), glyph(state), h("b", { class: "mono" }, shown(agent ?? each.name)), h("span", { class: "dim grow" }, "sub-agent"), h("a", { class: "linkish", href: sessionLink(id) }, "Open session")),
-    h("div", { class: "sub" }, h("p", { class: "mono dim" }, shown(id)), body));
-  const show = async () => {
-    if (draft && !draft.isEmpty) return put(body, draft.steps.map((step) => openStep(step, agent, { ...context, sessionId: context.sessionId, small: true })));
-    if (body.children.length) return undefined;
-    try {
-      const found = await get(path("sessions", id, "messages") + "?limit=200");
-      const story = new Story();
-      story.add(found.items);
-      return put(body, story.items.map((item) => message(item, { agent, sessionId: id })));
-    } catch (error) { return put(body, h("p", { class: "dim" }, shown(error.message))); }
-  };
-  node.addEventListener("toggle", () => { if (node.open) show(); });
-  if (node.open) show();
-  return node;
+	const { id, agent, status, draft } = each.child ?? { id: "", agent: each.name };
+	const state = each.state === "done" ? "completed" : each.state === "failed" ? "failed" : status ?? "active";
+	const name = agent ?? each.name;
+	const head = [glyph(state), h("b.mono", shown(name)), h("span.dim.grow", "sub-agent"), id && h("a.linkish", { href: sessionLink(id) }, "Open session")];
+	const node = fold("sub-box", each.id, head, () => {
+		const body = h("div");
+		if (draft && !draft.isEmpty) put(body, draft.steps.map((step) => openStep(step, name, { live: context.live, question: context.question, sessionId: id })));
+		else stored(body, id, name);
+		return h("div.sub", h("p.mono.dim", shown(id)), body);
+	}, { open: Boolean(draft) && state !== "completed" });
+	node.classList.toggle("live", state === "active");
+	return node;
+}
+
+async function stored(body, id, agent) {
+	try {
+		const found = await get(path("sessions", id, "messages") + "?limit=200");
+		const story = new Story();
+		story.add(found.items);
+		put(body, story.items.map((item) => message(item, { agent, sessionId: id })));
+	} catch (error) { put(body, h("p.dim", shown(error.message))); }
 }
 
 // The open step, drawn from chunks.
 export function openStep(step, agent, context) {
-  const thoughtMs = step.thoughtUntil - step.thoughtAt;
-  const item = { key: `open-${step.step}`, role: "assistant", text: step.text, thinking: step.thinking, thoughtMs, calls: step.calls, step: step.step, at: step.firstAt, streaming: !step.done && context.live && !step.calls.size };
-  return message(item, { ...context, agent });
+	const item = { key: `open-${step.step}`, role: "assistant", text: step.text, thinking: step.thinking, thoughtMs: step.thoughtUntil - step.thoughtAt, calls: step.calls, step: step.step, at: step.firstAt, streaming: !step.done && context.live && !step.calls.size };
+	return message(item, { ...context, agent });
 }
 
-export function cut(each) {
-  return h("article", { class: "cut", "aria-label": "Crash and take-over" }, h("time", { title: inFull(each.from) }, at(each.from)),
-    h("ul", null,
-      h("li", null, icon("i-bolt"), h("b", null, `${shownName(each.before)} stopped${each.step === undefined ? "" : ` in step ${each.step}`}`), h("span", { class: "dim" }, "what was not committed is gone")),
-      h("li", null, icon("i-next"), h("b", null, `${shownName(each.after)} took over after ${duration(each.to - each.from)}`), h("span", { class: "dim" }, "finished calls were kept"))));
+export function cut(each, workerOf) {
+	const line = (glyph, what, note) => h("li", icon(glyph), h("b", shown(short(what, 60))), h("span.dim", note));
+	return h("article.cut", { label: "Crash and take-over" }, h("time", { title: inFull(each.from) }, at(each.from)),
+		h("ul",
+			line("i-bolt", `${workerOf(each.before)} stopped${each.step === undefined ? "" : ` in step ${each.step}`}`, "what was not committed is gone"),
+			line("i-next", `${workerOf(each.after)} took over after ${duration(each.to - each.from)}`, "finished calls were kept")));
 }
 
-const shownName = (name) => short(name ?? "a process", 24);
-
-export function note(each) {
-  const heads = { error: "The run failed", interrupted: "Interrupted", warning: "Writes were lost" };
-  return h("article", { class: `msg note-${each.kind}` }, h("time", { title: inFull(each.at) }, at(each.at)),
-    h("div", { class: each.kind === "interrupted" ? "notebox" : "notebox failbox" }, h("h2", null, icon(each.kind === "interrupted" ? "s-pause" : "s-fail", `g ${each.kind === "interrupted" ? "" : "fail"}`), heads[each.kind]), each.texts.filter(Boolean).map((line) => h("p", null, shown(line)))));
+export function note({ kind, at: moment, texts }) {
+	const quiet = kind === "interrupted";
+	const heads = { error: "The run failed", interrupted: "Interrupted", warning: "Writes were lost" };
+	return h("article.msg", h("time", { title: inFull(moment) }, at(moment)),
+		h(quiet ? "div.notebox" : "div.notebox.failbox", h("h2", icon(quiet ? "s-pause" : "s-fail", quiet ? "g" : "g fail"), heads[kind]), texts.filter(Boolean).map((line) => h("p", shown(line)))));
 }

@@ -1,82 +1,110 @@
-// A long list of items of any height: drawn in pages of fifty near the window, elsewhere an empty block of the height
-// that the page had. The document stays small however long the conversation is.
+// A long list of items of any height, in pages: drawn near the window, elsewhere an empty block of the height that the
+// page had. The document stays small however long the list is, and no frame draws more than it has time for.
 
-const PAGE = 50;
+const PAGE = 16;
 const GUESS = 120;
+const BUDGET = 8;
 
 export class Pages {
-  #draw;
-  #pages = [];
-  #watch;
+	#draw;
+	#pages = new Map();
+	#wanted = new Set();
+	#frame = 0;
+	#watch = null;
 
-  constructor(scroller, node, draw) {
-    this.node = node;
-    this.#draw = draw;
-    this.#watch = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), { root: scroller, rootMargin: "1200px 0px" });
-  }
+	constructor(root, node, draw) {
+		this.node = node;
+		this.#draw = draw;
+		this.watch(root);
+	}
 
-  // Sets the items. Pages whose items are the same objects at the same place keep their elements.
-  set(items) {
-    const wanted = Math.ceil(items.length / PAGE);
-    while (this.#pages.length > wanted) this.#drop(this.#pages.pop());
-    for (let place = 0; place < wanted; place += 1) {
-      const slice = items.slice(place * PAGE, (place + 1) * PAGE);
-      const page = this.#pages[place] ?? this.#add();
-      const changed = page.items.length !== slice.length || slice.some((item, at) => item !== page.items[at] || item.changed);
-      page.items = slice;
-      if (changed && page.isDrawn) this.#fill(page);
-      else if (changed && !page.height) page.node.style.height = `${slice.length * GUESS}px`;
-    }
-  }
+	// Watches from another scroller: a phone scrolls the whole page.
+	watch(root) {
+		this.#watch?.disconnect();
+		this.#watch = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), { root, rootMargin: "1200px 0px" });
+		for (const page of this.#pages.values()) this.#watch.observe(page.node);
+	}
 
-  redraw() {
-    for (const page of this.#pages) if (page.isDrawn) this.#fill(page);
-  }
+	// Sets the items, ordered by `place`, which decides the page: items may come at both ends. Pages whose items are
+	// the same objects keep their elements.
+	set(items) {
+		const groups = Map.groupBy(items, (item) => Math.floor(item.place / PAGE));
+		for (const [number, page] of this.#pages) if (!groups.has(number)) this.#drop(number, page);
+		let next = this.node.firstChild;
+		for (const [number, group] of groups) {
+			const page = this.#pages.get(number) ?? this.#add(number);
+			if (page.node === next) next = next.nextSibling;
+			else this.node.insertBefore(page.node, next);
+			const changed = page.items.length !== group.length || group.some((item, at) => item !== page.items[at] || item.changed);
+			page.items = group;
+			if (changed && page.isDrawn) this.#fill(page);
+			else if (changed) page.node.style.height = `${page.height || group.length * GUESS}px`;
+		}
+	}
 
-  // Brings an item into view, drawing its page first.
-  reveal(place) {
-    const page = this.#pages[Math.floor(place / PAGE)];
-    if (!page) return null;
-    this.#fill(page);
-    const node = page.node.children[place % PAGE];
-    node?.scrollIntoView({ block: "start" });
-    return node;
-  }
+	redraw() {
+		for (const page of this.#pages.values()) if (page.isDrawn) this.#fill(page);
+	}
 
-  stop() {
-    this.#watch.disconnect();
-  }
+	// The element of an item, drawn now if it was not.
+	reveal(item) {
+		const page = this.#pages.get(Math.floor(item.place / PAGE));
+		if (page && !page.isDrawn) this.#fill(page);
+		return page?.node.children[page.items.indexOf(item)];
+	}
 
-  #add() {
-    const page = { node: document.createElement("div"), items: [], isDrawn: false, height: 0 };
-    page.node.className = "items";
-    page.node.page = page;
-    this.#pages.push(page);
-    this.node.append(page.node);
-    this.#watch.observe(page.node);
-    return page;
-  }
+	stop() {
+		this.#watch.disconnect();
+		cancelAnimationFrame(this.#frame);
+	}
 
-  #drop(page) {
-    this.#watch.unobserve(page.node);
-    page.node.remove();
-  }
+	#add(number) {
+		const page = { node: document.createElement("div"), items: [], isDrawn: false, height: 0 };
+		page.node.page = page;
+		this.#pages.set(number, page);
+		this.#watch.observe(page.node);
+		return page;
+	}
 
-  #seen({ target, isIntersecting }) {
-    const { page } = target;
-    if (isIntersecting && !page.isDrawn) this.#fill(page);
-    if (!isIntersecting && page.isDrawn) {
-      page.height = page.node.offsetHeight;
-      page.isDrawn = false;
-      page.node.replaceChildren();
-      page.node.style.height = `${page.height}px`;
-    }
-  }
+	#drop(number, page) {
+		this.#pages.delete(number);
+		this.#wanted.delete(page);
+		this.#watch.unobserve(page.node);
+		page.node.remove();
+	}
 
-  #fill(page) {
-    page.isDrawn = true;
-    page.node.style.height = "";
-    page.node.replaceChildren(...page.items.map((item) => this.#draw(item)));
-    for (const item of page.items) item.changed = false;
-  }
+	#seen({ target: { page }, isIntersecting, boundingClientRect }) {
+		page.top = Math.abs(boundingClientRect.top);
+		if (isIntersecting && !page.isDrawn) this.#want(page);
+		if (isIntersecting) return;
+		this.#wanted.delete(page);
+		if (!page.isDrawn) return;
+		page.isDrawn = false;
+		page.height = boundingClientRect.height;
+		page.node.style.height = `${page.height}px`;
+		page.node.replaceChildren();
+	}
+
+	#want(page) {
+		this.#wanted.add(page);
+		this.#frame ||= requestAnimationFrame(() => this.#work());
+	}
+
+	#work() {
+		const until = performance.now() + BUDGET;
+		this.#frame = 0;
+		for (const page of [...this.#wanted].sort((a, b) => a.top - b.top)) {
+			if (performance.now() > until) return this.#want(page);
+			this.#wanted.delete(page);
+			this.#fill(page);
+		}
+		return undefined;
+	}
+
+	#fill(page) {
+		page.isDrawn = true;
+		page.node.style.height = "";
+		page.node.replaceChildren(...page.items.map((item) => this.#draw(item)));
+		for (const item of page.items) item.changed = false;
+	}
 }

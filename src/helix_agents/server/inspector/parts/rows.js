@@ -3,45 +3,45 @@
 const SPARE = 20;
 
 export class Rows {
-  #height;
-  #draw;
-  #count = 0;
-  #from = -1;
-  #to = -1;
+	#height;
+	#draw;
+	#count = 0;
+	#from = -1;
+	#to = -1;
 
-  constructor(height, draw) {
-    this.#height = height;
-    this.#draw = draw;
-    this.inner = document.createElement("div");
-    this.inner.className = "rows";
-    this.node = document.createElement("div");
-    this.node.className = "scroll";
-    this.node.append(this.inner);
-    this.node.addEventListener("scroll", () => this.#window(), { passive: true });
-    this.atEnd = true;
-    this.node.addEventListener("scroll", () => { this.atEnd = this.node.scrollTop + this.node.clientHeight >= this.node.scrollHeight - height * 2; }, { passive: true });
-  }
+	constructor(height, draw) {
+		this.#height = height;
+		this.#draw = draw;
+		this.inner = document.createElement("div");
+		this.inner.className = "rows";
+		this.node = document.createElement("div");
+		this.node.className = "scroll";
+		this.node.append(this.inner);
+		this.node.addEventListener("scroll", () => this.#window(), { passive: true });
+		this.atEnd = true;
+		this.node.addEventListener("scroll", () => { this.atEnd = this.node.scrollTop + this.node.clientHeight >= this.node.scrollHeight - height * 2; }, { passive: true });
+	}
 
-  set(count, { follow = false } = {}) {
-    this.#count = count;
-    this.inner.style.height = `${count * this.#height}px`;
-    this.#from = -1;
-    if (follow && this.atEnd) this.node.scrollTop = this.node.scrollHeight;
-    this.#window();
-  }
+	set(count, { follow = false } = {}) {
+		this.#count = count;
+		this.inner.style.height = `${count * this.#height}px`;
+		this.#from = -1;
+		if (follow && this.atEnd) this.node.scrollTop = this.node.scrollHeight;
+		this.#window();
+	}
 
-  #window() {
-    const from = Math.max(0, Math.floor(this.node.scrollTop / this.#height) - SPARE);
-    const to = Math.min(this.#count, Math.ceil((this.node.scrollTop + (this.node.clientHeight || 600)) / this.#height) + SPARE);
-    if (from === this.#from && to === this.#to) return;
-    this.#from = from;
-    this.#to = to;
-    const rows = [];
-    for (let place = from; place < to; place += 1) {
-      const row = this.#draw(place);
-      row.style.top = `${place * this.#height}px`;
-      rows.push(row);
-    }
-    this.inner.replaceChildren(...rows);
-  }
+	#window() {
+		const from = Math.max(0, Math.floor(this.node.scrollTop / this.#height) - SPARE);
+		const to = Math.min(this.#count, Math.ceil((this.node.scrollTop + (this.node.clientHeight || 600)) / this.#height) + SPARE);
+		if (from === this.#from && to === this.#to) return;
+		this.#from = from;
+		this.#to = to;
+		const rows = [];
+		for (let place = from; place < to; place += 1) {
+			const row = this.#draw(place);
+			row.style.top = `${place * this.#height}px`;
+			rows.push(row);
+		}
+		this.inner.replaceChildren(...rows);
+	}
 }
