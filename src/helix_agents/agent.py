@@ -169,12 +169,22 @@ class AgentRegistry:
         self.add(*agents)
 
     def add(self, *agents: Agent) -> None:
-        """Know these agents and all that they use as tools."""
-        for agent in agents:
-            if self._agents.get(agent.name) is agent:
-                continue
-            self._agents[agent.name] = agent
-            self.add(*(tool.agent for tool in agent.tools.values() if isinstance(tool, AgentTool)))
+        """Know these agents and all that they use as tools. One that is new takes the place of an older namesake."""
+        named: dict[str, Agent] = {}
+        waiting = list(agents)
+        while waiting:
+            agent = waiting.pop()
+            if named.setdefault(agent.name, agent) is not agent:
+                raise InvalidArgument(
+                    f"Two different agents are called {agent.name!r}, so that a session could not tell which of them "
+                    "goes on with it: rename one."
+                )
+            waiting += (
+                tool.agent
+                for tool in agent.tools.values()
+                if isinstance(tool, AgentTool) and named.get(tool.agent.name) is not tool.agent
+            )
+        self._agents.update(named)
 
     def get(self, name: str) -> Agent:
         """The agent of that name."""

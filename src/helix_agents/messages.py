@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from .codec import ensure_object
+from .errors import InvalidArgument
 
 Message = dict[str, Any]
 """Any JSON object with a string `role`."""
+
+ROLES = ("user", "system", "developer", "assistant", "tool", "thinking")
 
 
 class ToolCall(TypedDict):
@@ -50,6 +53,16 @@ class ToolMessage(TypedDict, total=False):
 def ensure_message(value: object) -> None:
     """Refuse what is not a message."""
     ensure_object(value, "message", "role")
+
+
+def ensure_sayable(message: Message) -> None:
+    """Refuse what no model can be told: a store takes any role, a conversation only these."""
+    ensure_message(message)
+    role, content = message["role"], message.get("content")
+    if role not in ROLES:
+        raise InvalidArgument(f"Unknown role {role!r} of a message. Known roles: {', '.join(ROLES)}.")
+    if not isinstance(content, str | list) and not (role == "assistant" and content is None):
+        raise InvalidArgument(f"The content of a message is a text or a list of parts, not {type(content).__name__}.")
 
 
 def is_thinking(message: Message) -> bool:

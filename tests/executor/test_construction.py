@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, open_stores, tool
+from helix_agents.agent import AgentRegistry
+from helix_agents.types import SuspendedChildWait
 
 
 @tool
@@ -31,3 +34,65 @@ async def test_an_executor_on_what_are_not_its_stores_is_refused() -> None:
         async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([])) as executor:
             with pytest.raises(InvalidArgument, match="not NoneType"):
                 await executor.execute(nobody, "Go")
+
+
+def test_two_agents_of_one_name_are_refused_wherever_they_hide() -> None:
+    below = Agent("a").as_tool(name="ask", description="Ask.")
+    for agents in ([Agent("a"), Agent("a")], [Agent("a", tools=[below])]):
+        with pytest.raises(InvalidArgument, match="Two different agents are called 'a'"):
+            AgentRegistry(agents)
+
+
+def test_the_same_agent_twice_is_one_and_a_new_one_of_its_name_replaces_it() -> None:
+    first, second = Agent("a"), Agent("a")
+    registry = AgentRegistry([first, first])
+    registry.add(second)
+    assert list(registry) == [second]
+
+
+async def test_a_closed_executor_starts_nothing() -> None:
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores.state, stores.streams, ScriptedLLM(["Hi."]))
+        await (await executor.execute(Agent("a"), "Go", session_id="s")).result()
+        await executor.close()
+        with pytest.raises(InvalidArgument, match="closed"):
+            await executor.execute(Agent("a"), "Go", session_id="other")
+        with pytest.raises(InvalidArgument, match="closed"):
+            await executor.resume(Agent("a"), "s", message="More")
+        assert not await stores.state.session_exists("other")
+        assert not (await executor.can_resume("s")).can_resume
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "wizard", "content": "Abracadabra"},
+        {"role": "user", "content": 5},
+        {"role": "user"},
+        {"role": "user", "content": None},
+        {"content": "no role"},
+        {"role": "user", "content": {1, 2}},
+    ],
+)
+async def test_what_no_model_can_be_told_is_refused_before_anything_is_stored(message: Any) -> None:
+    async with open_stores("memory:") as stores:
+        async with AgentExecutor(stores.state, stores.streams, ScriptedLLM(["Hi."])) as executor:
+            with pytest.raises(InvalidArgument):
+                await executor.execute(Agent("a"), message, session_id="s")
+        assert not await stores.state.session_exists("s")
+
+
+async def test_sessions_that_wait_for_each_other_are_interrupted_and_aborted() -> None:
+    async with open_stores("memory:") as stores:
+        for session_id, child in (("s", "t"), ("t", "s")):
+            made = await stores.state.create_session(session_id, agent_type="a")
+            waits = {"call": SuspendedChildWait("call", child)}
+            waiting = replace(made, status="suspended_awaiting_children", suspended_awaiting_children=waits)
+            await stores.state.save_state(session_id, waiting)
+        async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([])) as executor:
+            await executor.interrupt("s", "enough")
+            for session_id in "st":
+                session = await stores.state.load_state(session_id)
+                assert session is not None
+                assert session.status == "interrupted"
+            await executor.abort("s")

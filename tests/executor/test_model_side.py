@@ -12,7 +12,7 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.executor import AgentExecutor, AgentResult
 from helix_agents.llm import Call, ScriptedLLM
-from helix_agents.llm.contract import ModelEvent, ModelRequest
+from helix_agents.llm.contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
 from helix_agents.llm.scripted import Script
 from helix_agents.tools import ToolContext, tool
 
@@ -92,3 +92,25 @@ async def test_lost_writes_are_logged_as_warnings(stores: Stores, caplog: pytest
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(result.warnings) == 1
     assert any("/topic" in line and "'s'" not in line for line in logged)
+
+
+@pytest.mark.parametrize("kind", [TextDelta, ThinkingDelta])
+async def test_a_character_that_the_model_splits_over_two_deltas_is_joined(kind: Any) -> None:
+    smile, half = "\N{GRINNING FACE}", "\ud83d"
+
+    class Splits:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            for text in ("Hi ", half, "\ude00", f"{half}\ude00 and{half}", "\ude00!", half):
+                yield kind(text)
+            yield TextDelta("")
+            yield Finished("stop")
+
+    async with open_stores("memory:") as stores:
+        async with AgentExecutor(stores.state, stores.streams, Splits()) as executor:
+            await (await executor.execute(Agent("a"), "Go", session_id="s")).result()
+        said = (await stores.state.get_messages("s", include_thinking=True)).items[-1]
+        shown = [stored.chunk for stored in await stores.streams.get_all_chunks("s")]
+    whole = f"Hi {smile}{smile} and{smile}!{half}"
+    assert said["content" if kind is TextDelta else "thinking"] == whole
+    pieces = [chunk.get("delta") or chunk.get("content") or "" for chunk in shown]
+    assert whole in "".join(piece for piece in pieces if isinstance(piece, str))

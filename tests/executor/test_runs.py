@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,18 @@ import pydantic
 import pytest
 
 from helix_agents.agent import Agent
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
 from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy
 from helix_agents.executor.hooks import RunInfo
 from helix_agents.llm import Call, Reply, ScriptedLLM
-from helix_agents.llm.contract import ModelEvent, ModelRequest
+from helix_agents.llm.contract import ModelEvent, ModelRequest, TextDelta
 from helix_agents.llm.scripted import Line, Script
 from helix_agents.messages import Message
 from helix_agents.stores.usage import contract as usage
 from helix_agents.tools import MAX_AMOUNT, Tool, ToolContext, tool
+from helix_agents.types import RunRecord
 
 QUICK = RetryPolicy(first_wait_seconds=0.001)
 AGAIN = ModelError("busy", retryable=True)
@@ -429,3 +431,36 @@ async def test_hooks_that_are_written_wrongly_break_nothing(stores: Stores) -> N
 
 def test_amounts_are_bounded_as_the_usage_stores_have_it() -> None:
     assert MAX_AMOUNT == usage.MAX_AMOUNT
+
+
+class EndsBetweenTwoReads(InMemoryStateStore):
+    """The run ends after somebody has read its session and before its record is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: list[Callable[[], Awaitable[object]]] = []
+
+    async def get_current_run(self, session_id: str) -> RunRecord | None:
+        if self.meanwhile:
+            await self.meanwhile.pop()()
+        return await super().get_current_run(session_id)
+
+
+async def test_a_run_that_ends_while_somebody_looks_has_not_crashed(stores: Stores) -> None:
+    gate = asyncio.Event()
+
+    class Waits:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            await gate.wait()
+            yield TextDelta("Done.")
+
+    store = EndsBetweenTwoReads()
+    async with AgentExecutor(store, stores.streams, Waits()) as executor:
+        handle = await executor.execute(Agent("a"), "Go", session_id="s")
+
+        async def end() -> None:
+            gate.set()
+            await handle.result()
+
+        store.meanwhile.append(end)
+        assert not (await executor.can_resume("s")).can_resume

@@ -171,3 +171,51 @@ async def test_readers_that_do_not_read_hold_little_memory(tmp_path: Path) -> No
         tracemalloc.stop()
     assert peak < 20_000_000
     await manager.close()
+
+
+async def test_a_reader_does_not_wait_twice_for_a_store_that_has_waited_itself() -> None:
+    manager = InMemoryStreamManager()
+    await manager.create_writer("s", "run", "agent")
+    reader = aiter(await _reader(manager))
+    tries = 0
+
+    async def away(*_: Any, **__: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        raise StoreUnavailable("away", nothing_written=True)
+
+    manager._read = away  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await anext(reader)
+    assert tries == 1
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_a_manager_can_be_closed_from_another_event_loop(backend: str, tmp_path: Path) -> None:
+    manager: Any = SqliteStreamManager(tmp_path / "s.db") if backend == "sqlite" else InMemoryStreamManager()
+
+    async def use() -> None:
+        async with await manager.create_writer("s", "run", "agent") as writer:
+            await writer.write({"type": "a"})
+        await anext(aiter(await _reader(manager)))
+
+    loop = asyncio.new_event_loop()  # which goes without a word to its tasks, as in a notebook
+    loop.run_until_complete(use())
+    asyncio.run(manager.close())
+    assert not (tmp_path / "s.db-wakeup").exists()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_a_manager_can_be_closed_when_its_event_loop_has_ended(backend: str, tmp_path: Path) -> None:
+    manager: Any = SqliteStreamManager(tmp_path / "s.db") if backend == "sqlite" else InMemoryStreamManager()
+
+    async def use() -> None:
+        async with await manager.create_writer("s", "run", "agent") as writer:
+            await writer.write({"type": "a"})
+        await anext(aiter(await _reader(manager)))
+
+    asyncio.run(use())
+    asyncio.run(manager.close())
+    assert not (tmp_path / "s.db-wakeup").exists()

@@ -52,6 +52,7 @@ class LeaseKeeper:
         self._stop = stop
         self._reclaim = reclaim
         self._task: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to watch."""
@@ -80,11 +81,24 @@ class LeaseKeeper:
         await self._renew()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._tick(asyncio.get_running_loop())
+        try:
+            await self._keep_looking()
+        finally:
+            if self._ticking is not None:
+                self._ticking.cancel()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, due: float | None = None) -> None:
+        """Notice late turns of the event loop; apart from the looks at the store, which may take their time."""
+        now = loop.time()
+        if due is not None:
+            self._warn_if_blocked(now - due)
+        due = now + self._poll_seconds
+        self._ticking = loop.call_at(due, self._tick, loop, due)
+
+    async def _keep_looking(self) -> None:
         while self.lost is None:
-            began = loop.time()
             await asyncio.sleep(self._poll_seconds)
-            self._warn_if_blocked(loop.time() - began - self._poll_seconds)
             try:
                 await self._look()
             except RunLost:

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..limits import UsageLimits
 from ..llm.contract import LLM
-from ..messages import Message, ensure_message
+from ..messages import Message, ensure_sayable
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
@@ -59,6 +59,7 @@ from .waiting import Waiting, list_waiting
 from .watching import SessionView
 
 DELETE_PATIENCE_SECONDS = 2.0
+LOOKS_AT_A_BUSY_SESSION = 5
 
 Input = str | Message | Sequence[Message]
 
@@ -117,6 +118,7 @@ class AgentExecutor:
         self.agents = AgentRegistry(agents)
         self._children = SubAgents()
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
+        self._closed = False
 
     # -- runs
 
@@ -145,6 +147,7 @@ class AgentExecutor:
         and starts nothing; with another request it raises `IdempotencyConflict`. Without a `session_id` the key and
         the `user_id` choose the session.
         """
+        self._ensure_open()
         agent = self._known(agent)
         ensure_countable(self.services, limits)
         ensure_countable(self.services, agent.limits)
@@ -231,6 +234,7 @@ class AgentExecutor:
         Exactly one of many callers gets the session, the others `AlreadyRunning`. Raises `NotResumable` if there
         is nothing to do.
         """
+        self._ensure_open()
         agent = self._known(agent)
         began = self.services.clock()
         session, run = await load_settled(self.services, agent, session_id)
@@ -248,8 +252,14 @@ class AgentExecutor:
 
     async def can_resume(self, session_id: str) -> CanResume:
         """Whether `resume` would go on with the session, and why or why not."""
-        session = await self._session(session_id)
-        return await can_resume(self.services, session, await self.services.store.get_current_run(session_id))
+        for _ in range(LOOKS_AT_A_BUSY_SESSION):
+            session = await self._session(session_id)
+            run = await self.services.store.get_current_run(session_id)
+            verdict = await can_resume(self.services, session, run)
+            # A run that ends between the two reads looks like one that died.
+            if not verdict.can_resume or (await self._session(session_id)).version == session.version:
+                return verdict
+        return CanResume(False, "it is running")
 
     def watch(self, session_id: str) -> SessionView:
         """A session as a chat shows it: `async with executor.watch(session_id) as view:`.
@@ -265,11 +275,11 @@ class AgentExecutor:
         """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
         if reason is not None and (not isinstance(reason, str) or reason.startswith(ABORT_PREFIX)):
             raise InvalidArgument("The reason of an interrupt is an ordinary text.")
-        await self._ask_to_stop(session_id, reason, "interrupted")
+        await self._ask_to_stop(session_id, reason, "interrupted", set())
 
     async def abort(self, session_id: str, reason: str | None = None) -> None:
         """Stop a session's run at once, its tools included; the session ends `failed`."""
-        await self._ask_to_stop(session_id, f"{ABORT_PREFIX}{reason or 'aborted'}", "failed")
+        await self._ask_to_stop(session_id, f"{ABORT_PREFIX}{reason or 'aborted'}", "failed", set())
 
     async def submit_tool_result(
         self,
@@ -338,7 +348,11 @@ class AgentExecutor:
     # -- resources
 
     async def close(self) -> None:
-        """Stop what runs here as a crash would, except that others need not wait for the leases to lapse."""
+        """Stop what runs here as a crash would, except that others need not wait for the leases to lapse.
+
+        Nothing is started here any more after that; what only looks or steers goes on working.
+        """
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -390,7 +404,8 @@ class AgentExecutor:
         if not task.cancelled():
             task.exception()  # a caller who never asks for the result shall not be told of it by the garbage collector
 
-    async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus) -> None:
+    async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus, asked: set[str]) -> None:
+        asked.add(session_id)
         session = await self._session(session_id)
         run = await self.services.store.get_current_run(session_id)
         if session.status in ("completed", "failed") or session.status == status:
@@ -406,7 +421,8 @@ class AgentExecutor:
             await fail_children(self.services, [session_id], (reason or "").removeprefix(ABORT_PREFIX), "aborted")
             return
         for wait in session.suspended_awaiting_children.values():
-            await self._ask_to_stop(wait.child_session_id, reason, status)
+            if wait.child_session_id not in asked:  # two sessions may wait for each other
+                await self._ask_to_stop(wait.child_session_id, reason, status, asked)
         context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.services.clock()}
         await self.services.store.compare_and_set_status(
             session_id, [session.status], status, interrupt_context=context, expected_version=session.version
@@ -433,6 +449,10 @@ class AgentExecutor:
             task=task,
         )
 
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("This executor is closed and starts no more runs: make another.")
+
     def _known(self, agent: Agent | str) -> Agent:
         if isinstance(agent, str):
             return self.agents.get(agent)
@@ -456,5 +476,5 @@ def _messages(input: Input) -> list[Message]:
         raise InvalidArgument(f"The input is a text, a message or a list of messages, not {type(input).__name__}.")
     messages = [dict(message) for message in given]
     for message in messages:
-        ensure_message(message)
+        ensure_sayable(message)
     return messages

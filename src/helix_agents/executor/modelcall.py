@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from typing import Any
 
@@ -35,6 +36,9 @@ from .step import answer_message, partial_message
 from .stop import StopSignal
 
 logger = logging.getLogger("helix_agents.executor")
+
+SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""A character in two halves, as a model's adapter gives it that counts in UTF-16."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -156,6 +160,8 @@ class ModelCall:
                 chunk = answer.take(event)
                 if chunk is not None:
                     await self._emitter.write(chunk)
+            for chunk in answer.rest():
+                await self._emitter.write(chunk)
             if answer.is_thinking:
                 await self._emitter.write({"type": "thinking", "content": "", "is_complete": True})
         except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
@@ -195,6 +201,7 @@ class _Answer:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: dict[int, _Call] = {}
+        self._halves: dict[tuple[str, int], str] = {}
 
     @property
     def begun(self) -> bool:
@@ -206,31 +213,23 @@ class _Answer:
         self.usage = self.finish_reason = None
         self.is_thinking = False
         self._text, self._thinking, self._calls = [], [], {}
+        self._halves = {}
 
     def take(self, event: ModelEvent) -> AnyChunk | None:
         """Add an event; the chunk that shows it, if any."""
         match event:
             case TextDelta(text=text):
-                self._text.append(text)
-                return {"type": "text_delta", "delta": text}
+                return self._add("text", 0, self._whole("text", 0, text))
             case ThinkingDelta(text=text):
-                self._thinking.append(text)
                 self.is_thinking = True
-                return {"type": "thinking", "content": text, "is_complete": False}
+                return self._add("thinking", 0, self._whole("thinking", 0, text))
             case ToolCallDelta():
                 call = self._calls.get(event.index)
                 if call is None:
                     call = self._calls[event.index] = _Call(self._free_id(event), event.name or "")
                 elif event.name and not call.name:
                     call.name = event.name
-                call.arguments.append(event.arguments)
-                if event.arguments:
-                    return {
-                        "type": "tool_arg_delta",
-                        "tool_call_id": call.id,
-                        "tool_name": call.name,
-                        "delta": event.arguments,
-                    }
+                return self._add("call", event.index, self._whole("call", event.index, event.arguments))
             case TokenUsage():
                 self.usage = event
             case Finished(reason=reason):
@@ -241,6 +240,34 @@ class _Answer:
                     "yield TextDelta, ThinkingDelta, ToolCallDelta, TokenUsage or Finished."
                 )
         return None
+
+    def rest(self) -> list[AnyChunk]:
+        """The chunks of half characters whose other half never came."""
+        halves, self._halves = self._halves, {}
+        return [chunk for (kind, index), half in halves.items() if (chunk := self._add(kind, index, half)) is not None]
+
+    def _whole(self, kind: str, index: int, text: str) -> str:
+        """The text without a half character at its end, which waits for the next delta: models cut anywhere."""
+        text = self._halves.pop((kind, index), "") + text
+        if text.isascii():
+            return text
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._halves[kind, index] = text[-1]
+            text = text[:-1]
+        return SPLIT_CHARACTER.sub(_one_character, text)
+
+    def _add(self, kind: str, index: int, text: str) -> AnyChunk | None:
+        if not text:
+            return None
+        if kind == "text":
+            self._text.append(text)
+            return {"type": "text_delta", "delta": text}
+        if kind == "thinking":
+            self._thinking.append(text)
+            return {"type": "thinking", "content": text, "is_complete": False}
+        call = self._calls[index]
+        call.arguments.append(text)
+        return {"type": "tool_arg_delta", "tool_call_id": call.id, "tool_name": call.name, "delta": text}
 
     def message(self) -> Message:
         """The whole answer."""
@@ -264,6 +291,10 @@ class _Answer:
         more = (f"{by_place}_{number}" for number in itertools.count(2))
         candidates = (f"{name}{self._id_mark}" for name in itertools.chain((proposed, by_place), more))
         return next(name for name in candidates if name not in taken and name not in self._taken_ids)
+
+
+def _one_character(halves: re.Match[str]) -> str:
+    return halves[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 class _Call:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from ..errors import InvalidArgument, StoreUnavailable, VersionConflict
+from ..errors import IllegalTransition, InvalidArgument, StoreUnavailable, VersionConflict
 from ..messages import Message
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
@@ -156,8 +156,12 @@ class _PatientState(_Patient):
         async def update() -> RunRecord:
             nonlocal tries
             tries += 1
-            if tries > 1:
-                changes.pop("expected_status", None)  # it may be our own doing that the status is another one by now
-            return await store.update_run_status(run_id, status, **changes)
+            try:
+                return await store.update_run_status(run_id, status, **changes)
+            except IllegalTransition as error:
+                if tries == 1 or error.current != status:
+                    raise
+                # A try whose reply was lost has done it. The guard stays: meanwhile another may own the session.
+                return await store.update_run_status(run_id, status, **{**changes, "expected_status": status})
 
         return await patiently(update)

@@ -30,7 +30,6 @@ leaves `floor` alone, `_reset` sets it to 0: a hole made by them is no loss.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -48,6 +47,7 @@ from ..errors import (
 )
 from ..lifecycle import illegal_transition, may_become
 from ..types import StreamStatus
+from . import loops
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
 from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
 from .reader import HubReader
@@ -305,7 +305,7 @@ class StreamManagerBase(StreamManager):
 
     async def close(self) -> None:
         drains = [writer.draining for writer in self._writers if writer.draining is not None]
-        await asyncio.gather(*drains, return_exceptions=True)
+        await loops.wait_for(drains)
         await self.hub.close()
 
     # -- shared steps

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import StoreUnavailable
+from . import loops
 from .records import StoredText, StreamHead, StreamPage, fill_in
 from .tail import Tail
 from .wakeup import Wakeup
@@ -154,7 +155,7 @@ class Hub:
         self._cached.clear()
         self._first_pages.clear()
         if self._starting is not None:
-            await asyncio.gather(self._starting, return_exceptions=True)
+            await loops.wait_for([self._starting])
         await self._wakeup.close()
 
     def _new_tail(self, head: StreamHead, cursor: int) -> Tail:
@@ -180,7 +181,9 @@ class Hub:
         for delay_seconds in RETRY_DELAYS_SECONDS:
             try:
                 return await self._read_page(stream_id, after, limit, PAGE_CHARS)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if error.nothing_written:
+                    raise  # whoever said so has waited already
                 await asyncio.sleep(delay_seconds)
         return await self._read_page(stream_id, after, limit, PAGE_CHARS)
 

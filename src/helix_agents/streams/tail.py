@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 
+from . import loops
 from .records import StoredText, StreamHead, StreamPage, fill_in
 
 Read = Callable[[int], Awaitable[StreamPage | None]]
@@ -51,10 +52,16 @@ class Tail:
 
     def stop(self, error: Exception | None = None) -> None:
         """Follow no longer; readers that still wait are told why."""
-        if self._pump is not None:
-            self._pump.cancel()
         self.error = self.error or error
-        self._notify()
+        if self._pump is None:
+            self._notify()
+            return
+        loops.cancel(self._pump)
+        loop = self._pump.get_loop()
+        if not loops.is_foreign(loop):
+            self._notify()
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(self._notify)
 
     def look(self) -> None:
         """Something may have changed."""

@@ -22,6 +22,7 @@ import asyncpg
 
 from ...codec import decode, encode
 from ...errors import StoreError
+from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
 from ..sql.driver import Statement
 from ..sql.queries import with_prefix
@@ -96,10 +97,9 @@ class PostgresWakeup(Wakeup):
 
     async def close(self) -> None:
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+            await loops.end([self._watching])
         if self._announcing is not None:
-            await asyncio.gather(self._announcing, return_exceptions=True)
+            await loops.wait_for([self._announcing])
         await self._drop()
 
     # -- telling

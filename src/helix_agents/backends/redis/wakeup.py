@@ -14,6 +14,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
+from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
 from .connection import Servers, TranslatedErrors
 
@@ -57,9 +58,7 @@ class ChannelWakeup(Wakeup):
 
     async def close(self) -> None:
         tasks, self._tasks = [*self._tasks, *self._background], []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await loops.end(tasks)
         await self._disconnect()
 
     # -- the connection

@@ -21,6 +21,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
 
 LOOK_EVERY_SECONDS = 0.5
@@ -50,6 +51,7 @@ class SqliteWakeup(Wakeup):
         self._unsent: dict[str, set[str]] = {}
         self._resends = 0
         self._watching: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self, wake: Wake) -> None:
         self._wake = wake
@@ -57,7 +59,7 @@ class SqliteWakeup(Wakeup):
             self._bind()
         except OSError:
             self._socket = None  # no room for a socket here: look at the files often instead
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         if self._socket is not None:
             loop.add_reader(self._socket, self._receive)
         self._watching = loop.create_task(self._watch_files())
@@ -72,9 +74,10 @@ class SqliteWakeup(Wakeup):
 
     async def close(self) -> None:
         if self._watching is not None:
-            self._watching.cancel()
+            loops.cancel(self._watching)
         if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
+            if self._loop is not None:
+                self._loop.remove_reader(self._socket)  # its own loop, also where another one closes it
             self._socket.close()
             self._socket = None
             _remove(self._socket_path)

@@ -1,0 +1,39 @@
+"""Closing from another event loop than the one that was used: tasks of a loop that has ended cannot be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+
+async def wait_for(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Wait for the tasks of this loop. Those of another one are over with it, or go on in its thread."""
+    here = asyncio.get_running_loop()
+    await asyncio.gather(*(task for task in tasks if task.get_loop() is here), return_exceptions=True)
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, each in its own loop, and wait for those of this one."""
+    given = list(tasks)
+    for task in given:
+        cancel(task)
+    await wait_for(given)
+
+
+def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that may belong to another loop, or to one that has ended."""
+    loop = task.get_loop()
+    if is_foreign(loop):
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+    else:
+        task.cancel()
+
+
+def is_foreign(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is not the loop that runs here."""
+    try:
+        return asyncio.get_running_loop() is not loop
+    except RuntimeError:
+        return True
