@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
+from helix_agents.backends.sqlite.wakeup import _folder
 from helix_agents.errors import StoreCorrupt, StoreUnavailable
 from helix_agents.streams.wakeup import Wake, Wakeup
 
@@ -202,7 +204,7 @@ def test_a_manager_can_be_closed_from_another_event_loop(backend: str, tmp_path:
     loop = asyncio.new_event_loop()  # which goes without a word to its tasks, as in a notebook
     loop.run_until_complete(use())
     asyncio.run(manager.close())
-    assert not (tmp_path / "s.db-wakeup").exists()
+    assert not os.path.exists(_folder(os.path.realpath(tmp_path / "s.db")))
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
 
@@ -218,4 +220,4 @@ def test_a_manager_can_be_closed_when_its_event_loop_has_ended(backend: str, tmp
 
     asyncio.run(use())
     asyncio.run(manager.close())
-    assert not (tmp_path / "s.db-wakeup").exists()
+    assert not os.path.exists(_folder(os.path.realpath(tmp_path / "s.db")))

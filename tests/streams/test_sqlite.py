@@ -29,6 +29,11 @@ def _rows(path: Path, prefix: str = "") -> list[int]:
     return found
 
 
+def _sockets(tmp_path: Path) -> Path:
+    """Beside the file, or among the temporary ones where the path of the test is too long for a socket."""
+    return Path(wakeup._folder(os.path.realpath(tmp_path / "s.db")))
+
+
 async def _write(manager: SqliteStreamManager, count: int, stream_id: str = "s") -> None:
     async with await manager.create_writer(stream_id, "run", "agent") as writer:
         for number in range(count):
@@ -89,7 +94,7 @@ async def test_a_path_too_long_for_a_socket_works(tmp_path: Path) -> None:
 
 
 async def test_the_socket_of_a_dead_process_is_removed_by_the_next_writer(tmp_path: Path) -> None:
-    folder = tmp_path / "s.db-wakeup"
+    folder = _sockets(tmp_path)
     folder.mkdir()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(str(folder / "dead"))
@@ -101,7 +106,7 @@ async def test_the_socket_of_a_dead_process_is_removed_by_the_next_writer(tmp_pa
 
 
 async def test_a_listener_that_never_listens_does_not_hold_up_the_writer(tmp_path: Path) -> None:
-    folder = tmp_path / "s.db-wakeup"
+    folder = _sockets(tmp_path)
     folder.mkdir()
     unsubscribe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     unsubscribe.bind(str(folder / "unsubscribe"))
@@ -123,10 +128,10 @@ async def test_nothing_is_left_beside_the_file_when_all_have_closed(tmp_path: Pa
     await _write(managers[0], 1)
     for manager in managers:
         await manager.create_reader("s")
-    assert len(os.listdir(tmp_path / "s.db-wakeup")) == 3
+    assert len(os.listdir(_sockets(tmp_path))) == 3
     for manager in managers:
         await manager.close()
-    assert not (tmp_path / "s.db-wakeup").exists()
+    assert not _sockets(tmp_path).exists()
 
 
 async def test_delete_leaves_no_row(tmp_path: Path) -> None:
