@@ -240,14 +240,14 @@ class ExecutorOnObject(Home):
         # A D1 database is used again by later checks, its streams must not be.
         self._spec = f"{self.text}#{secrets.token_hex(4)}"
 
-    async def open(self) -> Parts:
+    async def open_stores(self) -> Parts:
         return await self._stack.enter_async_context(opened(self._spec))
 
     async def dispose(self) -> None:
         await self._stack.aclose()
         await super().dispose()
 
-    def child_spec(self) -> str:
+    def stores_child_spec(self) -> str:
         return f"{__name__}:opened {self._spec}"
 
 

@@ -32,12 +32,6 @@ class MemoryHarness(Harness):
     async def open(self) -> StateStore:
         return InMemoryStateStore(self.data)
 
-    async def reopen(self) -> StateStore:
-        return await self.open()
-
-    async def dispose(self) -> None:
-        self.data = Sessions()
-
 
 class ModelHarness(MemoryHarness):
     """The model itself: it must keep the rules by which it judges others."""
@@ -62,8 +56,21 @@ async def open_sqlite_d1(path: str) -> StateStore:
     return SqliteStateStore(path, synchronous="OFF", d1_limits=True)
 
 
-class SqliteHarness(Harness):
+class FileHarness(Harness):
     """One file in a directory of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="helix-conformance-"))
+        self.path = self.directory / "data.db"
+
+    async def dispose(self) -> None:
+        await super().dispose()
+        shutil.rmtree(self.directory)
+
+
+class SqliteHarness(FileHarness):
+    """State stores on one file."""
 
     name: ClassVar[str] = "sqlite"
     d1_limits: ClassVar[bool] = False
@@ -71,24 +78,13 @@ class SqliteHarness(Harness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="helix-conformance-"))
-        self.path = self.directory / "data.db"
-        self._opened: list[StateStore] = []
         self._fresh = count(1)
 
     async def open(self) -> StateStore:
-        return self._kept(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits))
+        return self.keep(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits))
 
     async def open_neighbour(self) -> StateStore:
-        return self._kept(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits, prefix="other_"))
-
-    async def reopen(self) -> StateStore:
-        await self._close_all()
-        return await self.open()
-
-    async def dispose(self) -> None:
-        await self._close_all()
-        shutil.rmtree(self.directory)
+        return self.keep(SqliteStateStore(self.path, synchronous="OFF", d1_limits=self.d1_limits, prefix="other_"))
 
     def child_spec(self) -> str:
         return f"{__name__}:{self.opener} {self.path}"
@@ -127,15 +123,6 @@ class SqliteHarness(Harness):
             connection.execute(statement)
             connection.commit()
 
-    def _kept(self, store: StateStore) -> StateStore:
-        self._opened.append(store)
-        return store
-
-    async def _close_all(self) -> None:
-        for store in self._opened:
-            await store.close()
-        self._opened.clear()
-
 
 class D1LimitsHarness(SqliteHarness):
     """SQLite that refuses what Cloudflare D1 would refuse."""
@@ -159,4 +146,4 @@ class DurableObjectLimitsHarness(SqliteHarness):
     name: ClassVar[str] = "sqlite under a Durable Object's limits"
 
     async def open(self) -> StateStore:
-        return self._kept(DurableObjectStore(self.path))
+        return self.keep(DurableObjectStore(self.path))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
 from helix_agents.conformance.contracts import DOORS, checks_for
-from helix_agents.conformance.executor import EXECUTOR
 from helix_agents.conformance.options import Options
 from helix_agents.conformance.registry import Registry
 from helix_agents.conformance.run import main, run_checks
 from helix_agents.conformance.tools.child import resolve
 from helix_agents.stores.usage.contract import UsageStore
+from helix_agents.streams.contract import StreamManager
 from tests.conformance.broken_stores import BrokenHarness, SavingClearsTheFlag
 from tests.conformance.harnesses import MemoryHarness
 
@@ -89,8 +89,8 @@ def test_every_guarantee_has_a_check() -> None:
 
 def test_a_harness_is_judged_by_every_contract_it_has_a_door_for() -> None:
     class WithStreams(MemoryHarness):
-        async def open_streams(self) -> None:
-            """Not called here."""
+        async def open_streams(self, **options: Any) -> StreamManager:
+            raise AssertionError("not called here")
 
     guarantees = {check.guarantee for check in checks_for(WithStreams)}
 
@@ -99,7 +99,7 @@ def test_a_harness_is_judged_by_every_contract_it_has_a_door_for() -> None:
 
 
 def test_what_has_no_door_is_no_harness() -> None:
-    with pytest.raises(ValueError, match="no harness"):
+    with pytest.raises(ValueError, match="not a harness"):
         checks_for(int)
 
 
@@ -122,7 +122,7 @@ def test_name_without_a_colon_is_refused() -> None:
 def test_the_index_of_guarantees_names_every_check() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
-    everything = [check for _, registry in (*DOORS, ("", EXECUTOR)) for check in registry.select()]
+    everything = [check for _, registry in DOORS for check in registry.select()]
     missing = [check.name for check in everything if f"`{check.run.__name__}`" not in page]
 
     assert missing == []

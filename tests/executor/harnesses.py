@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from contextlib import AsyncExitStack
-from pathlib import Path
+from typing import ClassVar
 
 from helix_agents.backends.registry import Stores, open_stores
-from helix_agents.conformance.options import Options
+from helix_agents.conformance.harness import Harness
 
 
-class MemoryExecutorHarness:
-    """Data lives in one process: every set of stores is the same one."""
+class UrlHarness(Harness):
+    """Every set of stores is opened at one address, which a subclass or a fixture sets."""
+
+    url: ClassVar[str] = ""
 
     def __init__(self) -> None:
-        self.options = Options()
-        self._stack = AsyncExitStack()
-        self._stores: Stores | None = None
+        super().__init__()
+        self.stack = AsyncExitStack()
 
-    async def open(self) -> Stores:
-        if self._stores is None:
-            self._stores = await self._stack.enter_async_context(open_stores("memory:"))
-        return self._stores
+    async def open_stores(self) -> Stores:
+        return await self.stack.enter_async_context(open_stores(self.url))
 
     async def dispose(self) -> None:
-        await self._stack.aclose()
+        await self.stack.aclose()
 
-    def child_spec(self) -> str | None:
+    def stores_child_spec(self) -> str | None:
+        return f"helix_agents.backends.registry:open_stores {self.url}"
+
+
+class MemoryHarness(UrlHarness):
+    """Data lives in one process: every set of stores is the same one."""
+
+    name: ClassVar[str] = "executor in memory"
+    url: ClassVar[str] = "memory:"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stores: Stores | None = None
+
+    async def open_stores(self) -> Stores:
+        if self._stores is None:
+            self._stores = await super().open_stores()
+        return self._stores
+
+    def stores_child_spec(self) -> str | None:
         return None
 
 
-class UrlExecutorHarness:
-    """Every set of stores is opened anew at one address."""
+class SqliteHarness(UrlHarness):
+    """SQLite in a file; without waiting for the disk, since only processes are killed here, not the machine."""
 
-    def __init__(self, url: str) -> None:
-        self.options = Options()
-        self._stack = AsyncExitStack()
-        self._url = url
+    name: ClassVar[str] = "executor on SQLite"
 
-    async def open(self) -> Stores:
-        return await self._stack.enter_async_context(open_stores(self._url))
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.mkdtemp(prefix="helix-executor-")
+        self.url = f"sqlite:{self._directory}/executor.db?synchronous=OFF"  # type: ignore[misc]  # one a check
 
     async def dispose(self) -> None:
-        await self._stack.aclose()
-
-    def child_spec(self) -> str | None:
-        return f"helix_agents.backends.registry:open_stores {self._url}"
-
-
-def sqlite_harness(folder: Path) -> UrlExecutorHarness:
-    """SQLite in a file; without waiting for the disk, since only processes are killed here, not the machine."""
-    return UrlExecutorHarness(f"sqlite:{folder / 'executor.db'}?synchronous=OFF")
+        await super().dispose()
+        shutil.rmtree(self._directory)

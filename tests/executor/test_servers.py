@@ -7,21 +7,17 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import asyncpg
 import pytest
 
-from helix_agents.conformance.executor import EXECUTOR, ExecutorHarness
-from helix_agents.conformance.options import Options
-from helix_agents.conformance.registry import Check
-from tests.executor.harnesses import UrlExecutorHarness
-from tests.executor.test_conformance import run_check
+from helix_agents.conformance.pytest import conformance_tests
+from tests.executor.harnesses import UrlHarness
 from tests.servers.fixtures import started
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis_server import VALKEY_9, RedisServer
 
-CHECKS = EXECUTOR.select()
 IN_MEMORY = ("--appendonly", "no")
 DATABASE = "executor_checks"
 OUR_TABLES = """
@@ -36,10 +32,27 @@ def valkey() -> Iterator[RedisServer]:
         yield started(stack, lambda: RedisServer(VALKEY_9, options=IN_MEMORY))
 
 
+class ServerHarness(UrlHarness):
+    """In short form: one run that is killed, a few that die between calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get("HELIX_SOAK") != "1":
+            self.options = replace(self.options, steps=50)
+
+
+class ValkeyHarness(ServerHarness):
+    name: ClassVar[str] = "executor on Valkey"
+
+
+class PostgresHarness(ServerHarness):
+    name: ClassVar[str] = "executor on Postgres"
+
+
 @pytest.fixture
-def valkey_harness(valkey: RedisServer) -> ExecutorHarness:
+def empty_valkey(valkey: RedisServer) -> None:
     valkey.flush()
-    return _harness(valkey.url)
+    ValkeyHarness.url = valkey.url
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +63,11 @@ def database(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def postgres_harness(database: str) -> ExecutorHarness:
-    tables = await _ask(database, OUR_TABLES)
+def empty_postgres(database: str) -> None:
+    tables = asyncio.run(_ask(database, OUR_TABLES))
     if tables:
-        await _ask(database, f"TRUNCATE {', '.join(row['name'] for row in tables)}")
-    return _harness(database)
+        asyncio.run(_ask(database, f"TRUNCATE {', '.join(row['name'] for row in tables)}"))
+    PostgresHarness.url = database
 
 
 async def _ask(url: str, statement: str) -> list[Any]:
@@ -65,18 +78,5 @@ async def _ask(url: str, statement: str) -> list[Any]:
         await connection.close()
 
 
-def _harness(url: str) -> UrlExecutorHarness:
-    harness = UrlExecutorHarness(url)
-    if os.environ.get("HELIX_SOAK") != "1":
-        harness.options = replace(Options(), steps=50)  # one run that is killed, a few that die between calls
-    return harness
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-async def test_valkey(check: Check[ExecutorHarness], valkey_harness: ExecutorHarness) -> None:
-    await run_check(check, valkey_harness)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-async def test_postgres(check: Check[ExecutorHarness], postgres_harness: ExecutorHarness) -> None:
-    await run_check(check, postgres_harness)
+test_valkey = pytest.mark.usefixtures("empty_valkey")(conformance_tests(ValkeyHarness))
+test_postgres = pytest.mark.usefixtures("empty_postgres")(conformance_tests(PostgresHarness))

@@ -15,7 +15,6 @@ from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.redis.usage_store import RedisUsageStore
 from helix_agents.conformance.harness import Harness
-from helix_agents.conformance.options import Options
 from helix_agents.stores.memory.contract import Embedder, MemoryStore
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.stores.usage.contract import UsageStore
@@ -43,7 +42,7 @@ async def open_state_store(argument: str) -> StateStore:
 
 
 class RedisHarness(Harness):
-    """State stores on one server or a cluster. Subclasses made by `harness_for` say where."""
+    """All stores on one server or a cluster. Subclasses made by `harness_for` say where."""
 
     name: ClassVar[str] = "redis"
     url: ClassVar[str] = ""
@@ -52,37 +51,46 @@ class RedisHarness(Harness):
     def __init__(self) -> None:
         super().__init__()
         self.prefix = new_prefix()
-        self._opened: list[tuple[Any, RedisStateStore]] = []
+        self._clients: list[Any] = []
+
+    # -- the doors
 
     async def open(self) -> StateStore:
-        return self._store(self.prefix)
+        return self.keep(RedisStateStore(self._client(), prefix=self.prefix))
 
     async def open_neighbour(self) -> StateStore:
-        return self._store(f"{self.prefix}x")
+        return self.keep(RedisStateStore(self._client(), prefix=f"{self.prefix}x"))
 
-    def _store(self, prefix: str) -> RedisStateStore:
-        client = client_for(self.url, decode=self.decode)
-        store = RedisStateStore(client, prefix=prefix)
-        self._opened.append((client, store))
-        return store
+    async def open_streams(self, **options: Any) -> StreamManager:
+        return self.keep(RedisStreamManager(self._client(), prefix=self.prefix, **options))
 
-    async def reopen(self) -> StateStore:
-        await self._close_all()
-        return await self.open()
+    async def open_usage(self) -> UsageStore:
+        return self.keep(RedisUsageStore(self._client(), prefix=self.prefix))
+
+    async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
+        return self.keep(RedisMemoryStore(self._client(), prefix=self.prefix, embedder=embedder))
+
+    def _client(self) -> Any:
+        self._clients.append(client_for(self.url, decode=self.decode))
+        return self._clients[-1]
+
+    async def close_all(self) -> None:
+        await super().close_all()
+        for client in self._clients:
+            await client.aclose()
+        self._clients.clear()
 
     async def dispose(self) -> None:
-        await self._close_all()
+        await super().dispose()
         forget_prefix(self.url, self.prefix)
-
-    async def _close_all(self) -> None:
-        for client, store in self._opened:
-            await store.close()
-            await client.aclose()
-        self._opened.clear()
 
     def child_spec(self) -> str:
         made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
         return f"{__name__}:open_state_store {json.dumps(made)}"
+
+    def stream_child_spec(self) -> str:
+        made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
+        return f"{__name__}:open_stream_manager {json.dumps(made)}"
 
     async def traces(self, session_id: str) -> list[str]:
         return [found for client in _administrators(self.url) for found in _mentions(client, self.prefix, session_id)]
@@ -134,70 +142,12 @@ def _content(client: redis.Redis, key: bytes) -> bytes:
     return repr(readers[client.type(key)]()).encode()
 
 
-def harness_for(base: type[Any], url: str, *, decode: bool = False) -> type[Any]:
+def harness_for(url: str, *, decode: bool = False) -> type[RedisHarness]:
     """A harness class for one server or cluster."""
-    return type(f"{base.__name__}At", (base,), {"url": url, "decode": decode, "name": f"redis {url}"})
-
-
-class RedisStreamHarness:
-    """Streams on one server or a cluster."""
-
-    url: ClassVar[str] = ""
-    decode: ClassVar[bool] = False
-
-    def __init__(self) -> None:
-        self.options = Options()
-        self.prefix = new_prefix()
-        self._opened: list[tuple[Any, RedisStreamManager]] = []
-
-    async def open_streams(self, **options: Any) -> StreamManager:
-        client = client_for(self.url, decode=self.decode)
-        manager = RedisStreamManager(client, prefix=self.prefix, **options)
-        self._opened.append((client, manager))
-        return manager
-
-    async def dispose(self) -> None:
-        for client, manager in self._opened:
-            await manager.close()
-            await client.aclose()
-        forget_prefix(self.url, self.prefix)
-
-    def stream_child_spec(self) -> str:
-        made = {"url": self.url, "decode": self.decode, "prefix": self.prefix}
-        return f"{__name__}:open_stream_manager {json.dumps(made)}"
+    return type("RedisHarnessAt", (RedisHarness,), {"url": url, "decode": decode, "name": f"redis {url}"})
 
 
 async def open_stream_manager(argument: str) -> StreamManager:
-    """How a child process opens the data of a `RedisStreamHarness`."""
+    """How a child process opens the data of a `RedisHarness`."""
     made = json.loads(argument)
     return RedisStreamManager(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"], max_chunks=0)
-
-
-class RedisRecordsHarness:
-    """Usage and memory on one server or a cluster."""
-
-    url: ClassVar[str] = ""
-    decode: ClassVar[bool] = False
-
-    def __init__(self) -> None:
-        self.options = Options()
-        self.prefix = new_prefix()
-        self._opened: list[tuple[Any, RedisUsageStore | RedisMemoryStore]] = []
-
-    async def open_usage(self) -> UsageStore:
-        client = client_for(self.url, decode=self.decode)
-        store = RedisUsageStore(client, prefix=self.prefix)
-        self._opened.append((client, store))
-        return store
-
-    async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
-        client = client_for(self.url, decode=self.decode)
-        store = RedisMemoryStore(client, prefix=self.prefix, embedder=embedder)
-        self._opened.append((client, store))
-        return store
-
-    async def dispose(self) -> None:
-        for client, store in self._opened:
-            await store.close()
-            await client.aclose()
-        forget_prefix(self.url, self.prefix)

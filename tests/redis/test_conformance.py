@@ -14,17 +14,14 @@ import pytest
 from helix_agents.conformance.contracts import checks_for
 from helix_agents.conformance.registry import Check
 from helix_agents.conformance.run import run_check
-from tests.redis.harnesses import RedisHarness, RedisRecordsHarness, RedisStreamHarness, harness_for
-
-HARNESSES = (RedisHarness, RedisStreamHarness, RedisRecordsHarness)
+from tests.redis.harnesses import RedisHarness, harness_for
 
 
 class Configuration(NamedTuple):
-    """The fixture of a server, whether its clients decode responses, and what is checked there."""
+    """The fixture of a server, whether its clients decode responses."""
 
     server: str
     decode: bool = False
-    harnesses: tuple[type[Any], ...] = HARNESSES
 
 
 CONFIGURATIONS = {
@@ -80,20 +77,17 @@ def _is_default(configuration: str, check: Check[Any]) -> bool:
 
 def _cases() -> list[Any]:
     cases = []
-    for configuration, made in CONFIGURATIONS.items():
-        for harness in made.harnesses:
-            for check in checks_for(harness):
-                marks = [] if _is_default(configuration, check) else [pytest.mark.soak]
-                cases.append(
-                    pytest.param(configuration, harness, check, marks=marks, id=f"{configuration}-{check.name}")
-                )
+    for configuration in CONFIGURATIONS:
+        for check in checks_for(RedisHarness):
+            marks = [] if _is_default(configuration, check) else [pytest.mark.soak]
+            cases.append(pytest.param(configuration, check, marks=marks, id=f"{configuration}-{check.name}"))
     return cases
 
 
-@pytest.mark.parametrize(("configuration", "harness", "check"), _cases())
-def test_redis(configuration: str, harness: type[Any], check: Check[Any], request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("configuration", "check"), _cases())
+def test_redis(configuration: str, check: Check[Any], request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(CONFIGURATIONS[configuration].server)
-    made = harness_for(harness, url, decode=CONFIGURATIONS[configuration].decode)
+    made = harness_for(url, decode=CONFIGURATIONS[configuration].decode)
     result = asyncio.run(run_check(check, made))
     if result.outcome == "failed":
         pytest.fail(f"{check.title}: {result.detail}", pytrace=False)

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager, InMemoryStreams
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
-from helix_agents.conformance.options import Options
+from helix_agents.conformance.harness import Harness
 from helix_agents.streams.contract import StreamManager
+from tests.conformance.harnesses import FileHarness
 
 
-class InMemoryHarness:
+class InMemoryHarness(Harness):
+    name: ClassVar[str] = "streams in memory"
+
     def __init__(self) -> None:
-        self.options = Options()
+        super().__init__()
         self._data = InMemoryStreams()
-        self._managers: list[StreamManager] = []
 
     async def open_streams(self, **options: Any) -> StreamManager:
-        self._managers.append(InMemoryStreamManager(data=self._data, **options))
-        return self._managers[-1]
-
-    async def dispose(self) -> None:
-        for manager in self._managers:
-            await manager.close()
-
-    def stream_child_spec(self) -> str | None:
-        return None
+        return self.keep(InMemoryStreamManager(data=self._data, **options))
 
 
-class SqliteHarness:
+class SqliteHarness(FileHarness):
     """Every manager has a connection and a socket of its own, as other processes would."""
 
-    def __init__(self, path: Path) -> None:
-        self.options = Options()
-        self._path = path
-        self._managers: list[StreamManager] = []
+    name: ClassVar[str] = "streams on SQLite"
 
     async def open_streams(self, **options: Any) -> StreamManager:
-        self._managers.append(SqliteStreamManager(self._path, synchronous="OFF", **options))
-        return self._managers[-1]
+        return self.keep(SqliteStreamManager(self.path, synchronous="OFF", **options))
 
-    async def dispose(self) -> None:
-        for manager in self._managers:
-            await manager.close()
-
-    def stream_child_spec(self) -> str | None:
-        return f"tests.streams.harnesses:open_sqlite {self._path}"
+    def stream_child_spec(self) -> str:
+        return f"tests.streams.harnesses:open_sqlite {self.path}"
 
 
 async def open_sqlite(path: str) -> StreamManager:

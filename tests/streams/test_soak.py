@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import pytest
 
+from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.options import Options
 from helix_agents.conformance.registry import Check
-from helix_agents.conformance.streams import STREAM_MANAGER, StreamHarness
+from helix_agents.conformance.streams import STREAM_MANAGER
 
 from .harnesses import InMemoryHarness, SqliteHarness
 
@@ -19,9 +19,9 @@ CHECKS = STREAM_MANAGER.select(["random", "faults", "tasks"])
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-async def test_again_and_again(check: Check[StreamHarness], backend: str, tmp_path: Path) -> None:
-    for number in range(10):
-        harness = InMemoryHarness() if backend == "memory" else SqliteHarness(tmp_path / f"{number}.db")
+async def test_again_and_again(check: Check[Harness], backend: str) -> None:
+    for _ in range(10):
+        harness: Harness = InMemoryHarness() if backend == "memory" else SqliteHarness()
         harness.options = Options(seed=secrets.randbits(32), steps=1000)
         print(f"seed {harness.options.seed}")
         try:

@@ -1,7 +1,7 @@
 """Which checks apply to a harness: those of every contract whose door it has. Importing this fills all registries.
 
-A harness for several contracts is one class with several doors. The executor's checks are not among them: they judge
-the library's own loop on a pair of stores, not a store.
+A harness for several contracts is one class with several doors. The fifth door, `open_stores`, lets the library's own
+executor run on your stores: crashes, takeovers, approvals, interrupts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import state as checks
-from .harness import STATE_STORE
+from .executor import EXECUTOR
+from .harness import STATE_STORE, Harness
 from .memory.checks import MEMORY_STORE
 from .registry import Check, Registry
 from .streams import STREAM_MANAGER
@@ -20,12 +21,13 @@ FILLED_BY = checks
 """Importing the checks of the StateStore contract is what fills their registry."""
 
 DOORS: tuple[tuple[str, Registry[Any]], ...] = (
-    ("reopen", STATE_STORE),
+    ("open", STATE_STORE),
     ("open_streams", STREAM_MANAGER),
     ("open_usage", USAGE_STORE),
     ("open_memory", MEMORY_STORE),
+    ("open_stores", EXECUTOR),
 )
-"""A method that only the harnesses of one contract have, and the checks of that contract."""
+"""The method that a harness overrides to be judged by a contract, and the checks of that contract."""
 
 
 def checks_for(harness: object, only: Iterable[str] = ()) -> list[Check[Any]]:
@@ -33,12 +35,18 @@ def checks_for(harness: object, only: Iterable[str] = ()) -> list[Check[Any]]:
 
     Raises `ValueError` for a word that selects nothing, and for a harness without any door.
     """
-    registries = [registry for door, registry in DOORS if hasattr(harness, door)]
+    registries = [registry for door, registry in DOORS if _has_door(harness, door)]
     if not registries:
-        raise ValueError(f"{harness!r} is no harness: it has none of {', '.join(door for door, _ in DOORS)}.")
+        raise ValueError(f"{harness!r} is not a harness: it has none of {', '.join(door for door, _ in DOORS)}.")
     wanted = {word.strip() for word in only if word.strip()}
     unknown = wanted - set().union(*(registry.words() for registry in registries))
     if unknown:
         raise ValueError(f"No check of this harness has the guarantee, kind or name {', '.join(sorted(unknown))}.")
     everything = [check for registry in registries for check in registry.select()]
     return [check for check in everything if not wanted or wanted & {check.guarantee, check.kind, check.name}]
+
+
+def _has_door(harness: object, door: str) -> bool:
+    kind = harness if isinstance(harness, type) else type(harness)
+    method = getattr(kind, door, None)
+    return callable(method) and method is not getattr(Harness, door)

@@ -1,22 +1,47 @@
-"""What the kit needs to know of a store: how to open it, how to open it again, and how to be rid of it.
+"""What the kit needs to know of a backend: how to open it, how to open it again, and how to be rid of it.
 
-You write one `Harness` for your backend; the kit then owns the data behind it for the length of one check. Nothing in
-here may import a backend. Hooks with a default answer of None describe what not every backend has (a schema, a second
-process, another application in the same database); checks that need one say `n/a` without it.
+You write one `Harness` for your backend, with a method for every contract that it keeps; the kit then owns the data
+behind it for the length of one check. Nothing in here may import a backend. Hooks that return None by default describe
+what not every backend has (a schema, a second process, another application in the same database); checks that need one
+say `n/a` without it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
+from ..stores.memory.contract import Embedder, MemoryStore
 from ..stores.state.contract import StateStore
+from ..stores.usage.contract import UsageStore
+from ..streams.contract import StreamManager
 from .options import Options
 from .registry import Registry
 
 STATE_STORE: Registry[Harness] = Registry()
 """Every check of the StateStore contract."""
+
+
+class Closable(Protocol):
+    """Whatever a harness opens."""
+
+    async def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Closable)
+
+
+class StoreSet(Protocol):
+    """The stores that an executor works on; `Stores` is one."""
+
+    @property
+    def state(self) -> StateStore: ...
+
+    @property
+    def streams(self) -> StreamManager: ...
+
+    @property
+    def usage(self) -> UsageStore | None: ...
 
 
 async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateStore]:
@@ -26,8 +51,12 @@ async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateSto
     yield await harness.reopen()
 
 
-class Harness(ABC):
-    """One empty home of data, made anew for every check."""
+class Harness:
+    """One empty home of data, made for every check by calling the class without arguments.
+
+    Override at least one of `open`, `open_streams`, `open_usage`, `open_memory` and `open_stores`: those that you
+    override decide which contracts are checked.
+    """
 
     name: ClassVar[str] = "store"
 
@@ -36,25 +65,77 @@ class Harness(ABC):
 
     def __init__(self) -> None:
         self.options = Options()
+        self._open: list[Closable] = []
 
-    @abstractmethod
+    # -- doors, one a contract
+
     async def open(self) -> StateStore:
-        """A new store object on the same data, as another process would have it, migrated and ready."""
+        """Return a new state store on the same data, as another process would have it, migrated and ready."""
+        raise NotImplementedError
 
-    @abstractmethod
+    async def open_streams(self, **options: Any) -> StreamManager:
+        """Return a new stream manager on the same data, as another process would have it.
+
+        `options` are `max_chunks`, `ttl` and `clock`, as every manager takes them.
+        """
+        raise NotImplementedError
+
+    async def open_usage(self) -> UsageStore:
+        """Return a usage store on the same data."""
+        raise NotImplementedError
+
+    async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
+        """Return a memory store on the same data."""
+        raise NotImplementedError
+
+    async def open_stores(self) -> StoreSet:
+        """Return a new set of stores on the same data: the library's executor is checked on it, crashes included."""
+        raise NotImplementedError
+
+    # -- the end
+
+    def keep(self, opened: Opened) -> Opened:
+        """Remember what was opened, so that `reopen` and `dispose` close it."""
+        self._open.append(opened)
+        return opened
+
+    async def close_all(self) -> None:
+        """Close everything that was kept."""
+        opened, self._open = self._open, []
+        for each in opened:
+            await each.close()
+
     async def reopen(self) -> StateStore:
-        """Close every store opened so far and open one anew: what survives a restart."""
+        """Close every store opened so far and open another: what it sees has survived a restart."""
+        await self.close_all()
+        return await self.open()
 
-    @abstractmethod
     async def dispose(self) -> None:
-        """Close everything and remove the data."""
+        """Close everything and remove the data. Override it to remove what lies on a disk or a server."""
+        await self.close_all()
+
+    # -- other processes
 
     def child_spec(self) -> str | None:
-        """`"module:callable argument"`: `await callable(argument)` opens the same data in a child process.
+        """`"module:callable argument"`: `await callable(argument)` opens a state store in a child process.
 
         None where the data lives in one process.
         """
         return None
+
+    def fresh_child_spec(self) -> str | None:
+        """Like `child_spec`, for data never opened before, so that opening it has to migrate; other data every call."""
+        return None
+
+    def stream_child_spec(self) -> str | None:
+        """Like `child_spec`, for a stream manager without a limit of chunks."""
+        return None
+
+    def stores_child_spec(self) -> str | None:
+        """Like `child_spec`, for a set of stores: `async with callable(argument) as stores`."""
+        return None
+
+    # -- behind the stores
 
     async def open_neighbour(self) -> StateStore | None:
         """A store of another application that shares the server or the file (prefix, schema); None if impossible."""
@@ -68,12 +149,8 @@ class Harness(ABC):
         """How many bytes the data takes; None if unknown."""
         return None
 
-    def fresh_child_spec(self) -> str | None:
-        """Like `child_spec`, for data never opened before, so that opening it has to migrate; other data every call."""
-        return None
-
     async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
-        """Mark the data as written by a newer version of the library; answer how to undo that.
+        """Mark the data as written by a newer version of the library; return how to undo that.
 
         Raises `NotImplementedError` where there is no schema.
         """

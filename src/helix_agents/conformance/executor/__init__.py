@@ -15,12 +15,10 @@ from . import (
     x5_children,
     x6_tools,
 )
-from .harness import EXECUTOR, ExecutorHarness, StoreSet
+from .harness import EXECUTOR
 
 __all__ = [
     "EXECUTOR",
-    "ExecutorHarness",
-    "StoreSet",
     "x1_claim",
     "x1_keys",
     "x1_loop",

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from .harness import Parts, StoreSet
+from ..harness import StoreSet
+from .harness import Parts
 
 
 class Freezer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ...agent import Agent
 from ...clock import system_clock
@@ -15,39 +15,10 @@ from ...messages import Message
 from ...stores.state.contract import StateStore
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
-from ..options import Options
+from ..harness import Harness, StoreSet
 from ..registry import Registry
 
-
-class StoreSet(Protocol):
-    """The stores that an executor works on."""
-
-    @property
-    def state(self) -> StateStore: ...
-
-    @property
-    def streams(self) -> StreamManager: ...
-
-    @property
-    def usage(self) -> UsageStore | None: ...
-
-
-class ExecutorHarness(Protocol):
-    """Empty data, made anew for every check."""
-
-    options: Options
-
-    async def open(self) -> StoreSet:
-        """Stores on the data, ready; called again, another set on the same data, as another process would have it."""
-
-    async def dispose(self) -> None:
-        """Close everything and remove the data."""
-
-    def child_spec(self) -> str | None:
-        """`"module:callable argument"`: `async with callable(argument) as stores` opens the data elsewhere, or None."""
-
-
-EXECUTOR: Registry[ExecutorHarness] = Registry()
+EXECUTOR: Registry[Harness] = Registry()
 """Every check of the executor."""
 
 check = EXECUTOR.check

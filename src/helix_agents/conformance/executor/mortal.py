@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from ...errors import StoreUnavailable, StreamError
 from ...streams.contract import StreamWriter
-from .harness import Parts, StoreSet
+from ..harness import StoreSet
+from .harness import Parts
 
 COMMIT = "save_state_and_promote_staging"
 

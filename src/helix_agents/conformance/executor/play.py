@@ -11,8 +11,9 @@ from typing import Any
 from ...executor import AgentExecutor
 from ...executor.step import ANSWER_ROW, step_id_of
 from ..expect import expect_same
+from ..harness import StoreSet
 from .cast import ANSWERS, ROOT_STATE
-from .harness import StoreSet, custom_state, family, transcript
+from .harness import custom_state, family, transcript
 from .view import View
 
 AGENT = "author"

@@ -11,7 +11,8 @@ from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import tool
 from ..expect import expect, expect_same, raises
-from .harness import Clockwork, ExecutorHarness, check, make_executor, simple_agent, transcript
+from ..harness import Harness
+from .harness import Clockwork, check, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 
 USER = {"role": "user", "content": "Go"}
@@ -33,8 +34,8 @@ class _Listening(ScriptedLLM):
 @check(
     "X1", "dead before the input was stored, a session is not resumed without it; execute begins anew", kind="faults"
 )
-async def dead_before_the_input(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def dead_before_the_input(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent, llm, clock = simple_agent(), _Listening(["Done."]), Clockwork()
     for last in range(1, 5):
         session_id = f"dead at {last}"
@@ -56,8 +57,8 @@ async def dead_before_the_input(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a session without a message cannot be resumed, whatever its status; with a message it can")
-async def nothing_to_go_on_from(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nothing_to_go_on_from(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent, llm = simple_agent(), _Listening(["Done."])
     executor = make_executor(stores, llm)
     for status in ("active", "interrupted", "paused"):
@@ -72,8 +73,8 @@ async def nothing_to_go_on_from(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "after a restore, a fork or a save by hand nobody holds a lease: execute and resume go on at once")
-async def nobody_holds_a_lease(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nobody_holds_a_lease(harness: Harness) -> None:
+    stores = await harness.open_stores()
 
     @tool
     async def work() -> str:

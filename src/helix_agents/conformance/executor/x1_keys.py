@@ -10,7 +10,8 @@ from ...errors import IdempotencyConflict
 from ...executor import AgentExecutor
 from ...llm.scripted import ScriptedLLM
 from ..expect import expect, expect_same, raises
-from .harness import Clockwork, ExecutorHarness, StoreSet, check, executing, make_executor, simple_agent, transcript
+from ..harness import Harness, StoreSet
+from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 
 LEASE_SECONDS = 30.0
@@ -28,8 +29,8 @@ async def questions(stores: StoreSet, session_id: str) -> list[str]:
 
 
 @check("X1", "a key gives the run that it started")
-async def a_key_gives_the_run_that_it_started(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_key_gives_the_run_that_it_started(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent()
     async with executing(stores, said_back()) as executor:
         first = await executor.execute(agent, "one", session_id="s", idempotency_key="k1")
@@ -38,15 +39,15 @@ async def a_key_gives_the_run_that_it_started(harness: ExecutorHarness) -> None:
         await first.result()
         second = await executor.execute(agent, "two", session_id="s", idempotency_key="k2")
         await second.result()
-    async with executing(await harness.open(), said_back()) as elsewhere:
+    async with executing(await harness.open_stores(), said_back()) as elsewhere:
         late = await elsewhere.execute(agent, "one", session_id="s", idempotency_key="k1")
         expect_same(late.run_id, first.run_id, "the run of the same key, in another process, turns later")
     expect_same(await questions(stores, "s"), ["one", "two"], "what the user said")
 
 
 @check("X1", "a key without a session finds its session")
-async def a_key_without_a_session_finds_its_session(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_key_without_a_session_finds_its_session(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent()
     async with executing(stores, said_back()) as executor:
         first = await executor.execute(agent, "one", user_id="alice", idempotency_key="k")
@@ -58,8 +59,8 @@ async def a_key_without_a_session_finds_its_session(harness: ExecutorHarness) ->
 
 
 @check("X1", "a key with another request is refused")
-async def a_key_with_another_request_is_refused(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_key_with_another_request_is_refused(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent()
     async with executing(stores, said_back()) as executor:
         await (await executor.execute(agent, "one", session_id="s", idempotency_key="k")).result()
@@ -69,8 +70,8 @@ async def a_key_with_another_request_is_refused(harness: ExecutorHarness) -> Non
 
 
 @check("X1", "of many requests with one key one starts a run")
-async def of_many_requests_with_one_key_one_starts_a_run(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def of_many_requests_with_one_key_one_starts_a_run(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent()
     executors = [make_executor(stores, said_back()) for _ in range(4)]
     try:
@@ -86,9 +87,9 @@ async def of_many_requests_with_one_key_one_starts_a_run(harness: ExecutorHarnes
 
 
 @check("X1", "a key holds wherever the process died", kind="faults")
-async def a_key_holds_wherever_the_process_died(harness: ExecutorHarness) -> None:
+async def a_key_holds_wherever_the_process_died(harness: Harness) -> None:
     """Die at the n-th call, with and without its effect; send the request again; it must have happened once."""
-    stores = await harness.open()
+    stores = await harness.open_stores()
     agent = simple_agent()
     for lost in (False, True):
         for last in range(1, MOST_CALLS):

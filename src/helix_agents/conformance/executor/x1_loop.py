@@ -14,7 +14,8 @@ from ...executor.hooks import RunInfo
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
-from .harness import ExecutorHarness, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+from ..harness import Harness
+from .harness import check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
 from .view import View
 
 STATE: dict[str, Any] = {"items": [], "n": 0, "by": {}}
@@ -54,8 +55,8 @@ TWO_ADDS = Reply("Adding.", [Call("add", {"item": "a"}), Call("add", {"item": "b
 
 
 @check("X1", "a run answers, and leaves its conversation, state, run and checkpoints")
-async def a_run_leaves_everything(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_run_leaves_everything(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE)
     async with executing(stores, ScriptedLLM([TWO_ADDS, "Done."])) as executor:
         handle = await executor.execute(agent, "Go", session_id="s", user_id="ann", tags=["t"], metadata={"k": "v"})
@@ -73,8 +74,8 @@ async def a_run_leaves_everything(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "writes that parallel tools lose are told: in the stream, to hooks, in the result, here and elsewhere")
-async def lost_writes_are_told_by_the_run(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def lost_writes_are_told_by_the_run(harness: Harness) -> None:
+    stores = await harness.open_stores()
     heard: list[str] = []
 
     class Listener(Hooks):
@@ -96,8 +97,8 @@ async def lost_writes_are_told_by_the_run(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "parallel tools that count by assigning are told to use increment")
-async def counting_by_assignment_is_told(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def counting_by_assignment_is_told(harness: Harness) -> None:
+    stores = await harness.open_stores()
     script = ScriptedLLM([[Call("count_badly")] * 5, "Done."])
     async with executing(stores, script) as executor:
         handle = await executor.execute(simple_agent(count_badly, state=STATE), "Go", session_id="s")
@@ -106,8 +107,8 @@ async def counting_by_assignment_is_told(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "why the model stopped is in the message, the stream and the result")
-async def the_finish_reason_is_kept(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def the_finish_reason_is_kept(harness: Harness) -> None:
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM([Reply("Half an ans", finish_reason="length")])) as executor:
         result = await (await executor.execute(simple_agent(), "Go", session_id="s")).result()
         elsewhere = await executor.get_handle("main", "s")
@@ -119,8 +120,8 @@ async def the_finish_reason_is_kept(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "the stream of a run begins, tells every step and ends with the output")
-async def the_stream_tells_the_run(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def the_stream_tells_the_run(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE)
     async with executing(stores, ScriptedLLM([TWO_ADDS, "Done."])) as executor:
         handle = await executor.execute(agent, "Go", session_id="s")
@@ -136,8 +137,8 @@ async def the_stream_tells_the_run(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a client that applies the state patches has the committed state, whatever the tools do", kind="random")
-async def patches_give_the_committed_state(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def patches_give_the_committed_state(harness: Harness) -> None:
+    stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
 
     @tool
@@ -187,8 +188,8 @@ def _churn(draft: Any, rng: random.Random, key: str) -> None:
 
 
 @check("X1", "what a tool wrote before it failed is neither committed nor left with the readers")
-async def a_failed_tool_is_withdrawn(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_failed_tool_is_withdrawn(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(add, add_and_fail, state=STATE)
     script: Script = [
         [Call("add", {"item": "a"}), Call("add_and_fail", {"item": "x"}), Call("add", {"item": "b"})],
@@ -207,8 +208,8 @@ async def a_failed_tool_is_withdrawn(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a finished session goes on as the next turn, on a fresh stream")
-async def the_next_turn(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def the_next_turn(harness: Harness) -> None:
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(["First.", "Second."])) as executor:
         agent = simple_agent()
         await (await executor.execute(agent, "One", session_id="s")).result()
@@ -223,8 +224,8 @@ async def the_next_turn(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "of many that begin the same session at once exactly one does", kind="tasks")
-async def one_of_many_begins(harness: ExecutorHarness) -> None:
-    sets = [await harness.open() for _ in range(5)]
+async def one_of_many_begins(harness: Harness) -> None:
+    sets = [await harness.open_stores() for _ in range(5)]
     gate = asyncio.Event()
 
     @tool
@@ -251,8 +252,8 @@ async def one_of_many_begins(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a session that is running cannot be begun again")
-async def a_live_session_is_refused(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_live_session_is_refused(harness: Harness) -> None:
+    stores = await harness.open_stores()
     gate = asyncio.Event()
 
     @tool
@@ -276,8 +277,8 @@ async def a_live_session_is_refused(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a run that comes to no end fails after max_steps, and can be talked to again")
-async def max_steps(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def max_steps(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE, max_steps=2)
     script: Script = [[Call("add", {"item": "a"})], [Call("add", {"item": "b"})], "Done at last."]
     async with executing(stores, ScriptedLLM(script)) as executor:
@@ -290,8 +291,8 @@ async def max_steps(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "usage is recorded with the steps: tokens, tools, and what tools count")
-async def usage_is_recorded(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def usage_is_recorded(harness: Harness) -> None:
+    stores = await harness.open_stores()
     if stores.usage is None:
         return
 

@@ -12,7 +12,8 @@ from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...streams.contract import StoredChunk
 from ...tools import tool
 from ..expect import expect, expect_same, raises
-from .harness import ExecutorHarness, check, executing, simple_agent, transcript
+from ..harness import Harness
+from .harness import check, executing, simple_agent, transcript
 
 SCRIPT: Script = [Reply(text=f"Step {number}. ", calls=[Call("work")]) for number in range(4)] + ["The end of it."]
 
@@ -53,8 +54,8 @@ async def _watch_a_turn(executor: AgentExecutor, entered: asyncio.Event | None =
     "who comes in the middle of a run has all of it: a snapshot, and what follows",
     kind="tasks",
 )
-async def watching_from_anywhere(harness: ExecutorHarness) -> None:
-    stores, elsewhere = await harness.open(), await harness.open()
+async def watching_from_anywhere(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
 
     @tool
     async def work() -> str:
@@ -80,8 +81,8 @@ async def watching_from_anywhere(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a watcher sees the next turn, also after one that failed or suspended, wherever it runs")
-async def watching_over_turns(harness: ExecutorHarness) -> None:
-    stores, elsewhere = await harness.open(), await harness.open()
+async def watching_over_turns(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     script: Script = ["One.", ModelError("broken"), "Two.", [Call("ask")], "Three."]
 
     @tool(execute="client")
@@ -112,8 +113,8 @@ async def watching_over_turns(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "a handle follows over turns, and a reader may come before the first chunk")
-async def following_a_handle(harness: ExecutorHarness) -> None:
-    stores, elsewhere = await harness.open(), await harness.open()
+async def following_a_handle(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()
     await stores.state.create_session("s", agent_type="main")
     async with executing(stores, _InOrder(["One.", "Two."])) as executor, executing(elsewhere, _InOrder([])) as tab:

@@ -11,19 +11,9 @@ from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
+from ..harness import Harness, StoreSet
 from .cast import make_author, make_llm
-from .harness import (
-    Clockwork,
-    ExecutorHarness,
-    Parts,
-    StoreSet,
-    check,
-    chunks_of,
-    executing,
-    make_executor,
-    simple_agent,
-    transcript,
-)
+from .harness import Clockwork, Parts, check, chunks_of, executing, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 from .play import (
     Remains,
@@ -80,8 +70,8 @@ async def _attempt(
 
 
 @check("X2", "dead at any call to a store, a run ends with the same conversation, state and stream", kind="faults")
-async def dead_at_any_call(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def dead_at_any_call(harness: Harness) -> None:
+    stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
     expected, _ = await perform(stores, "undisturbed", [])
     life = Life()
@@ -96,8 +86,8 @@ async def dead_at_any_call(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "dead at any call, a run whose steps are durable, not its calls, ends the same", kind="faults")
-async def dead_where_only_steps_last(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def dead_where_only_steps_last(harness: Harness) -> None:
+    stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
     expected, _ = await perform(stores, "undisturbed", [])
     life = Life()
@@ -110,8 +100,8 @@ async def dead_where_only_steps_last(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "dead right after a commit, before anybody was told of it, a run ends the same", kind="faults")
-async def dead_after_each_commit(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def dead_after_each_commit(harness: Harness) -> None:
+    stores = await harness.open_stores()
     expected, _ = await perform(stores, "undisturbed", [])
     for number in range(1, 6):
         lives = [Life(commits=number), Life(commits=2), Life(commits=1)]
@@ -131,8 +121,8 @@ async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwor
 
 
 @check("X2", "of many that resume a crashed run exactly one gets it", kind="tasks")
-async def one_of_many_resumes(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def one_of_many_resumes(harness: Harness) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
     ran: list[str] = []
 
@@ -149,7 +139,7 @@ async def one_of_many_resumes(harness: ExecutorHarness) -> None:
     verdict = await make_executor(stores, llm, clock=clock).can_resume("s")
     expect(not verdict.can_resume, "a run whose lease holds was called resumable")
     clock.pass_seconds(LEASE_SECONDS + 1)
-    others = [make_executor(await harness.open(), llm, clock=clock, lease_seconds=3600) for _ in range(6)]
+    others = [make_executor(await harness.open_stores(), llm, clock=clock, lease_seconds=3600) for _ in range(6)]
     expect((await others[0].can_resume("s")).can_resume, "a run whose lease lapsed was not called resumable")
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     won = [found for found in tries if not isinstance(found, BaseException)]
@@ -182,8 +172,8 @@ class _Slow:
 
 
 @check("X2", "who comes between the claim of a crashed session and its new run does not get it", kind="tasks")
-async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nobody_gets_in_between(harness: Harness) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
 
     @tool
@@ -197,7 +187,7 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
     slow: Any = _Slow(stores.state, before="update_run_status")
     options: dict[str, Any] = {"clock": clock, "lease_seconds": 3600}
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, **options)
-    second = make_executor(await harness.open(), llm, **options)
+    second = make_executor(await harness.open_stores(), llm, **options)
     taking = asyncio.create_task(first.resume(agent, "s"))
     await asyncio.wait_for(slow.claimed.wait(), 20)
     with raises(AlreadyRunning, "resuming a session that another is taking"):
@@ -209,15 +199,15 @@ async def nobody_gets_in_between(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "who comes while another closes a finished session is refused", kind="tasks")
-async def nobody_closes_twice(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nobody_closes_twice(harness: Harness) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
     await _die(stores, agent, llm, clock)
     clock.pass_seconds(LEASE_SECONDS + 1)
     slow: Any = _Slow(stores.state, behind="save_state")
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, clock=clock, lease_seconds=3600)
-    second = make_executor(await harness.open(), llm, clock=clock, lease_seconds=0.2)
+    second = make_executor(await harness.open_stores(), llm, clock=clock, lease_seconds=0.2)
     closing = asyncio.create_task(first.resume(agent, "s"))
     await asyncio.wait_for(slow.claimed.wait(), 20)
     with raises(AlreadyRunning, "resuming a session that another is closing"):
@@ -229,13 +219,13 @@ async def nobody_closes_twice(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "many that find a finished session whose process died before it was closed close it once", kind="tasks")
-async def many_tidy_up(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def many_tidy_up(harness: Harness) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
     await _die(stores, agent, llm, clock)
     clock.pass_seconds(LEASE_SECONDS + 1)
-    others = [make_executor(await harness.open(), llm, clock=clock) for _ in range(4)]
+    others = [make_executor(await harness.open_stores(), llm, clock=clock) for _ in range(4)]
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     lost = [found for found in tries if isinstance(found, BaseException)]
     odd = [repr(found) for found in lost if not isinstance(found, AlreadyRunning | NotResumable)]
@@ -250,8 +240,8 @@ async def many_tidy_up(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "a run that was frozen while another finished its session writes nothing when it wakes up")
-async def a_frozen_run_writes_nothing(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def a_frozen_run_writes_nothing(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     clock, gate, frozen = Clockwork(), asyncio.Event(), asyncio.Event()
     first: list[str] = []
 
@@ -290,8 +280,8 @@ async def a_frozen_run_writes_nothing(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "a run that believes its lease holds cannot commit beside another that has taken its session over")
-async def fenced_by_the_version(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def fenced_by_the_version(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     slow_clock, clock = Clockwork(), Clockwork()
     gates = [asyncio.Event(), asyncio.Event()]
     arrived = [asyncio.Event(), asyncio.Event()]

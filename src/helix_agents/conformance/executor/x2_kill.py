@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ..expect import expect, expect_same
+from ..harness import Harness, StoreSet
 from ..registry import NotApplicable
 from ..tools.crew import hear, stop_child, tell
 from .cast import make_author, make_llm
-from .harness import Clockwork, ExecutorHarness, StoreSet, check, chunks_of, custom_state, executing, family, transcript
+from .harness import Clockwork, check, chunks_of, custom_state, executing, family, transcript
 from .play import (
     AGENT,
     FAILED,
@@ -41,9 +42,9 @@ STILL_LOOKS = 60
 
 
 @asynccontextmanager
-async def worker(harness: ExecutorHarness) -> AsyncIterator[Process]:
+async def worker(harness: Harness) -> AsyncIterator[Process]:
     """A worker process on the harness's data."""
-    spec = harness.child_spec()
+    spec = harness.stores_child_spec()
     if spec is None:
         raise NotApplicable("the data lives in one process")
     path = os.pathsep.join(entry or os.curdir for entry in sys.path)
@@ -114,11 +115,11 @@ class Theatre:
 
 
 @check("X2", "killed at random moments, a run ends with the same conversation, state and stream", kind="processes")
-async def killed_at_random_moments(harness: ExecutorHarness) -> None:
+async def killed_at_random_moments(harness: Harness) -> None:
     rng = random.Random(harness.options.seed)
     with tempfile.TemporaryDirectory() as folder:
         async with worker(harness) as child:
-            theatre = Theatre(await harness.open(), child, Path(folder))
+            theatre = Theatre(await harness.open_stores(), child, Path(folder))
             expected, spent = await theatre.perform("undisturbed", [])
             for number in range(max(1, harness.options.steps // 50)):
                 kills = [rng.uniform(0, spent / 3) for _ in range(rng.choice((1, 2, 3, 5)))]
@@ -128,8 +129,8 @@ async def killed_at_random_moments(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "a stopped process that is continued after another finished its session writes nothing", kind="processes")
-async def stopped_and_continued(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def stopped_and_continued(harness: Harness) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

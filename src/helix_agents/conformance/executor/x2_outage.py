@@ -13,8 +13,9 @@ from ...errors import RunLost, StoreUnavailable
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
+from ..harness import Harness, StoreSet
 from ..registry import NotApplicable
-from .harness import Clockwork, ExecutorHarness, Parts, StoreSet, check, make_executor, simple_agent, transcript
+from .harness import Clockwork, Parts, check, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 
 PATIENCE_SECONDS = 30
@@ -70,8 +71,8 @@ async def work(n: int, ctx: ToolContext) -> str:
 
 
 @check("X2", "a state store that loses calls and replies does not end a run, and nothing is doubled", kind="faults")
-async def rides_out_outages(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def rides_out_outages(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(work, state={"done": 0})
     script: Script = [[Call("work", {"n": 1}), Call("work", {"n": 2})], [Call("work", {"n": 4})], "Done."]
     await (await make_executor(stores, ScriptedLLM(script)).execute(agent, "Go", session_id="calm")).result()
@@ -94,8 +95,8 @@ async def rides_out_outages(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "who reads the stream of a lost run hears of it, and has all that was shown before", kind="faults")
-async def readers_learn_of_a_lost_run(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def readers_learn_of_a_lost_run(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent, clock = simple_agent(work, state={"done": 0}), Clockwork()
     life = Life(commits=2)
     dying = make_executor(life.wrap(stores), ScriptedLLM([[Call("work", {"n": 1})], "Done."]), clock=clock)
@@ -121,10 +122,10 @@ async def readers_learn_of_a_lost_run(harness: ExecutorHarness) -> None:
 
 
 @check("X2", "an event loop that was blocked for half a lease is told of in the log")
-async def blocked_loop(harness: ExecutorHarness) -> None:
+async def blocked_loop(harness: Harness) -> None:
     if sys.platform == "emscripten":
         raise NotApplicable("the clock of a Worker stands still while it computes")
-    stores = await harness.open()
+    stores = await harness.open_stores()
     told: list[str] = []
 
     class Listener(logging.Handler):

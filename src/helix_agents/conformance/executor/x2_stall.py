@@ -12,8 +12,9 @@ from ...executor import AgentExecutor, AgentResult, RunHandle
 from ...llm.scripted import Call, Reply, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
+from ..harness import Harness, StoreSet
 from .frozen import Freezer
-from .harness import Clockwork, ExecutorHarness, StoreSet, check, custom_state, family, make_executor, transcript
+from .harness import Clockwork, check, custom_state, family, make_executor, transcript
 from .mortal import Died, Life
 from .view import View
 
@@ -125,8 +126,8 @@ async def _race(stores: StoreSet, session_id: str, freezer: Freezer, begin: Begi
     return outcomes
 
 
-async def _stall_everywhere(harness: ExecutorHarness, begin: Begin, *, crashed: bool) -> None:
-    stores = await harness.open()
+async def _stall_everywhere(harness: Harness, begin: Begin, *, crashed: bool) -> None:
+    stores = await harness.open_stores()
     clock = Clockwork()
 
     async def stalled(session_id: str, freezer: Freezer) -> list[Any]:
@@ -153,10 +154,10 @@ async def _stall_everywhere(harness: ExecutorHarness, begin: Begin, *, crashed: 
 
 
 @check("X2", "frozen at any call of a claim or step, a resumed run that was taken over changes nothing", kind="faults")
-async def frozen_while_resuming(harness: ExecutorHarness) -> None:
+async def frozen_while_resuming(harness: Harness) -> None:
     await _stall_everywhere(harness, _resume, crashed=True)
 
 
 @check("X2", "frozen at any call of a first turn, a run that was taken over changes nothing", kind="faults")
-async def frozen_in_a_first_turn(harness: ExecutorHarness) -> None:
+async def frozen_in_a_first_turn(harness: Harness) -> None:
     await _stall_everywhere(harness, _execute, crashed=False)

@@ -11,17 +11,8 @@ from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ...types import SessionState
 from ..expect import expect, expect_same, raises
-from .harness import (
-    Clockwork,
-    ExecutorHarness,
-    StoreSet,
-    check,
-    chunks_of,
-    executing,
-    of_type,
-    simple_agent,
-    transcript,
-)
+from ..harness import Harness, StoreSet
+from .harness import Clockwork, check, chunks_of, executing, of_type, simple_agent, transcript
 
 SCRIPT: Script = [
     [Call("ask", {"question": "Colour?"}), Call("work"), Call("delete", {"path": "/tmp"})],
@@ -75,8 +66,8 @@ def _told(messages: list[dict[str, Any]]) -> list[str]:
 
 
 @check("X3", "a run that asks suspends with its questions, and finished siblings are kept")
-async def asking_suspends(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def asking_suspends(harness: Harness) -> None:
+    stores = await harness.open_stores()
     people = People()
     result = await _suspend(stores, people)
     expect_same(result.status, "suspended_client_tool", "the status")
@@ -95,10 +86,10 @@ async def asking_suspends(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "answers from another process, in any order, let another run finish; siblings do not run again")
-async def answered_elsewhere(harness: ExecutorHarness) -> None:
+async def answered_elsewhere(harness: Harness) -> None:
     people = People()
-    await _suspend(await harness.open(), people)
-    stores = await harness.open()
+    await _suspend(await harness.open_stores(), people)
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         for call_id, answer in (("call_1_3", {"approved": True}), ("call_1_1", {"result": "blue"})):
             expect(not (await executor.can_resume("s")).can_resume, "it can be resumed before the last answer")
@@ -118,9 +109,9 @@ async def answered_elsewhere(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "a person may refuse, and a client may report an error; the model is told")
-async def refused_and_failed(harness: ExecutorHarness) -> None:
+async def refused_and_failed(harness: Harness) -> None:
     people = People()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     await _suspend(stores, people)
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         await executor.submit_tool_result("s", "call_1_1", error="nobody at home")
@@ -133,9 +124,9 @@ async def refused_and_failed(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "an answer given twice, by many at once, counts once", kind="tasks")
-async def answered_twice(harness: ExecutorHarness) -> None:
+async def answered_twice(harness: Harness) -> None:
     people = People()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     await _suspend(stores, people)
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         receipts = await asyncio.gather(
@@ -154,9 +145,9 @@ async def answered_twice(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "an answer of the wrong kind or to a question never asked is refused and changes nothing")
-async def wrong_kind(harness: ExecutorHarness) -> None:
+async def wrong_kind(harness: Harness) -> None:
     people = People()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     await _suspend(stores, people)
     before = await _session(stores)
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
@@ -172,9 +163,9 @@ async def wrong_kind(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "after the deadline the run goes on without an answer; a late one is recorded but not used")
-async def deadlines(harness: ExecutorHarness) -> None:
+async def deadlines(harness: Harness) -> None:
     people = People(deadline_seconds=60)
-    stores = await harness.open()
+    stores = await harness.open_stores()
     clock = Clockwork()
     await _suspend(stores, people, clock=clock)
     async with executing(stores, ScriptedLLM(SCRIPT), clock=clock) as executor:
@@ -193,8 +184,8 @@ async def deadlines(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "an answer that comes while siblings still work spares the suspension")
-async def answered_while_running(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def answered_while_running(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     gate = asyncio.Event()
 
     @tool
@@ -222,9 +213,9 @@ async def answered_while_running(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "a message instead of answers settles the questions and is heard by the model")
-async def a_message_instead(harness: ExecutorHarness) -> None:
+async def a_message_instead(harness: Harness) -> None:
     people = People()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     await _suspend(stores, people)
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         result = await (await executor.resume(people.agent, "s", message="Never mind.")).result()
@@ -237,9 +228,9 @@ async def a_message_instead(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "of many that resume an answered session exactly one does", kind="tasks")
-async def one_resumes(harness: ExecutorHarness) -> None:
+async def one_resumes(harness: Harness) -> None:
     people = People()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     await _suspend(stores, people)
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         await executor.submit_tool_result("s", "call_1_1", result="blue")
@@ -253,8 +244,8 @@ async def one_resumes(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "an approval is True or False; anything else is refused and uses up no question")
-async def approvals_are_bools(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def approvals_are_bools(harness: Harness) -> None:
+    stores = await harness.open_stores()
     people = People()
     wrong: list[Any] = ["no", "yes", 1, {"approved": True}]
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
@@ -271,8 +262,8 @@ async def approvals_are_bools(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "a rule for approvals may be a function that has to be awaited")
-async def rules_may_be_awaited(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def rules_may_be_awaited(harness: Harness) -> None:
+    stores = await harness.open_stores()
 
     async def rule(arguments: dict[str, Any]) -> bool:
         await asyncio.sleep(0)

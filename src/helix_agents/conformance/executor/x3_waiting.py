@@ -10,7 +10,8 @@ from ...executor import AgentExecutor, Waiting
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import tool
 from ..expect import expect, expect_same, raises
-from .harness import ExecutorHarness, check, chunks_of, executing, of_type, simple_agent, transcript
+from ..harness import Harness
+from .harness import check, chunks_of, executing, of_type, simple_agent, transcript
 
 SCRIPT: Script = [[Call("pay", {"amount": 900, "to": "Ann"}), Call("ask", {"question": "Why?"})], "Done."]
 
@@ -54,9 +55,9 @@ async def _everything(executor: AgentExecutor, **filters: Any) -> list[Waiting]:
 
 
 @check("X3", "all questions that wait are listed, page by page, for all users or one, until they are answered")
-async def waiting_is_listed(harness: ExecutorHarness) -> None:
+async def waiting_is_listed(harness: Harness) -> None:
     payments = Payments()
-    stores, elsewhere = await harness.open(), await harness.open()
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         for number in range(5):
             await _begin(executor, payments.agent, f"s{number}", user_id="ann" if number % 2 else "bob")
@@ -82,9 +83,9 @@ async def waiting_is_listed(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "a page of what waits goes on behind a session that was answered in between")
-async def waiting_pages_survive_answers(harness: ExecutorHarness) -> None:
+async def waiting_pages_survive_answers(harness: Harness) -> None:
     payments = Payments()
-    async with executing(await harness.open(), ScriptedLLM(SCRIPT)) as executor:
+    async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
         for number in range(3):
             await _begin(executor, payments.agent, f"s{number}")
         page = await executor.list_waiting(limit=1)
@@ -107,11 +108,11 @@ async def _everything_from(executor: AgentExecutor, cursor: str | None) -> list[
 
 
 @check("X3", "a person may approve with other arguments: those run, are on record, and the model is told")
-async def changed_arguments(harness: ExecutorHarness) -> None:
+async def changed_arguments(harness: Harness) -> None:
     payments = Payments()
-    async with executing(await harness.open(), ScriptedLLM(SCRIPT)) as executor:
+    async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
         await _begin(executor, payments.agent, "s")
-    stores = await harness.open()
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(SCRIPT), agents=[payments.agent]) as executor:
         for wrong in ({"amount": "much", "to": "Ann"}, {"amount": 5}, {"amount": 5, "to": "Ann", "tip": 1}):
             with raises(InvalidArgument, f"arguments {wrong}"):
@@ -133,9 +134,9 @@ async def changed_arguments(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "changed arguments that nobody could check where they were given do not run if they do not fit")
-async def changed_arguments_unchecked(harness: ExecutorHarness) -> None:
+async def changed_arguments_unchecked(harness: Harness) -> None:
     payments = Payments()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(SCRIPT)) as executor:
         await _begin(executor, payments.agent, "s")
     async with executing(stores, ScriptedLLM(SCRIPT)) as stranger:
@@ -148,9 +149,9 @@ async def changed_arguments_unchecked(harness: ExecutorHarness) -> None:
 
 
 @check("X3", "an approval is answered by its id, at the session or its root; twice is harmless, a wrong one is refused")
-async def answered_by_approval_id(harness: ExecutorHarness) -> None:
+async def answered_by_approval_id(harness: Harness) -> None:
     payments = Payments()
-    stores = await harness.open()
+    stores = await harness.open_stores()
     boss = Agent("boss", tools=[payments.agent.as_tool(name="clerk")])
     script: dict[str, Script] = {"boss": [[Call("clerk", {"input": "Pay"})], "Good."], "main": SCRIPT}
     async with executing(stores, ScriptedLLM(script), agents=[boss]) as executor:

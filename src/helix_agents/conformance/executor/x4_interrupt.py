@@ -11,25 +11,15 @@ from ...executor.stop import ABORT_PREFIX
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
-from .harness import (
-    ExecutorHarness,
-    StoreSet,
-    check,
-    chunks_of,
-    custom_state,
-    executing,
-    family,
-    of_type,
-    simple_agent,
-    transcript,
-)
+from ..harness import Harness, StoreSet
+from .harness import check, chunks_of, custom_state, executing, family, of_type, simple_agent, transcript
 
 LONG = "word " * 400
 
 
 @check("X4", "an interrupt from elsewhere stops a streaming run, which keeps what was said and can go on")
-async def interrupted_while_streaming(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def interrupted_while_streaming(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()
     llm = ScriptedLLM([LONG], delay_seconds=0.01, piece=5)
     async with executing(stores, llm) as executor, executing(other, llm) as elsewhere:
@@ -57,8 +47,8 @@ async def interrupted_while_streaming(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "an interrupt while tools work lets them finish; their step is committed")
-async def interrupted_while_tools_work(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def interrupted_while_tools_work(harness: Harness) -> None:
+    stores = await harness.open_stores()
     started = asyncio.Event()
 
     @tool
@@ -84,8 +74,8 @@ async def interrupted_while_tools_work(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "a flag for a run that is over does not stop the next one")
-async def old_flags_do_nothing(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def old_flags_do_nothing(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent()
     llm = ScriptedLLM(["One.", "Two. " * 10, "Three. " * 10], delay_seconds=0.01)
     async with executing(stores, llm, poll_seconds=0.005) as executor:
@@ -101,8 +91,8 @@ async def old_flags_do_nothing(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "an interrupt reaches the sub-agents; both go on where they were")
-async def interrupt_cascades(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def interrupt_cascades(harness: Harness) -> None:
+    stores = await harness.open_stores()
     child = Agent("child")
     agent = simple_agent(child.as_tool())
     slow: dict[str, Script] = {"main": [[Call("child", {"input": "go"})], "Done."], "child": [LONG]}
@@ -125,8 +115,8 @@ async def interrupt_cascades(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "an abort ends a run at once, its tools included, with a conversation that can be continued")
-async def aborted(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def aborted(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     started = asyncio.Event()
     fate: list[str] = []
 
@@ -163,8 +153,8 @@ async def aborted(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "an abort reaches the sub-agents: those that work and those that wait end with their parent")
-async def abort_cascades(harness: ExecutorHarness) -> None:
-    stores, other = await harness.open(), await harness.open()
+async def abort_cascades(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
     started = asyncio.Event()
 
     @tool
@@ -219,8 +209,8 @@ async def _until_asked(stores: StoreSet, session_id: str) -> None:
 
 
 @check("X4", "no reason that a person gives turns an interrupt into an abort")
-async def reasons_are_only_reasons(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def reasons_are_only_reasons(harness: Harness) -> None:
+    stores = await harness.open_stores()
     llm = ScriptedLLM([LONG], delay_seconds=0.01, piece=5)
     async with executing(stores, llm) as executor:
         handle = await executor.execute(simple_agent(), "Go", session_id="s")
@@ -232,8 +222,8 @@ async def reasons_are_only_reasons(harness: ExecutorHarness) -> None:
 
 
 @check("X4", "a suspended session can be interrupted and aborted, too")
-async def suspended_sessions_stop(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def suspended_sessions_stop(harness: Harness) -> None:
+    stores = await harness.open_stores()
 
     @tool(execute="client")
     def ask(question: str) -> str:

@@ -8,7 +8,8 @@ from ...agent import Agent
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
-from .harness import ExecutorHarness, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+from ..harness import Harness
+from .harness import check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
 
 
 @tool
@@ -28,8 +29,8 @@ STATE: dict[str, list[str]] = {"notes": []}
 
 
 @check("X5", "a sub-agent has its own session, state, messages and runs, and its answer is the tool's result")
-async def a_child_is_a_session(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_child_is_a_session(harness: Harness) -> None:
+    stores = await harness.open_stores()
     child = Agent("child", tools=[note], state=STATE)
     agent = simple_agent(note, child.as_tool(), state=STATE)
     script: dict[str, Script] = {
@@ -64,7 +65,7 @@ async def a_child_is_a_session(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a sub-agent that asks suspends its parent; an answer to the root reaches it, and both go on")
-async def a_suspended_child(harness: ExecutorHarness) -> None:
+async def a_suspended_child(harness: Harness) -> None:
     inner = Agent("inner", tools=[ask])
     child = Agent("child", tools=[inner.as_tool(), note], state=STATE)
     agent = simple_agent(child.as_tool(), note, state=STATE)
@@ -73,13 +74,13 @@ async def a_suspended_child(harness: ExecutorHarness) -> None:
         "child": [[Call("inner", {"input": "b"}), Call("note", {"text": "c"})], "Child done."],
         "inner": [[Call("ask", {"question": "?"}, id="the_question")], "Inner done."],
     }
-    first = await harness.open()
+    first = await harness.open_stores()
     async with executing(first, ScriptedLLM(script)) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
     expect_same(result.status, "suspended_awaiting_children", "the root's status")
     expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what waits")
     question = result.suspended[0].tool_call_id
-    stores = await harness.open()
+    stores = await harness.open_stores()
     root = await stores.state.load_state("s")
     owner = root.client_tool_call_ownership.get(question) if root else None
     expect(owner is not None and owner.startswith("s/call_1_1/"), f"the root knows {owner} as the owner")
@@ -99,8 +100,8 @@ async def a_suspended_child(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "questions of sub-agents whose models number their calls alike are told apart, at the root as well")
-async def equal_ids_below_a_root(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def equal_ids_below_a_root(harness: Harness) -> None:
+    stores = await harness.open_stores()
     child = Agent("child", tools=[ask])
     agent = simple_agent(child.as_tool(), ask)
     script: dict[str, Script] = {
@@ -126,8 +127,8 @@ async def equal_ids_below_a_root(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a sub-agent called with an id that was used before is another child, in later steps and turns")
-async def equal_ids_in_time(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def equal_ids_in_time(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(Agent("child").as_tool())
     calls = [[Call("child", {"input": text}, id="call_2_1")] for text in ("one", "two", "three")]
     script: dict[str, Script] = {
@@ -144,8 +145,8 @@ async def equal_ids_in_time(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a persistent sub-agent goes on with its conversation; an ephemeral one begins anew")
-async def persistent_children(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def persistent_children(harness: Harness) -> None:
+    stores = await harness.open_stores()
     keeps, forgets = Agent("keeps"), Agent("forgets")
     agent = simple_agent(keeps.as_tool(mode="persistent"), forgets.as_tool())
     both = [Call("keeps", {"input": "x"}), Call("forgets", {"input": "y"})]
@@ -158,8 +159,8 @@ async def persistent_children(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a sub-agent that fails is an error for the model, not for the run")
-async def a_failing_child(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_failing_child(harness: Harness) -> None:
+    stores = await harness.open_stores()
     child = Agent("child", tools=[note], state=STATE, max_steps=1)
     script: dict[str, Script] = {
         "main": [[Call("child", {"input": "x"})], "Done."],
@@ -173,8 +174,8 @@ async def a_failing_child(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a sub-agent that takes too long is ended with the reason of the cascade")
-async def a_slow_child(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_slow_child(harness: Harness) -> None:
+    stores = await harness.open_stores()
 
     @tool
     async def forever() -> str:
@@ -194,8 +195,8 @@ async def a_slow_child(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a sub-agent still at work when its parent suspends is interrupted, says why, and goes on with it")
-async def a_child_of_a_suspended_parent(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def a_child_of_a_suspended_parent(harness: Harness) -> None:
+    stores = await harness.open_stores()
     child = Agent("child")
     agent = simple_agent(ask, child.as_tool())
     calls = [Call("ask", {"question": "?"}), Call("child", {"input": "x"})]
@@ -220,8 +221,8 @@ async def a_child_of_a_suspended_parent(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "deleting a session deletes those below it, with their streams, even while they run")
-async def deleting_cascades(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def deleting_cascades(harness: Harness) -> None:
+    stores = await harness.open_stores()
     started = asyncio.Event()
 
     @tool
@@ -247,8 +248,8 @@ async def deleting_cascades(harness: ExecutorHarness) -> None:
 
 
 @check("X5", "a session is deleted with all that hangs on it, also where parents form a circle, and nothing of others")
-async def deleting_follows_one_rule(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def deleting_follows_one_rule(harness: Harness) -> None:
+    stores = await harness.open_stores()
     for session_id, parent, stream_id in (
         ("s", "t", None),
         ("t", "s", None),

@@ -10,7 +10,8 @@ from ...errors import StoreError, StoreUnavailable
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import Tool, ToolContext, tool
 from ..expect import expect, expect_same
-from .harness import ExecutorHarness, Parts, check, chunks_of, custom_state, executing, simple_agent, transcript
+from ..harness import Harness
+from .harness import Parts, check, chunks_of, custom_state, executing, simple_agent, transcript
 from .mortal import COMMIT
 from .view import View
 
@@ -73,8 +74,8 @@ ESCAPES: dict[str, tuple[Tool, str]] = {
 
 
 @check("X6", "a tool that exits, is cancelled or raises what nobody catches is an error for the model")
-async def nothing_escapes_from_a_tool(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nothing_escapes_from_a_tool(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(*(escape for escape, _ in ESCAPES.values()))
     script = ScriptedLLM([[Call(name) for name in ESCAPES], "Done."])
     async with executing(stores, script) as executor:
@@ -85,8 +86,8 @@ async def nothing_escapes_from_a_tool(harness: ExecutorHarness) -> None:
 
 
 @check("X6", "what cannot be counted or emitted is refused in the tool, and costs the run nothing")
-async def nonsense_is_refused_in_the_tool(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
+    stores = await harness.open_stores()
     wrong: list[Any] = [float("nan"), float("inf"), "3", None, True, 10**30]
     refused: list[str] = []
 
@@ -151,8 +152,8 @@ async def put(key: str, ctx: ToolContext) -> str:
 
 
 @check("X6", "writes that cannot be committed are a failed call that the model hears of, not a session that is stuck")
-async def what_cannot_be_stored_is_a_failed_call(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def what_cannot_be_stored_is_a_failed_call(harness: Harness) -> None:
+    stores = await harness.open_stores()
     calls = [Call("put", {"key": key}) for key in ("a", "poison", "b")]
     for at in ("save_state_and_promote_staging", "stage_calls"):
         for durability in ("call", "step"):
@@ -175,8 +176,8 @@ async def what_cannot_be_stored_is_a_failed_call(harness: ExecutorHarness) -> No
 
 
 @check("X6", "a session that died with writes that cannot be committed goes on when it is resumed")
-async def poison_does_not_outlive_a_crash(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def poison_does_not_outlive_a_crash(harness: Harness) -> None:
+    stores = await harness.open_stores()
     agent = simple_agent(put, state={})
     script = ScriptedLLM([[Call("put", {"key": "a"}), Call("put", {"key": "poison"})], "Done."])
     away: Any = _Picky(stores.state, at=COMMIT, error=StoreUnavailable("away"))
@@ -196,8 +197,8 @@ async def poison_does_not_outlive_a_crash(harness: ExecutorHarness) -> None:
 
 
 @check("X6", "a run whose stream is taken away ends in order: failed, with the reason, and can be followed by a turn")
-async def the_stream_is_taken_away(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def the_stream_is_taken_away(harness: Harness) -> None:
+    stores = await harness.open_stores()
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @tool

@@ -6,28 +6,18 @@ import asyncio
 import random
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...errors import InvalidArgument, NotSerializable
-from ...stores.memory.contract import Embedder, Memory, MemoryStore
+from ...stores.memory.contract import Memory, MemoryStore
 from ..expect import expect, expect_same, raises
-from ..options import Options
+from ..harness import Harness
 from ..registry import Registry
 from ..tools.sample import AWKWARD_TEXTS, AWKWARD_VALUES
 
-
-class MemoryHarness(Protocol):
-    """What these checks need: empty data, made anew for every check."""
-
-    options: Options
-
-    async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
-        """A store on the data, ready; called again, it answers one on the same data."""
-
-
-MEMORY_STORE: Registry[MemoryHarness] = Registry()
+MEMORY_STORE: Registry[Harness] = Registry()
 """Every check of the MemoryStore contract."""
 
 check = MEMORY_STORE.check
@@ -46,7 +36,7 @@ async def _found(store: MemoryStore, entity_id: str, query: str, **options: Any)
 
 
 @check("M1", "a saved memory is there with every field, for other stores too")
-async def saved_is_there(harness: MemoryHarness) -> None:
+async def saved_is_there(harness: Harness) -> None:
     store = await harness.open_memory()
     given = Memory(
         id="1", entity_id="e", source="chat", content="likes tea", metadata={"n": [1, {"a": None}]}, embedding=(0.1, -2)
@@ -61,7 +51,7 @@ async def saved_is_there(harness: MemoryHarness) -> None:
 
 
 @check("M1", "a memory without an id gets one")
-async def missing_id_is_made(harness: MemoryHarness) -> None:
+async def missing_id_is_made(harness: Harness) -> None:
     store = await harness.open_memory()
     first, second = [await store.save(Memory(entity_id="e", content="tea")) for _ in range(2)]
     expect(first.id and second.id and first.id != second.id, f"ids {first.id!r} and {second.id!r}")
@@ -69,7 +59,7 @@ async def missing_id_is_made(harness: MemoryHarness) -> None:
 
 
 @check("M1", "saving again replaces content, source and metadata and keeps created_at")
-async def saving_again_replaces(harness: MemoryHarness) -> None:
+async def saving_again_replaces(harness: Harness) -> None:
     store = await harness.open_memory()
     first = await store.save(
         Memory(id="1", entity_id="e", content="likes tea", source="a", metadata={"x": 1}, created_at=77)
@@ -84,7 +74,7 @@ async def saving_again_replaces(harness: MemoryHarness) -> None:
 
 
 @check("M1", "tasks that save at once lose nothing", kind="tasks")
-async def racing_saves(harness: MemoryHarness) -> None:
+async def racing_saves(harness: Harness) -> None:
     stores = [await harness.open_memory() for _ in range(harness.options.tasks)]
 
     async def save(number: int, store: MemoryStore) -> None:
@@ -101,7 +91,7 @@ async def racing_saves(harness: MemoryHarness) -> None:
 
 
 @check("M2", "awkward text and values come back as they were")
-async def awkward_values(harness: MemoryHarness) -> None:
+async def awkward_values(harness: Harness) -> None:
     store = await harness.open_memory()
     for number, text in enumerate(AWKWARD_TEXTS):
         given = Memory(id=str(number), entity_id="e", content=text, metadata={text: text, "all": list(AWKWARD_VALUES)})
@@ -112,7 +102,7 @@ async def awkward_values(harness: MemoryHarness) -> None:
 
 
 @check("M2", "what a caller does to its metadata afterwards changes nothing")
-async def metadata_is_detached(harness: MemoryHarness) -> None:
+async def metadata_is_detached(harness: Harness) -> None:
     store = await harness.open_memory()
     metadata: dict[str, Any] = {"list": [1]}
     await store.save(Memory(id="1", entity_id="e", content="x", metadata=metadata))
@@ -125,7 +115,7 @@ async def metadata_is_detached(harness: MemoryHarness) -> None:
 
 
 @check("M2", "bad memories are refused and nothing is kept")
-async def bad_memories(harness: MemoryHarness) -> None:
+async def bad_memories(harness: Harness) -> None:
     store = await harness.open_memory()
     good: dict[str, Any] = {"id": "1", "entity_id": "e", "content": "x"}
     bad: list[dict[str, Any]] = [
@@ -153,7 +143,7 @@ async def bad_memories(harness: MemoryHarness) -> None:
 
 
 @check("M3", "no call answers with memories of another entity")
-async def entities_are_apart(harness: MemoryHarness) -> None:
+async def entities_are_apart(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "a", {"1": "tea with milk"})
     await _fill(store, "ab", {"1": "tea with lemon", "2": "tea"})
@@ -168,7 +158,7 @@ async def entities_are_apart(harness: MemoryHarness) -> None:
 
 
 @check("M3", "source narrows every answer")
-async def source_narrows(harness: MemoryHarness) -> None:
+async def source_narrows(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "green tea"}, source="chat")
     await _fill(store, "e", {"2": "black tea"}, source="mail")
@@ -182,7 +172,7 @@ async def source_narrows(harness: MemoryHarness) -> None:
 
 
 @check("M4", "every word must occur, as a word or as the beginning of one")
-async def all_words_must_occur(harness: MemoryHarness) -> None:
+async def all_words_must_occur(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "The user prefers dark roast coffee.", "2": "User prefers green tea"})
     cases = {
@@ -201,7 +191,7 @@ async def all_words_must_occur(harness: MemoryHarness) -> None:
 
 
 @check("M4", "capitals, accents and punctuation do not matter, and other scripts are found")
-async def text_is_normalised(harness: MemoryHarness) -> None:
+async def text_is_normalised(harness: Harness) -> None:
     store = await harness.open_memory()
     contents = {
         "accent": "Zoë lives in Århus",
@@ -258,7 +248,7 @@ HOSTILE = (
 
 
 @check("M4", "no query is an error, whatever it looks like; operators are just words")
-async def hostile_queries(harness: MemoryHarness) -> None:
+async def hostile_queries(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "green tea", "2": "tea or not", "3": "coffee"})
     for query in (*HOSTILE, *AWKWARD_TEXTS):
@@ -268,7 +258,7 @@ async def hostile_queries(harness: MemoryHarness) -> None:
 
 
 @check("M4", "a query without words finds the newest memories")
-async def empty_query_finds_the_newest(harness: MemoryHarness) -> None:
+async def empty_query_finds_the_newest(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {str(number): f"number {number}" for number in range(5)})
     newest = [each.id for each in (await store.list_memories("e")).items]
@@ -277,7 +267,7 @@ async def empty_query_finds_the_newest(harness: MemoryHarness) -> None:
 
 
 @check("M4", "more occurrences, whole words and shorter texts come first")
-async def best_first(harness: MemoryHarness) -> None:
+async def best_first(harness: Harness) -> None:
     store = await harness.open_memory()
     # Saved worst first and best first, so that age cannot make the order.
     for entity_id, order in (("up", ["1", "2", "3", "4"]), ("down", ["4", "3", "2", "1"])):
@@ -293,7 +283,7 @@ async def best_first(harness: MemoryHarness) -> None:
 
 
 @check("M4", "random memories and queries agree with a plain scan", kind="random")
-async def random_search(harness: MemoryHarness) -> None:
+async def random_search(harness: Harness) -> None:
     seed = harness.options.seed
     rng = random.Random(seed)
     store = await harness.open_memory()
@@ -329,7 +319,7 @@ class _Meanings:
 
 
 @check("M4", "with an embedder, search finds the same meaning in other words, and exact words first")
-async def search_by_meaning(harness: MemoryHarness) -> None:
+async def search_by_meaning(harness: Harness) -> None:
     store = await harness.open_memory(embedder=_Meanings())
     await _fill(store, "e", {"1": "has coffee at noon", "2": "walks a dog", "3": "likes every drink"})
     expect_same(sorted(await _found(store, "e", "tea")), ["1", "3"], "tea means a drink")
@@ -345,7 +335,7 @@ async def search_by_meaning(harness: MemoryHarness) -> None:
 
 
 @check("M5", "entities are listed with exact counts, in order, by page")
-async def entities_are_listed(harness: MemoryHarness) -> None:
+async def entities_are_listed(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "b", {"1": "x", "2": "x"}, source="mail")
     await _fill(store, "b", {"3": "x"}, source="chat")
@@ -366,7 +356,7 @@ async def entities_are_listed(harness: MemoryHarness) -> None:
 
 
 @check("M5", "memories are listed newest first, by page")
-async def memories_are_listed(harness: MemoryHarness) -> None:
+async def memories_are_listed(harness: Harness) -> None:
     store = await harness.open_memory()
     kept = [await store.save(Memory(id=str(n), entity_id="e", content="x")) for n in range(5)]
     kept.sort(key=lambda each: (each.updated_at, each.id), reverse=True)
@@ -377,7 +367,7 @@ async def memories_are_listed(harness: MemoryHarness) -> None:
 
 
 @check("M5", "bad arguments are refused")
-async def bad_arguments(harness: MemoryHarness) -> None:
+async def bad_arguments(harness: Harness) -> None:
     store = await harness.open_memory()
     bad: list[dict[str, Any]] = [
         {"limit": 0},
@@ -402,7 +392,7 @@ async def bad_arguments(harness: MemoryHarness) -> None:
 
 
 @check("M6", "a deleted memory is neither found nor counted")
-async def deleted_is_gone(harness: MemoryHarness) -> None:
+async def deleted_is_gone(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "tea", "2": "tea"})
     expect_same((await store.delete("e", "1"), await store.delete("e", "1")), (True, False), "answers")
@@ -413,7 +403,7 @@ async def deleted_is_gone(harness: MemoryHarness) -> None:
 
 
 @check("M6", "an entity can be forgotten, as a whole or by source")
-async def entity_is_forgotten(harness: MemoryHarness) -> None:
+async def entity_is_forgotten(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "tea", "2": "tea"}, source="chat")
     await _fill(store, "e", {"3": "tea"}, source="mail")

@@ -17,11 +17,10 @@ from . import (
     t9_slow,
     t10_fence,
 )
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 
 __all__ = [
     "STREAM_MANAGER",
-    "StreamHarness",
     "bad_input",
     "t1_sequence",
     "t10_fence",

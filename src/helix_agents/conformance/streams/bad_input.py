@@ -6,7 +6,8 @@ from typing import Any
 
 from ...errors import InvalidArgument, NotSerializable
 from ..expect import expect_same, raises
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import chunk, write
 
 check = STREAM_MANAGER.check
@@ -16,7 +17,7 @@ ODD_IDS: tuple[Any, ...] = ("", "x" * 257, "a\x00b", "\ud800", "{a}", None, 5)
 
 
 @check("input", "steps and cursors that are none are refused, and nothing is dropped")
-async def odd_numbers_are_refused(harness: StreamHarness) -> None:
+async def odd_numbers_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     await write(manager, "s", ["a", "b"], step=1)
     for odd in ODD_COUNTS:
@@ -31,7 +32,7 @@ async def odd_numbers_are_refused(harness: StreamHarness) -> None:
 
 
 @check("input", "chunks that cannot be stored are refused when they are written, and the writer goes on")
-async def odd_chunks_are_refused(harness: StreamHarness) -> None:
+async def odd_chunks_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     async with await manager.create_writer("s", "run", "agent") as writer:
         for odd in (-1, 2**53, 2**63, 10**20):
@@ -45,7 +46,7 @@ async def odd_chunks_are_refused(harness: StreamHarness) -> None:
 
 
 @check("input", "ids that no stream may have are refused everywhere")
-async def odd_ids_are_refused(harness: StreamHarness) -> None:
+async def odd_ids_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     for odd in ODD_IDS:
         for name in ("create_reader", "end_stream", "get_stream_info", "get_all_chunks", "reset_stream"):

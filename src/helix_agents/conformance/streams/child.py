@@ -16,15 +16,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ...streams.contract import StreamManager
+from ..harness import Harness
 from ..registry import NotApplicable
 from ..tools.child import resolve
 from ..tools.crew import hear, stop_child, tell
-from .harness import StreamHarness
 from .sample import chunk, name_of
 
 
 @asynccontextmanager
-async def child(harness: StreamHarness, mode: str, **params: Any) -> AsyncIterator[Process]:
+async def child(harness: Harness, mode: str, **params: Any) -> AsyncIterator[Process]:
     """A child process at work, killed in the end."""
     spec = harness.stream_child_spec()
     if spec is None:

@@ -9,8 +9,9 @@ from typing import Any
 from ...errors import InvalidArgument, StreamFenced
 from ...streams.contract import StreamManager
 from ..expect import expect, expect_same, raises
+from ..harness import Harness
 from .faults import Verb, wrap
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, read_all, reader_of, soon, write, write_to
 
 check = STREAM_MANAGER.check
@@ -37,7 +38,7 @@ async def refused(change: Awaitable[object]) -> StreamFenced:
 
 
 @check("T10", "a writer with a smaller fence is refused and stores nothing, and finds out at the next flush")
-async def old_writer(harness: StreamHarness) -> None:
+async def old_writer(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     old = await streams.create_writer("s", "old", "agent", fence=1)
     await write_to(old, names("old", 2))
@@ -50,7 +51,7 @@ async def old_writer(harness: StreamHarness) -> None:
 
 
 @check("T10", "every change with a smaller fence is refused and leaves the stream as it is")
-async def old_changes(harness: StreamHarness) -> None:
+async def old_changes(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await streams.create_writer("s", "run", "agent", fence=7)
     await write(streams, "s", names("a", 2), step=3)
@@ -63,7 +64,7 @@ async def old_changes(harness: StreamHarness) -> None:
 
 
 @check("T10", "every change raises the fence to its own in the same write, and never lowers it")
-async def raised(harness: StreamHarness) -> None:
+async def raised(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await streams.create_writer("s", "run", "agent")
     fence = 10
@@ -82,7 +83,7 @@ async def raised(harness: StreamHarness) -> None:
 
 
 @check("T10", "calls without a fence are not affected, and the same fence serves many writers")
-async def without(harness: StreamHarness) -> None:
+async def without(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     first = await streams.create_writer("s", "run", "agent", fence=3)
     second = await other.create_writer("s", "run", "agent", fence=3)
@@ -98,7 +99,7 @@ async def without(harness: StreamHarness) -> None:
 
 
 @check("T10", "what a replaced owner had in flight or buffered is not stored after the rewind", kind="faults")
-async def buffered(harness: StreamHarness) -> None:
+async def buffered(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     frozen, woken, calls = asyncio.Event(), asyncio.Event(), 0
 
@@ -131,7 +132,7 @@ async def buffered(harness: StreamHarness) -> None:
 @check(
     "T10", "owners replace each other while they write: after the last rewind only the newest is heard", kind="tasks"
 )
-async def race(harness: StreamHarness) -> None:
+async def race(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await streams.create_writer("s", "run", "agent")
 
@@ -155,7 +156,7 @@ async def race(harness: StreamHarness) -> None:
 
 
 @check("T10", "the fence outlives the expiry of the stream")
-async def outlives_expiry(harness: StreamHarness) -> None:
+async def outlives_expiry(harness: Harness) -> None:
     now = [1_000_000_000_000]
     streams = await harness.open_streams(ttl=60, clock=lambda: now[0])
     old = await streams.create_writer("s", "old", "agent", fence=4)
@@ -170,7 +171,7 @@ async def outlives_expiry(harness: StreamHarness) -> None:
 
 
 @check("T10", "a fence is an integer that every backend can hold, or nothing is done")
-async def arguments(harness: StreamHarness) -> None:
+async def arguments(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])
     for fence in (-1, True, 1.0, "1", 2**53):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from ..expect import expect_same
+from ..harness import Harness
 from ..tools.crew import hear
 from .child import child
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 from .sample import kept, name_of, names, numbered, soon, write, write_to
 
 check = STREAM_MANAGER.check
 
 
 @check("T1", "chunks get 1, 2, 3, ... and flush answers the last")
-async def sequences_are_dense(harness: StreamHarness) -> None:
+async def sequences_are_dense(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     expect_same(await writer.flush(), 0, "flush before the first chunk")
@@ -25,7 +26,7 @@ async def sequences_are_dense(harness: StreamHarness) -> None:
 
 
 @check("T1", "streams count each for itself")
-async def streams_count_apart(harness: StreamHarness) -> None:
+async def streams_count_apart(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 3))
     expect_same(await write(streams, "t", names("b", 2)), 2, "the other stream")
@@ -33,7 +34,7 @@ async def streams_count_apart(harness: StreamHarness) -> None:
 
 
 @check("T1", "reset and rewind reuse no sequence, also seen by another process")
-async def never_reused(harness: StreamHarness) -> None:
+async def never_reused(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 5))
     await streams.reset_stream("s")
@@ -48,7 +49,7 @@ async def never_reused(harness: StreamHarness) -> None:
 
 
 @check("T1", "many writers at once get dense sequences, each in its own order", kind="tasks")
-async def many_writers(harness: StreamHarness) -> None:
+async def many_writers(harness: Harness) -> None:
     managers = [await harness.open_streams(), await harness.open_streams()]
     writers = harness.options.tasks
 
@@ -65,7 +66,7 @@ async def many_writers(harness: StreamHarness) -> None:
 
 
 @check("T1", "writers in many processes get dense sequences, each in its own order", kind="processes")
-async def many_writing_processes(harness: StreamHarness) -> None:
+async def many_writing_processes(harness: Harness) -> None:
     streams = await harness.open_streams()
 
     async def produce(number: int) -> None:
@@ -86,7 +87,7 @@ def _expect_woven(seen: list[tuple[int, str]], parts: list[list[str]]) -> None:
 
 
 @check("T1", "a batch of several chunks in one millisecond keeps order and differs by sequence")
-async def one_millisecond(harness: StreamHarness) -> None:
+async def one_millisecond(harness: Harness) -> None:
     streams = await harness.open_streams(clock=lambda: 1_700_000_000_000, ttl=0)
     await write(streams, "s", names("a", 40))
     found = await streams.get_all_chunks("s")

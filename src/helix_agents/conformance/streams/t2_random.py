@@ -7,14 +7,15 @@ import random
 
 from ...streams.contract import StreamManager
 from ..expect import expect
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import Seen, chunk, name_of, names, numbered, reader_of, soon
 
 check = STREAM_MANAGER.check
 
 
 @check("T2", "random attach, detach and resume points of a running stream: each chunk exactly once", kind="random")
-async def random_attachments(harness: StreamHarness) -> None:
+async def random_attachments(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
     managers = [await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)]

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...errors import InvalidArgument, StreamCursorAhead
 from ..expect import expect, expect_same, raises
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, read_all, read_some, reader_of, reading, soon, turns, write
 
 check = STREAM_MANAGER.check
@@ -30,7 +31,7 @@ STRANGE: list[Any] = [
 
 
 @check("T2", "a reader that comes before, during and after writing sees the same")
-async def whenever_it_comes(harness: StreamHarness) -> None:
+async def whenever_it_comes(harness: Harness) -> None:
     streams = await harness.open_streams()
     other = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -52,7 +53,7 @@ async def whenever_it_comes(harness: StreamHarness) -> None:
 
 
 @check("T2", "both ways to iterate give the chunks as written, and the cursor follows")
-async def two_ways_to_iterate(harness: StreamHarness) -> None:
+async def two_ways_to_iterate(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 4))
     await streams.end_stream("s")
@@ -63,7 +64,7 @@ async def two_ways_to_iterate(harness: StreamHarness) -> None:
 
 
 @check("T2", "text and numbers come back exactly as given, unknown members included")
-async def values_round_trip(harness: StreamHarness) -> None:
+async def values_round_trip(harness: Harness) -> None:
     streams = await harness.open_streams()
     given = [{"type": "custom", "name": str(n), "data": value, "extra": [value]} for n, value in enumerate(STRANGE)]
     writer = await streams.create_writer("s", "run", "agent")
@@ -79,7 +80,7 @@ async def values_round_trip(harness: StreamHarness) -> None:
 
 
 @check("T2", "a cursor at 0, in the middle, at the end; beyond the end and below 0 it is refused")
-async def cursors(harness: StreamHarness) -> None:
+async def cursors(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 5))
     await streams.end_stream("s")
@@ -95,7 +96,7 @@ async def cursors(harness: StreamHarness) -> None:
 
 
 @check("T2", "a reader may come before the first chunk, at cursor 0 only")
-async def before_the_first_chunk(harness: StreamHarness) -> None:
+async def before_the_first_chunk(harness: Harness) -> None:
     streams = await harness.open_streams()
     expect(await streams.create_reader("s") is None, "a stream that does not exist has no reader")
     expect(await streams.create_resumable_reader("s") is None, "nor a resumable one")
@@ -109,7 +110,7 @@ async def before_the_first_chunk(harness: StreamHarness) -> None:
 
 
 @check("T2", "what one reader does to a chunk no other reader sees")
-async def readers_are_apart(harness: StreamHarness) -> None:
+async def readers_are_apart(harness: Harness) -> None:
     streams = await harness.open_streams()
     flat, deep = {"type": "a", "text": "x"}, {"type": "b", "list": [{"n": 1}]}
     async with await streams.create_writer("s", "run", "agent") as writer:
@@ -128,7 +129,7 @@ async def readers_are_apart(harness: StreamHarness) -> None:
 
 
 @check("T2", "a reader that is cancelled while it waits goes on without loss")
-async def cancelled_while_waiting(harness: StreamHarness) -> None:
+async def cancelled_while_waiting(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     reader = await reader_of(streams, "s")
@@ -145,7 +146,7 @@ async def cancelled_while_waiting(harness: StreamHarness) -> None:
 
 
 @check("T2", "close ends a waiting reader, twice is harmless, and others go on")
-async def close_while_waiting(harness: StreamHarness) -> None:
+async def close_while_waiting(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])
     closed, other = await reader_of(streams, "s"), await reader_of(streams, "s")
@@ -160,7 +161,7 @@ async def close_while_waiting(harness: StreamHarness) -> None:
 
 
 @check("T2", "a chunk of 5 MB among small ones")
-async def large_chunk(harness: StreamHarness) -> None:
+async def large_chunk(harness: Harness) -> None:
     streams = await harness.open_streams()
     text = "0123456789é" * 460_000
     async with reading(await reader_of_new(streams, "s")) as live:
@@ -175,6 +176,20 @@ async def large_chunk(harness: StreamHarness) -> None:
     expect(await kept(streams, "s") == expected, "get_all_chunks gave something else")
 
 
+@check("T2", "chunks of every size are read alike, from every place")
+async def chunks_of_every_size(harness: Harness) -> None:
+    streams = await harness.open_streams()
+    lengths = [245, 246, 255, 256, 257, 333, 511, 1_000, 1_023, 4_095, 4_097, 9_999, 16_385, 65_535, 65_537, 100_000]
+    texts = [f"{length:06}".ljust(length, "é") for length in (*lengths, *reversed(lengths))]
+    await write(streams, "s", texts)
+    await streams.end_stream("s")
+    other, expected = await harness.open_streams(), numbered(texts)
+    expect(await kept(other, "s") == expected, "get_all_chunks gave something else")
+    for place in range(len(texts) + 1):
+        got = await read_all(await reader_of(other, "s", place))
+        expect(got == expected[place:], f"a reader from sequence {place} got something else")
+
+
 async def reader_of_new(streams: Any, stream_id: str) -> Any:
     """A reader of a stream that its first writer has only just made."""
     await streams.create_writer(stream_id, "run", "agent")
@@ -182,7 +197,7 @@ async def reader_of_new(streams: Any, stream_id: str) -> Any:
 
 
 @check("T2", "100,000 chunks, read from the start, from the middle and at once")
-async def long_stream(harness: StreamHarness) -> None:
+async def long_stream(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     wanted = names("n", 100_000)
     await write(streams, "s", wanted)
@@ -195,7 +210,7 @@ async def long_stream(harness: StreamHarness) -> None:
 
 
 @check("T2", "steps: chunks from a step on")
-async def chunks_from_step(harness: StreamHarness) -> None:
+async def chunks_from_step(harness: Harness) -> None:
     streams = await harness.open_streams()
     for step in (0, 1, 2, 1, 3):
         await write(streams, "s", [f"step {step}"], step=step)
@@ -206,7 +221,7 @@ async def chunks_from_step(harness: StreamHarness) -> None:
 
 
 @check("T2", "a reader whose wait was cancelled goes on where it was")
-async def cancelled_wait_loses_nothing(harness: StreamHarness) -> None:
+async def cancelled_wait_loses_nothing(harness: Harness) -> None:
     manager = await harness.open_streams()
     await write(manager, "s", ["a"])
     async with await reader_of(manager, "s") as reader:

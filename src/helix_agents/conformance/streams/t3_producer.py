@@ -6,17 +6,18 @@ import random
 from typing import Any
 
 from ..expect import expect, expect_same
+from ..harness import Harness
 from ..tools.crew import hear
 from .child import child
 from .faults import StreamFault, Verb, faulty, wrap
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, reader_of, reading, soon, write, write_to
 
 check = STREAM_MANAGER.check
 
 
 @check("T3", "the reply to every other write is lost: each chunk is there once", kind="faults")
-async def lost_replies(harness: StreamHarness) -> None:
+async def lost_replies(harness: Harness) -> None:
     streams = await harness.open_streams()
     wrap(streams, "_append", faulty(lambda call: "after" if call % 2 else "none"))
     async with await streams.create_writer("s", "run", "agent") as writer:
@@ -27,7 +28,7 @@ async def lost_replies(harness: StreamHarness) -> None:
 
 
 @check("T3", "every other write does not arrive: each chunk is there once", kind="faults")
-async def lost_calls(harness: StreamHarness) -> None:
+async def lost_calls(harness: Harness) -> None:
     streams = await harness.open_streams()
     wrap(streams, "_append", faulty(lambda call: "before" if call % 2 else "none"))
     async with await streams.create_writer("s", "run", "agent") as writer:
@@ -37,7 +38,7 @@ async def lost_calls(harness: StreamHarness) -> None:
 
 
 @check("T3", "random faults under two writers and live readers: each chunk exactly once", kind="random")
-async def random_faults(harness: StreamHarness) -> None:
+async def random_faults(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
     streams, other = await harness.open_streams(), await harness.open_streams()
@@ -69,7 +70,7 @@ async def random_faults(harness: StreamHarness) -> None:
 
 
 @check("T3", "a retry of a stored write succeeds although the stream has ended since", kind="faults")
-async def retry_after_the_end(harness: StreamHarness) -> None:
+async def retry_after_the_end(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
 
@@ -89,7 +90,7 @@ async def retry_after_the_end(harness: StreamHarness) -> None:
 
 
 @check("T3", "a retry after a reset does not bring the dropped chunk back", kind="faults")
-async def retry_after_reset(harness: StreamHarness) -> None:
+async def retry_after_reset(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
 
@@ -112,7 +113,7 @@ async def retry_after_reset(harness: StreamHarness) -> None:
 
 
 @check("T3", "a producer killed with -9: nothing acknowledged is lost, and another takes over", kind="processes")
-async def killed_producer(harness: StreamHarness) -> None:
+async def killed_producer(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
     async with reading(await reader_of(streams, "s")) as live:

@@ -7,15 +7,16 @@ from typing import Any
 
 from ...errors import InvalidArgument, NotSerializable, StoreUnavailable, StreamError, StreamNotActive
 from ..expect import expect, expect_same, raises
+from ..harness import Harness
 from .faults import StreamFault, Verb, counting, faulty, wrap
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, read_some, reader_of, soon, turns, write_to
 
 check = STREAM_MANAGER.check
 
 
 @check("T4", "after flush another process has the chunks; after close too")
-async def flushed_is_stored(harness: StreamHarness) -> None:
+async def flushed_is_stored(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await write_to(writer, names("a", 3))
@@ -29,7 +30,7 @@ async def flushed_is_stored(harness: StreamHarness) -> None:
 
 
 @check("T4", "a chunk arrives without flush or close")
-async def leaves_by_itself(harness: StreamHarness) -> None:
+async def leaves_by_itself(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     reader = await reader_of(other, "s")
@@ -41,7 +42,7 @@ async def leaves_by_itself(harness: StreamHarness) -> None:
 
 
 @check("T4", "chunks written quickly share writes")
-async def batches_by_itself(harness: StreamHarness) -> None:
+async def batches_by_itself(harness: Harness) -> None:
     streams = await harness.open_streams()
     calls: list[int] = []
     wrap(streams, "_append", counting(calls))
@@ -52,7 +53,7 @@ async def batches_by_itself(harness: StreamHarness) -> None:
 
 
 @check("T4", "a writer whose backend stands still makes its producer wait, and loses nothing", kind="faults")
-async def back_pressure(harness: StreamHarness) -> None:
+async def back_pressure(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     gate = asyncio.Event()
 
@@ -84,7 +85,7 @@ async def back_pressure(harness: StreamHarness) -> None:
 
 
 @check("T4", "an error surfaces on write, flush or close; the next flush brings the chunks after all", kind="faults")
-async def errors_surface(harness: StreamHarness) -> None:
+async def errors_surface(harness: Harness) -> None:
     streams = await harness.open_streams()
     down = True
 
@@ -104,7 +105,7 @@ async def errors_surface(harness: StreamHarness) -> None:
 
 
 @check("T4", "writing to a stream that ended elsewhere raises StreamNotActive by flush at the latest")
-async def refused_write_surfaces(harness: StreamHarness) -> None:
+async def refused_write_surfaces(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await other.end_stream("s")
@@ -117,7 +118,7 @@ async def refused_write_surfaces(harness: StreamHarness) -> None:
 
 
 @check("T4", "what is no chunk is refused when it is handed in, and nothing is written")
-async def bad_chunks(harness: StreamHarness) -> None:
+async def bad_chunks(harness: Harness) -> None:
     streams = await harness.open_streams()
     circle: dict[str, Any] = {"type": "a"}
     circle["self"] = circle
@@ -133,7 +134,7 @@ async def bad_chunks(harness: StreamHarness) -> None:
 
 
 @check("T4", "the writer stamps what a chunk lacks, and only that")
-async def stamps(harness: StreamHarness) -> None:
+async def stamps(harness: Harness) -> None:
     streams = await harness.open_streams(clock=lambda: 1_700_000_000_123, ttl=0)
     own = {"type": "a", "agent_id": "x", "agent_type": "y", "timestamp": 5, "step": 4}
     async with await streams.create_writer("s", "run-1", "writer") as writer:
@@ -146,7 +147,7 @@ async def stamps(harness: StreamHarness) -> None:
 
 
 @check("T4", "a task that gives up waiting for a flush loses and repeats nothing", kind="tasks")
-async def cancelled_flush(harness: StreamHarness) -> None:
+async def cancelled_flush(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     for number in range(30):

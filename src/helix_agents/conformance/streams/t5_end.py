@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ...errors import IllegalTransition, InvalidArgument, NotSerializable, StreamFailed, StreamNotActive
 from ..expect import expect, expect_same, raises
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, read_all, reader_of, reading, soon, turns, write
 
 check = STREAM_MANAGER.check
 
 
 @check("T5", "end: live and later readers get everything, then the outcome with the final output")
-async def end(harness: StreamHarness) -> None:
+async def end(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 2))
     live = await reader_of(other, "s")
@@ -29,7 +30,7 @@ async def end(harness: StreamHarness) -> None:
 
 
 @check("T5", "end twice is harmless, the first output stays; what contradicts an end is refused")
-async def end_is_final(harness: StreamHarness) -> None:
+async def end_is_final(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])
     await streams.end_stream("s", 1)
@@ -49,7 +50,7 @@ async def end_is_final(harness: StreamHarness) -> None:
 
 
 @check("T5", "an empty stream that ends has an empty history")
-async def empty_end(harness: StreamHarness) -> None:
+async def empty_end(harness: Harness) -> None:
     streams = await harness.open_streams()
     await streams.create_writer("s", "run", "agent")
     async with reading(await reader_of(streams, "s")) as task:
@@ -59,7 +60,7 @@ async def empty_end(harness: StreamHarness) -> None:
 
 
 @check("T5", "fail: live readers raise after the last chunk; history stays readable")
-async def fail(harness: StreamHarness) -> None:
+async def fail(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 3))
     live = await reader_of(other, "s")
@@ -82,7 +83,7 @@ async def fail(harness: StreamHarness) -> None:
 
 
 @check("T5", "pause: readers finish, writers are refused; after resume both go on")
-async def pause(harness: StreamHarness) -> None:
+async def pause(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await writer.write(chunk("a"))
@@ -115,7 +116,7 @@ async def pause(harness: StreamHarness) -> None:
 
 
 @check("T5", "a paused stream may end or fail")
-async def end_while_paused(harness: StreamHarness) -> None:
+async def end_while_paused(harness: Harness) -> None:
     streams = await harness.open_streams()
     for stream_id in ("s", "t"):
         await write(streams, stream_id, ["a"])
@@ -127,7 +128,7 @@ async def end_while_paused(harness: StreamHarness) -> None:
 
 
 @check("T5", "delete: attached readers finish, nothing is left, and a new stream of the id begins at 1")
-async def delete(harness: StreamHarness) -> None:
+async def delete(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     for name in names("a", 3):
@@ -149,7 +150,7 @@ async def delete(harness: StreamHarness) -> None:
 
 
 @check("T5", "a reader of a deleted stream does not mistake its successor for it")
-async def deleted_and_made_anew(harness: StreamHarness) -> None:
+async def deleted_and_made_anew(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 3))
     async with reading(await reader_of(other, "s")) as task:
@@ -161,7 +162,7 @@ async def deleted_and_made_anew(harness: StreamHarness) -> None:
 
 
 @check("T5", "changes to a stream that does not exist change nothing; bad ids are refused")
-async def no_such_stream(harness: StreamHarness) -> None:
+async def no_such_stream(harness: Harness) -> None:
     streams = await harness.open_streams()
     await streams.end_stream("s")
     await streams.fail_stream("s", "x")

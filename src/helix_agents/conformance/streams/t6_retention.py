@@ -6,14 +6,15 @@ import random
 
 from ...errors import StreamNotActive, StreamTruncated
 from ..expect import expect, expect_same, raises
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import kept, names, numbered, read_all, reader_of, soon, write, write_to
 
 check = STREAM_MANAGER.check
 
 
 @check("T6", "no more than max_chunks are kept: exactly the newest")
-async def newest_are_kept(harness: StreamHarness) -> None:
+async def newest_are_kept(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     everything = numbered(names("a", 60))
     written = 0
@@ -30,7 +31,7 @@ async def newest_are_kept(harness: StreamHarness) -> None:
 
 
 @check("T6", "a cursor below the first kept chunk raises StreamTruncated, at it and above it reads on")
-async def cursor_below_the_floor(harness: StreamHarness) -> None:
+async def cursor_below_the_floor(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     await write(streams, "s", names("a", 25))
     await streams.end_stream("s")
@@ -46,7 +47,7 @@ async def cursor_below_the_floor(harness: StreamHarness) -> None:
 
 
 @check("T6", "a reader that is overtaken by retention is told, and has no gap before that")
-async def overtaken_reader(harness: StreamHarness) -> None:
+async def overtaken_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=50), await harness.open_streams(max_chunks=50)
     for rounds in (1, 2, 200):  # a little behind, and hopelessly
         stream_id = f"s{rounds}"
@@ -65,14 +66,14 @@ async def overtaken_reader(harness: StreamHarness) -> None:
 
 
 @check("T6", "max_chunks=0 keeps everything")
-async def unlimited(harness: StreamHarness) -> None:
+async def unlimited(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     await write(streams, "s", names("a", 12_000))
     expect(await kept(streams, "s") == numbered(names("a", 12_000)), "something is missing")
 
 
 @check("T6", "holes of a rewind do not count as loss, nor as kept")
-async def rewind_and_retention(harness: StreamHarness) -> None:
+async def rewind_and_retention(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     await write(streams, "s", names("a", 4), step=1)
     await write(streams, "s", names("b", 6), step=2)
@@ -95,7 +96,7 @@ async def rewind_and_retention(harness: StreamHarness) -> None:
 
 
 @check("T6", "chunks older than ttl go with the next write; all of a stream not written for ttl, except its counter")
-async def time_to_live(harness: StreamHarness) -> None:
+async def time_to_live(harness: Harness) -> None:
     now = 1_700_000_000_000
 
     def clock() -> int:
@@ -131,7 +132,7 @@ async def time_to_live(harness: StreamHarness) -> None:
 
 
 @check("T6", "a writer that was quiet for longer than ttl goes on; an ended or deleted stream stays closed to it")
-async def quiet_writer(harness: StreamHarness) -> None:
+async def quiet_writer(harness: Harness) -> None:
     now = 1_700_000_000_000
 
     def clock() -> int:
@@ -161,7 +162,7 @@ async def quiet_writer(harness: StreamHarness) -> None:
 
 
 @check("T6", "random appends and rewinds: exactly the newest max_chunks are kept", kind="random")
-async def random_retention(harness: StreamHarness) -> None:
+async def random_retention(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
     limit = 12

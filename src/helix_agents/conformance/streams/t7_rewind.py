@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from ..expect import expect, expect_same
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import chunk, kept, names, numbered, read_all, read_some, reader_of, reading, soon, write
 
 check = STREAM_MANAGER.check
 
 
 @check("T7", "rewind drops the chunks of later steps wherever they are, and appends the marker")
-async def rewind(harness: StreamHarness) -> None:
+async def rewind(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     for step in (0, 1, 2, 1, 3, 2):
         await write(streams, "s", [f"step {step}"], step=step)
@@ -35,7 +36,7 @@ async def rewind(harness: StreamHarness) -> None:
 
 
 @check("T7", "live readers see the marker and go on, here and in another process")
-async def live_readers_go_on(harness: StreamHarness) -> None:
+async def live_readers_go_on(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 2), step=1)
     async with reading(await reader_of(streams, "s")) as here, reading(await reader_of(other, "s")) as there:
@@ -58,7 +59,7 @@ async def live_readers_go_on(harness: StreamHarness) -> None:
 
 
 @check("T7", "reset: all chunks go, the marker stays, the stream is active again")
-async def reset(harness: StreamHarness) -> None:
+async def reset(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     for stream_id in ("ended", "failed", "paused"):
         await write(streams, stream_id, names("a", 3))
@@ -79,7 +80,7 @@ async def reset(harness: StreamHarness) -> None:
 
 
 @check("T7", "after retention and a reset an old cursor is no longer truncated: it begins with the marker")
-async def reset_after_retention(harness: StreamHarness) -> None:
+async def reset_after_retention(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=5)
     await write(streams, "s", names("a", 30))
     await streams.reset_stream("s")
@@ -91,7 +92,7 @@ async def reset_after_retention(harness: StreamHarness) -> None:
 
 
 @check("T7", "rewinds and resets under many writers and readers: order holds, markers are seen", kind="tasks")
-async def under_load(harness: StreamHarness) -> None:
+async def under_load(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
     readers = [await reader_of(manager, "s") for manager in (streams, other, streams, other)]

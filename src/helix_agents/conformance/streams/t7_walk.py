@@ -8,7 +8,8 @@ import random
 from ...errors import IllegalTransition, StreamNotActive
 from ...streams.contract import StreamManager
 from ..expect import expect, expect_same, raises
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import Seen, chunk, named, read_all, reader_of, soon, write
 
 check = STREAM_MANAGER.check
@@ -33,7 +34,7 @@ class Model:
 
 
 @check("T7", "random writes, rewinds, resets, pauses and ends agree with a plain list", kind="random")
-async def random_walk(harness: StreamHarness) -> None:
+async def random_walk(harness: Harness) -> None:
     for walk in range(3):
         seed = harness.options.seed + walk
         print(f"seed {seed}")
@@ -124,7 +125,7 @@ async def _compare(streams: StreamManager, stream_id: str, model: Model, rng: ra
 
 
 @check("T7", "a reader that was there all the time has seen everything that is kept", kind="random")
-async def watched_walk(harness: StreamHarness) -> None:
+async def watched_walk(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)

@@ -6,17 +6,18 @@ import asyncio
 
 from ...streams.contract import StreamManager
 from ..expect import expect, expect_same
+from ..harness import Harness
 from ..registry import NotApplicable
 from ..tools.crew import hear
 from .child import child
-from .harness import STREAM_MANAGER, StreamHarness
+from .harness import STREAM_MANAGER
 from .sample import chunk, names, numbered, read_all, reader_of, soon, write_to
 
 check = STREAM_MANAGER.check
 
 
 @check("T8", "1,000 readers of one stream see everything, on one subscription and few reads", kind="tasks")
-async def a_thousand_readers(harness: StreamHarness) -> None:
+async def a_thousand_readers(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await write_to(writer, names("a", 50))
@@ -36,7 +37,7 @@ async def a_thousand_readers(harness: StreamHarness) -> None:
 
 
 @check("T8", "readers that come together share the reads of history", kind="tasks")
-async def history_is_shared(harness: StreamHarness) -> None:
+async def history_is_shared(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     async with await streams.create_writer("s", "run", "agent") as writer:
         await write_to(writer, names("a", 5000))
@@ -53,7 +54,7 @@ async def history_is_shared(harness: StreamHarness) -> None:
 
 
 @check("T8", "many streams with a reader each share the subscription", kind="tasks")
-async def many_streams(harness: StreamHarness) -> None:
+async def many_streams(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
 
     async def follow(stream_id: str) -> None:
@@ -71,7 +72,7 @@ async def many_streams(harness: StreamHarness) -> None:
 
 
 @check("T8", "readers in other processes see a live stream", kind="processes")
-async def other_processes(harness: StreamHarness) -> None:
+async def other_processes(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await write_to(writer, ["a.0"])
@@ -104,7 +105,7 @@ async def _write_one(writer: object, number: int) -> None:
 
 
 @check("T8", "a reader whose process is killed leaves nothing behind that hinders others", kind="processes")
-async def killed_reader(harness: StreamHarness) -> None:
+async def killed_reader(harness: Harness) -> None:
     streams: StreamManager = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     for number in range(3):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from ..expect import expect, expect_same
-from .harness import STREAM_MANAGER, StreamHarness
+from ..harness import Harness
+from .harness import STREAM_MANAGER
 from .sample import names, numbered, read_all, read_some, reader_of, soon, write
 
 check = STREAM_MANAGER.check
 
 
 @check("T9", "a reader that does not read slows nobody, and has lost nothing when it goes on", kind="tasks")
-async def slow_reader(harness: StreamHarness) -> None:
+async def slow_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
     slow = [await reader_of(manager, "s") for manager in (streams, other) for _ in range(5)]
@@ -30,7 +31,7 @@ async def slow_reader(harness: StreamHarness) -> None:
 
 
 @check("T9", "readers that stop in the middle of a page, each at another place, all go on", kind="tasks")
-async def readers_at_all_places(harness: StreamHarness) -> None:
+async def readers_at_all_places(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     total = 3000
     await write(streams, "s", names("a", total))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -20,20 +20,10 @@ from ...stores.usage.contract import (
     UsageStore,
 )
 from ..expect import expect, expect_same, raises
-from ..options import Options
+from ..harness import Harness
 from ..registry import Registry
 
-
-class UsageHarness(Protocol):
-    """What these checks need: empty data, made anew for every check."""
-
-    options: Options
-
-    async def open_usage(self) -> UsageStore:
-        """A store on the data, ready; called again, it answers one on the same data."""
-
-
-USAGE_STORE: Registry[UsageHarness] = Registry()
+USAGE_STORE: Registry[Harness] = Registry()
 """Every check of the UsageStore contract."""
 
 check = USAGE_STORE.check
@@ -58,7 +48,7 @@ def _samples(session_id: str) -> list[UsageEntry]:
 
 
 @check("U1", "every field of every kind comes back as recorded, in order")
-async def entries_come_back(harness: UsageHarness) -> None:
+async def entries_come_back(harness: Harness) -> None:
     store = await harness.open_usage()
     entries = _samples("a")
     expect_same(await store.record_entries(reversed(entries)), 4, "new entries")
@@ -68,7 +58,7 @@ async def entries_come_back(harness: UsageHarness) -> None:
 
 
 @check("U1", "an id recorded again counts once, and the first one stays")
-async def same_id_counts_once(harness: UsageHarness) -> None:
+async def same_id_counts_once(harness: Harness) -> None:
     store = await harness.open_usage()
     expect(await store.record_entry(CustomEntry(id="1", session_id="a", name="n", value=1)) is True, "the first is new")
     other = TokensEntry(id="1", session_id="a", model="m", prompt=9, parent_session_id="p")
@@ -79,7 +69,7 @@ async def same_id_counts_once(harness: UsageHarness) -> None:
 
 
 @check("U1", "the same id in another session is another entry")
-async def ids_belong_to_a_session(harness: UsageHarness) -> None:
+async def ids_belong_to_a_session(harness: Harness) -> None:
     store = await harness.open_usage()
     for session_id in ("a", "b"):
         entry = CustomEntry(id="1", session_id=session_id, name=session_id)
@@ -88,7 +78,7 @@ async def ids_belong_to_a_session(harness: UsageHarness) -> None:
 
 
 @check("U1", "twice within one call counts once")
-async def twice_within_one_call(harness: UsageHarness) -> None:
+async def twice_within_one_call(harness: Harness) -> None:
     store = await harness.open_usage()
     entry = CustomEntry(id="1", session_id="a", name="n")
     expect_same(await store.record_entries([entry, entry]), 1, "new entries")
@@ -96,7 +86,7 @@ async def twice_within_one_call(harness: UsageHarness) -> None:
 
 
 @check("U1", "many tasks that record the same ids at once count each once", kind="tasks")
-async def racing_tasks_count_once(harness: UsageHarness) -> None:
+async def racing_tasks_count_once(harness: Harness) -> None:
     stores = [await harness.open_usage() for _ in range(harness.options.tasks)]
 
     async def record(store: UsageStore) -> int:
@@ -108,7 +98,7 @@ async def racing_tasks_count_once(harness: UsageHarness) -> None:
 
 
 @check("U1", "an entry may come in its JSON form, and defaults are filled in")
-async def json_form_and_defaults(harness: UsageHarness) -> None:
+async def json_form_and_defaults(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(
         {"kind": "tokens", "id": "1", "session_id": "a", "model": "m", "prompt": 2, "completion": 3}
@@ -122,7 +112,7 @@ async def json_form_and_defaults(harness: UsageHarness) -> None:
 
 
 @check("U2", "a bad entry among good ones: nothing is recorded")
-async def bad_entry_spoils_the_call(harness: UsageHarness) -> None:
+async def bad_entry_spoils_the_call(harness: Harness) -> None:
     store = await harness.open_usage()
     good: Built = {"kind": "custom", "id": "1", "session_id": "a", "name": "n"}
     for bad in _bad_entries():
@@ -162,7 +152,7 @@ def _bad_entries() -> list[Any]:
 
 
 @check("U3", "a rollup covers the sessions below at any depth, told from above or from below")
-async def rollup_covers_the_tree(harness: UsageHarness) -> None:
+async def rollup_covers_the_tree(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
         [
@@ -180,7 +170,7 @@ async def rollup_covers_the_tree(harness: UsageHarness) -> None:
 
 
 @check("U3", "a session without entries of its own still leads to those below it")
-async def silent_session_in_between(harness: UsageHarness) -> None:
+async def silent_session_in_between(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(SubagentEntry(id="1", session_id="root", sub_session_id="silent", agent_type="x"))
     await store.record_entry(CustomEntry(id="2", session_id="leaf", parent_session_id="silent", name="n"))
@@ -188,7 +178,7 @@ async def silent_session_in_between(harness: UsageHarness) -> None:
 
 
 @check("U3", "a session that is reached twice, or in a circle, counts once")
-async def circles_count_once(harness: UsageHarness) -> None:
+async def circles_count_once(harness: Harness) -> None:
     store = await harness.open_usage()
     for parent, child in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "a")):
         entry = SubagentEntry(id=f"{parent}{child}", session_id=parent, sub_session_id=child, agent_type="x")
@@ -200,7 +190,7 @@ async def circles_count_once(harness: UsageHarness) -> None:
 
 
 @check("U3", "a deep chain of sessions adds up")
-async def deep_chain(harness: UsageHarness) -> None:
+async def deep_chain(harness: Harness) -> None:
     store = await harness.open_usage()
     chain = [
         CustomEntry(id="1", session_id=f"s{n}", parent_session_id=f"s{n - 1}" if n else None, name="n")
@@ -214,7 +204,7 @@ async def deep_chain(harness: UsageHarness) -> None:
 
 
 @check("U4", "sums are kept apart by model, tool, agent type and name")
-async def sums_by_name(harness: UsageHarness) -> None:
+async def sums_by_name(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
         [
@@ -242,7 +232,7 @@ async def sums_by_name(harness: UsageHarness) -> None:
 
 
 @check("U4", "whole amounts add up exactly and stay whole; with a fraction among them the sum is a float")
-async def exact_amounts(harness: UsageHarness) -> None:
+async def exact_amounts(harness: Harness) -> None:
     store = await harness.open_usage()
     for n, value in enumerate([10**15, 10**15, 1]):
         await store.record_entry(CustomEntry(id=str(n), session_id="a", name="whole", value=value))
@@ -254,7 +244,7 @@ async def exact_amounts(harness: UsageHarness) -> None:
 
 
 @check("U4", "a session without entries has an empty rollup and no entries")
-async def unknown_session_is_empty(harness: UsageHarness) -> None:
+async def unknown_session_is_empty(harness: Harness) -> None:
     store = await harness.open_usage()
     zero = {"prompt": 0, "completion": 0, "reasoning": 0, "cached": 0, "total": 0}
     expected: Built = {"tokens": zero, "by_model": {}, "tools": {}, "subagents": {}, "custom": {}}
@@ -266,7 +256,7 @@ async def unknown_session_is_empty(harness: UsageHarness) -> None:
 
 
 @check("U5", "each filter keeps what fits, and filters combine")
-async def filters_combine(harness: UsageHarness) -> None:
+async def filters_combine(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries([*_samples("a"), *_samples("b")])
     await store.record_entry(ToolEntry(id="5", session_id="a", timestamp=50, tool_name="m", run_id="other", source="x"))
@@ -292,7 +282,7 @@ async def filters_combine(harness: UsageHarness) -> None:
 
 
 @check("U5", "pages follow each other without gap or overlap")
-async def pages_follow(harness: UsageHarness) -> None:
+async def pages_follow(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
         [CustomEntry(id=str(n), session_id="a", name="n", timestamp=1 + n % 3) for n in range(10)]
@@ -308,7 +298,7 @@ async def pages_follow(harness: UsageHarness) -> None:
 
 
 @check("U5", "bad arguments are refused")
-async def bad_arguments(harness: UsageHarness) -> None:
+async def bad_arguments(harness: Harness) -> None:
     store = await harness.open_usage()
     bad: list[Built] = [
         {"limit": 0},
@@ -335,7 +325,7 @@ async def bad_arguments(harness: UsageHarness) -> None:
 
 
 @check("U6", "deleting takes the sessions below along and nothing else")
-async def delete_takes_the_tree(harness: UsageHarness) -> None:
+async def delete_takes_the_tree(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
         [
@@ -354,7 +344,7 @@ async def delete_takes_the_tree(harness: UsageHarness) -> None:
 
 
 @check("U6", "deleting one session alone leaves those below it counted above")
-async def delete_one_session(harness: UsageHarness) -> None:
+async def delete_one_session(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(CustomEntry(id="1", session_id="child", parent_session_id="root", name="n", value=1))
     await store.record_entry(CustomEntry(id="2", session_id="leaf", parent_session_id="child", name="n", value=10))
@@ -366,7 +356,7 @@ async def delete_one_session(harness: UsageHarness) -> None:
 
 
 @check("U4", "random entries of random trees: entries, rollups and queries agree with a plain list", kind="random")
-async def random_walk(harness: UsageHarness) -> None:
+async def random_walk(harness: Harness) -> None:
     seed = harness.options.seed
     try:
         await _walk(await harness.open_usage(), random.Random(seed), harness.options.steps)
