@@ -39,12 +39,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "executor": GROUND | AGENT_SIDE,
     "cleanup": BELOW_SERVER,
     "verify": GROUND,
+    "transfer": GROUND,
     "server": BELOW_SERVER,
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends"},
     "demo": BELOW_SERVER | {"backends"},
     "testing": BELOW_SERVER | {"backends", "conformance"},
-    "cli": BELOW_SERVER | {"demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
+    "cli": BELOW_SERVER | {"transfer", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
     # The front door re-exports from anywhere; nobody inside uses it.
     "front door": BELOW_SERVER | {"server", "cleanup", "backends", "testing"},

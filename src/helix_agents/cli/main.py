@@ -17,6 +17,7 @@ from .command import DEFAULT_URL, URL_VARIABLE
 from .output import complain
 from .runs import add_answer
 from .sessions import add_sessions
+from .transfer import add_transfer
 from .upkeep import add_upkeep
 
 DISTRIBUTION = "helix-agents"
@@ -49,13 +50,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="helix",
         description="Look after the sessions, streams and schemas of helix-agents stores.",
         epilog=f"Stores are addressed by URL ({', '.join(schemes())}): --url, else {URL_VARIABLE}, else {DEFAULT_URL}. "
-        "Only migrate, serve and demo create anything.",
+        "Only migrate, import, serve and demo create anything.",
     )
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {version(DISTRIBUTION)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_sessions(commands)
     add_answer(commands)
     add_upkeep(commands)
+    add_transfer(commands)
     commands.add_parser("serve", help="serve agents over HTTP: helix serve --help")
     commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
     demo = commands.add_parser("demo", help="see an agent survive a kill -9")

@@ -353,6 +353,7 @@ class AgentExecutor:
         Nothing is started here any more after that; what only looks or steers goes on working.
         """
         self._closed = True
+        await asyncio.sleep(0)  # a run that was begun this very moment must run to be able to stop
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,0 +1,180 @@
+"""Sessions moved from one backend to another: everything arrives, damage is noticed, an interruption is harmless."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helix_agents.backends.registry import Stores, open_stores
+from helix_agents.cli import main
+from helix_agents.errors import InvalidArgument, StoreUnavailable
+from helix_agents.stores.memory.contract import Memory
+from helix_agents.transfer import export_sessions, import_sessions
+from helix_agents.transfer.records import blocks
+from tests.server.cast import make_executor, manager
+
+SET_BY_THE_STORE = {"version", "created_at", "updated_at", "started_at", "lease_until", "start_sequence", "staged_at"}
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Stores]:
+    """Two turns with a checkpoint each, a sub-agent, a question that waits, a run that died, a memory."""
+    async with open_stores("memory:") as stores:
+        async with make_executor(stores) as executor:
+            for saying in ("search ants", "tell search bees"):
+                await (await executor.execute(manager, saying, session_id="talk", user_id="alice", tags=["t"])).result()
+            await (await executor.execute(manager, "delete a.txt b.txt", session_id="asks")).result()
+            calls = [each.tool_call_id for each in (await executor.list_waiting()).items]
+            await executor.submit_tool_result("asks", calls[0], approved=True)
+            await executor.execute(manager, "nap 60", session_id="dies", metadata={"title": "\ud800 \x00"})
+        await stores.memory.save(Memory(entity_id="alice", content="likes ants", metadata={"sure": True}))
+        yield stores
+
+
+async def exported(stores: Stores, **options: Any) -> list[str]:
+    texts: list[str] = []
+    await export_sessions(stores, texts.append, **options)
+    return "\n".join(texts).split("\n")
+
+
+def plain(lines: list[str]) -> list[Any]:
+    """What an export holds, without what only a store can set."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "patch" in value:  # the members of an object have no order
+                value = {**value, "patch": sorted(value["patch"], key=lambda op: str(op["path"]))}
+            return {name: strip(item) for name, item in value.items() if name not in SET_BY_THE_STORE}
+        return [strip(item) for item in value] if isinstance(value, list) else value
+
+    # Sessions that were made within one millisecond may change places.
+    return sorted((strip(block) for block in blocks(lines[1:])), key=lambda block: str(block[0].get("session")))
+
+
+async def test_everything_arrives_and_goes_on(source: Stores, tmp_path: Path) -> None:
+    lines = await exported(source)
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as target:
+        done = await import_sessions(target, lines)
+        assert (done.sessions, done.skipped, done.memories) == (4, 0, 1)
+        assert plain(await exported(target)) == plain(lines)
+        async with make_executor(target) as executor:
+            (wait,) = (await executor.list_waiting()).items
+            await executor.submit_tool_result("asks", wait.tool_call_id, approved=True)
+            assert (await (await executor.resume(manager, "asks")).result()).status == "completed"
+            assert (await executor.can_resume("dies")).can_resume
+            await (await executor.execute(manager, "hello", session_id="talk")).result()
+        asks = await target.state.load_state("asks")
+        assert asks is not None
+        assert asks.custom_state == {"deleted": ["a.txt", "b.txt"]}
+        before = [point.state.custom_state for point in await points(source)]
+        after = [point.state.custom_state for point in await points(target)]
+        assert after[-len(before) :] == before
+
+
+async def points(stores: Stores) -> list[Any]:
+    listed = (await stores.state.list_checkpoints("talk", limit=200)).items
+    return [await stores.state.get_checkpoint("talk", point.checkpoint_id) for point in listed]
+
+
+async def test_an_import_run_again_changes_nothing(source: Stores, tmp_path: Path) -> None:
+    lines = await exported(source)
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as target:
+        await import_sessions(target, lines)
+        before = await exported(target)
+        done = await import_sessions(target, lines)
+        assert (done.sessions, done.skipped) == (0, 4)
+        assert [line for line in await exported(target) if "memories" not in line] == [
+            line for line in before if "memories" not in line
+        ]
+
+
+async def test_an_import_that_died_anywhere_is_finished_by_the_next(source: Stores, tmp_path: Path) -> None:
+    lines = await exported(source)
+    for last in range(1, 60, 4):
+        async with open_stores(f"sqlite:{tmp_path / f'{last}.db'}") as target:
+            dying = Stores(Dying(target.state, last), target.streams, target.usage, target.memory)  # type: ignore[arg-type]
+            try:
+                await import_sessions(dying, lines)
+            except StoreUnavailable:
+                await import_sessions(target, lines)
+            assert plain(await exported(target)) == plain(lines)
+
+
+class Dying:
+    """A state store that is gone after so many calls."""
+
+    def __init__(self, inner: Any, calls: int) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls -= 1
+        if self._calls < 0:
+            raise StoreUnavailable("gone")
+        return getattr(self._inner, name)
+
+
+async def test_one_session_is_exported_with_those_below_it(source: Stores) -> None:
+    sessions = [
+        block[0]["session"]["session_id"] for block in blocks((await exported(source, session_id="talk"))[1:-1])
+    ]
+    assert sessions[0] == "talk"
+    assert len(sessions) == 2
+
+
+@pytest.mark.parametrize("damage", ["word", "line", "cut", "newer", "foreign", "no end"])
+async def test_a_bad_file_is_refused_and_says_why(source: Stores, tmp_path: Path, damage: str) -> None:
+    lines = await exported(source)
+    match damage:
+        case "word":
+            lines = [line.replace("search ants", "search arts") for line in lines]
+        case "line":
+            lines.remove(next(line for line in lines if '"kind":"run"' in line))
+        case "cut":
+            lines = lines[:3]
+        case "newer":
+            lines[0] = lines[0].replace('"version":1', '"version":2')
+        case "foreign":
+            lines[0] = '{"kind": "something else"}'
+        case "no end":
+            lines = lines[:-1]
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as target:
+        with pytest.raises(InvalidArgument, match=r"damaged|cut off|upgrade|not an export"):
+            await import_sessions(target, lines)
+        if damage != "no end":
+            assert not (await target.state.list_sessions()).items
+
+
+def helix(*arguments: str) -> int:
+    return main([*arguments])
+
+
+def test_the_command_line_moves_sessions_and_goes_on_after_an_interruption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = f"sqlite:{tmp_path / 'a.db'}", f"sqlite:{tmp_path / 'b.db'}"
+    file = tmp_path / "sessions.jsonl"
+
+    async def fill() -> None:
+        async with open_stores(here) as stores, make_executor(stores) as executor:
+            for number in range(3):
+                await (await executor.execute(manager, "search ants", session_id=f"s{number}")).result()
+
+    asyncio.run(fill())
+    assert helix("export", str(file), "--url", here, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"sessions": 3, "skipped": 0, "memories": 0}
+    assert helix("export", str(file), "--url", here) == 1
+    assert "--resume" in capsys.readouterr().err
+    whole = file.read_text()
+    cut = whole.index('"session_id":"s1"') + 300
+    file.write_text(whole[:cut])
+    assert helix("import", str(file), "--url", there) == 1
+    assert helix("export", str(file), "--resume", "--url", here) == 0
+    assert file.read_text() == whole
+    assert helix("import", str(file), "--url", there, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"sessions": 2, "skipped": 1, "memories": 0, "complete": True}
