@@ -52,6 +52,7 @@ from .executor import AgentExecutor, AgentResult, CanResume, RunHandle
 from .limits import UsageLimits
 from .llm.fallback import FallbackLLM
 from .llm.scripted import ScriptedLLM
+from .memory_tools import memory_tools
 from .state import (
     StateTracker,
     StepWrites,
@@ -208,6 +209,7 @@ __all__ = [
     "apply_step_writes",
     "diff",
     "expired_session_cleanup",
+    "memory_tools",
     "merge_step_writes",
     "open_stores",
     "step_writes_to_rfc6902",

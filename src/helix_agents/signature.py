@@ -82,6 +82,17 @@ def find_context(
     return None
 
 
+def context_arguments(
+    function: Callable[..., Any], context_type: type, local_names: Mapping[str, Any] | None = None
+) -> tuple[Any, ...]:
+    """What the context type is parametrized with where the function asks for it."""
+    for name, hint in _hints(function, local_names).items():
+        for kind in _alternatives(hint):
+            if name != "return" and _is_context(kind, context_type):
+                return get_args(kind)
+    return ()
+
+
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])

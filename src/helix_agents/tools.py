@@ -15,19 +15,28 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeVar, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
 from .codec import Json, ensure_id, ensure_json
 from .errors import InvalidArgument, NotSerializable
 from .llm.contract import ToolSpec
-from .signature import InputModel, find_context, input_model, to_json
+from .signature import InputModel, context_arguments, find_context, input_model, to_json
 from .state import JsonPatch, StateTracker, StepWrites
+from .stores.memory.contract import MemoryStore
+from .stores.memory.scoped import ScopedMemory
 
 Execution = Literal["server", "client"]
 Condition = Callable[[Any], bool]
 """Of the committed custom state."""
 ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 T = TypeVar("T")
+if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Deps = DefaultTypeVar("Deps", default=Any)
+else:
+    Deps = TypeVar("Deps")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_RETRIES = 20
@@ -50,15 +59,32 @@ class ToolOutlet(Protocol):
     def interrupted(self) -> bool: ...
 
 
-class ToolContext:
-    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type."""
+class ToolContext(Generic[Deps]):
+    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type.
+
+    `ToolContext[Deps]` also says what the tool expects of `deps`. `user_id` and `metadata` are the session's.
+    """
 
     def __init__(
-        self, tracker: StateTracker, outlet: ToolOutlet, *, session_id: str, run_id: str, tool_call_id: str
+        self,
+        tracker: StateTracker,
+        outlet: ToolOutlet,
+        *,
+        session_id: str,
+        run_id: str,
+        tool_call_id: str,
+        user_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        deps: Any = None,
+        memory_store: MemoryStore | None = None,
     ) -> None:
         self.session_id = session_id
         self.run_id = run_id
         self.tool_call_id = tool_call_id
+        self.user_id = user_id
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
+        self._deps = deps
+        self._memory_store = memory_store
         self._tracker = tracker
         self._outlet = outlet
         self._loop = asyncio.get_running_loop()
@@ -70,6 +96,30 @@ class ToolContext:
     def state(self) -> Any:
         """The session's custom state as this tool sees it: committed state plus its own updates. Immutable."""
         return self._tracker.state
+
+    @property
+    def deps(self) -> Deps:
+        """What was given to `execute(..., deps=...)`, or whatever else started this run. Never stored."""
+        if self._deps is None:
+            raise InvalidArgument(
+                f"No deps were given to run {self.run_id!r}: give deps=... to execute, resume or retry, or "
+                "deps_factory=... to the executor."
+            )
+        deps: Deps = self._deps
+        return deps
+
+    @property
+    def memory(self) -> ScopedMemory:
+        """What is remembered of the session's user, over all sessions. For async tools."""
+        if self._memory_store is None:
+            raise InvalidArgument(
+                "This executor has no memory store: AgentExecutor(stores, ...) has, or memory_store=..."
+            )
+        if self.user_id is None:
+            raise InvalidArgument(
+                f"Session {self.session_id!r} has no user whose memories these could be: execute(..., user_id=...)."
+            )
+        return ScopedMemory(self._memory_store, self.user_id)
 
     def update_state(self, fn: Callable[[Any], object]) -> Any:
         """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
@@ -167,6 +217,8 @@ class Tool:
         self._requires_approval = requires_approval
         self._function = function
         self._context_name = find_context(function, ToolContext, local_names)
+        asked = context_arguments(function, ToolContext, local_names)
+        self.needs_deps = bool(asked) and asked[0] not in (Any, None, type(None))
         skip = frozenset({self._context_name} if self._context_name else ())
         self.input: InputModel = input_model(function, skip=skip, local_names=local_names)
 

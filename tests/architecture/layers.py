@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "conformance": BELOW_SERVER,
     "llm": frozenset({"core"}),
     "signature": frozenset({"core"}),
-    "tools": frozenset({"core", "state", "signature", "llm"}),
+    "tools": frozenset({"core", "state", "signature", "llm", "stores"}),
+    "memory_tools": frozenset({"tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),
     "agent": frozenset({"core", "state", "tools", "signature", "llm", "limits", "history"}),
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cli": BELOW_SERVER | {"transfer", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
     # The front door re-exports from anywhere; nobody inside uses it.
-    "front door": BELOW_SERVER | {"server", "cleanup", "backends", "testing"},
+    "front door": BELOW_SERVER | {"memory_tools", "server", "cleanup", "backends", "testing"},
 }
 
 ANYWHERE = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..agent import Agent
 from ..messages import Message
@@ -31,6 +32,8 @@ class RunContext:
     """What the user said while the step was open; it follows that step's outcomes."""
     first_step: int
     """How many steps the session had when the turn began."""
+    deps: Any = None
+    """What the tools get of the process that runs them."""
     warnings: list[str] = field(default_factory=list)
     """The writes that were lost in the steps of this run."""
     shown_children: set[str] = field(default_factory=set)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -50,7 +50,9 @@ class Steering(Protocol):
     @property
     def services(self) -> Services: ...
 
-    async def resume(self, agent: Agent, session_id: str, *, message: str | None = None) -> RunHandle: ...
+    async def resume(
+        self, agent: Agent, session_id: str, *, message: str | None = None, deps: Any = None
+    ) -> RunHandle: ...
 
     async def interrupt(self, session_id: str, reason: str | None = None) -> None: ...
 
@@ -193,9 +195,9 @@ class RunHandle:
         """Whether `resume` would go on, and why or why not."""
         return await self._steering.can_resume(self.session_id)
 
-    async def resume(self, *, message: str | None = None) -> RunHandle:
+    async def resume(self, *, message: str | None = None, deps: Any = None) -> RunHandle:
         """Go on with the session; the new run has a handle of its own."""
-        return await self._steering.resume(self._agent, self.session_id, message=message)
+        return await self._steering.resume(self._agent, self.session_id, message=message, deps=deps)
 
     async def interrupt(self, reason: str | None = None) -> None:
         """Ask the run to stop at the next safe point; it can be resumed."""

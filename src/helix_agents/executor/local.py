@@ -22,7 +22,8 @@ from ..errors import (
 )
 from ..limits import UsageLimits
 from ..llm.contract import LLM
-from ..messages import Message, ensure_sayable
+from ..messages import Message
+from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
@@ -33,6 +34,7 @@ from .claim import (
     WIND_UP_POLL_SECONDS,
     CanResume,
     Claim,
+    Seen,
     can_resume,
     claim_turn,
     claim_unfinished,
@@ -43,14 +45,18 @@ from .claim import (
     load,
     load_settled,
 )
+from .construction import given_stores
 from .deletion import delete_tree
+from .dependencies import DepsFactory, deps_for, session_to_be
 from .handle import AgentResult, RunHandle
 from .hooks import Hooks
 from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
+from .inputs import Input, as_messages
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
-from .services import Durability, Services
+from .services import Durability, Services, StoresLike
+from .short_forms import ShortForms
 from .spending import ensure_countable
 from .stop import ABORT_PREFIX
 from .suspension import Answer, ToolResultReceipt, submit
@@ -61,11 +67,13 @@ from .watching import SessionView
 DELETE_PATIENCE_SECONDS = 2.0
 LOOKS_AT_A_BUSY_SESSION = 5
 
-Input = str | Message | Sequence[Message]
 
-
-class AgentExecutor:
+class AgentExecutor(ShortForms):
     """Executes agents. Everything that must survive lies in the stores; this object may be thrown away at any time.
+
+    `AgentExecutor(stores, llm)` takes what `open_stores` gives, and records usage; `AgentExecutor(state_store,
+    stream_manager, llm)` takes single stores. `deps_factory`: a function of the session, async too, that makes the deps
+    of runs which are given none. `memory_store`: what `ToolContext.memory` works on.
 
     `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
     start, so that `resume` can be given a name; every agent that is executed becomes known as well.
@@ -77,13 +85,15 @@ class AgentExecutor:
 
     def __init__(
         self,
-        state_store: StateStore,
-        stream_manager: StreamManager,
-        llm: LLM,
+        state_store: StateStore | StoresLike,
+        stream_manager: StreamManager | LLM | None = None,
+        llm: LLM | None = None,
         *,
         usage_store: UsageStore | None = None,
+        memory_store: MemoryStore | None = None,
         lease_seconds: float = 10,
         agents: Iterable[Agent] = (),
+        deps_factory: DepsFactory | None = None,
         hooks: Sequence[Hooks] = (),
         retry: RetryPolicy | None = None,
         poll_seconds: float = 0.06,
@@ -92,20 +102,19 @@ class AgentExecutor:
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        if isinstance(state_store, str | StreamManager) or isinstance(stream_manager, str | StateStore):
-            raise InvalidArgument(
-                "AgentExecutor takes a state store, a stream manager and a model, in this order: open_stores gives "
-                "stores.state and stores.streams."
-            )
+        given = given_stores(state_store, stream_manager, llm, usage_store, memory_store)
+        if deps_factory is not None and not callable(deps_factory):
+            raise InvalidArgument("deps_factory is a function of the session: give the value itself to execute().")
         if lease_seconds <= 0 or poll_seconds <= 0:
             raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
         if durability not in get_args(Durability):
             raise InvalidArgument(f"Invalid durability {durability!r}: expected 'call' or 'step'.")
         self.services = Services(
-            store=patient_store(state_store),
-            streams=patient_streams(stream_manager),
-            llm=llm,
-            usage=patient_usage(usage_store),
+            store=patient_store(given.state),
+            streams=patient_streams(given.streams),
+            llm=given.llm,
+            usage=patient_usage(given.usage),
+            memory=given.memory,
             hooks=tuple(hooks),
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,
@@ -116,13 +125,14 @@ class AgentExecutor:
             ids=ids,
         )
         self.agents = AgentRegistry(agents)
+        self._deps_factory = deps_factory
         self._children = SubAgents()
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
         self._closed = False
 
     # -- runs
 
-    async def execute(
+    async def execute(  # type: ignore[override]  # the short forms pass on whatever they get
         self,
         agent: Agent | str,
         input: Input,
@@ -134,6 +144,7 @@ class AgentExecutor:
         expires_at: int | None = None,
         custom_state: Mapping[str, Json] | None = None,
         limits: UsageLimits | None = None,
+        deps: Any = None,
         idempotency_key: str | None = None,
     ) -> RunHandle:
         """Start a run: of a new session, or the next turn of a finished one.
@@ -141,7 +152,8 @@ class AgentExecutor:
         A session that was interrupted, crashed or waits for an answer goes on with `input` as the next message. Raises
         `AlreadyRunning` for one that is running. `custom_state` replaces the agent's own for a new session; like
         `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already. `limits`: what
-        the run may spend, besides those of the agent; they hold for whoever resumes it.
+        the run may spend, besides those of the agent; they hold for whoever resumes it. `deps`: what tools find at
+        `ToolContext.deps`; never stored, so whoever resumes gives it again, unless the executor has a `deps_factory`.
 
         `idempotency_key`: the same key for the same session gives the run that it started before, also after a crash,
         and starts nothing; with another request it raises `IdempotencyConflict`. Without a `session_id` the key and
@@ -152,7 +164,7 @@ class AgentExecutor:
         ensure_countable(self.services, limits)
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
-        messages = _messages(input)
+        messages = as_messages(input)
         if session_id is not None:
             ensure_id(session_id, "session_id")
         elif idempotency_key is not None:
@@ -167,13 +179,13 @@ class AgentExecutor:
             "custom_state": custom_state,
         }
         if idempotency_key is None:
-            return await self._execute(agent, session_id, messages, options, run_metadata, None)
+            return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
         request = [agent.name, messages, list(tags), metadata, expires_at, custom_state]
         keyed = run_of_key(session_id, idempotency_key, request)
         if (found := await self._begun_before(agent, session_id, keyed)) is not None:
             return found
         try:
-            return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id())
+            return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id(), deps)
         except AlreadyRunning:
             # Perhaps by the same request, sent twice at once.
             if (found := await self._begun_before(agent, session_id, keyed)) is None:
@@ -188,6 +200,7 @@ class AgentExecutor:
         options: Mapping[str, Any],
         run_metadata: Mapping[str, Json],
         run_id: str | None,
+        deps: Any,
     ) -> RunHandle:
         began = self.services.clock()
         if await self.services.store.session_exists(session_id):
@@ -197,7 +210,10 @@ class AgentExecutor:
             if session.status not in ("completed", "failed") and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
-                return await self._resume(agent, session, run, messages[0], began, run_id)
+                return await self._resume(agent, session, run, messages[0], began, run_id, deps=deps)
+        else:
+            session = session_to_be(agent, session_id, options)
+        deps = await deps_for(agent, session, deps, self._deps_factory)
         claim = await claim_turn(
             self.services,
             agent,
@@ -207,7 +223,7 @@ class AgentExecutor:
             run_metadata=run_metadata,
             run_id=run_id,
         )
-        return await self._start(agent, claim)
+        return await self._start(agent, claim, deps)
 
     async def _begun_before(self, agent: Agent, session_id: str, keyed: KeyedRun) -> RunHandle | None:
         """The run that an idempotency key has started, taken up again if its process died before it had a record."""
@@ -227,7 +243,9 @@ class AgentExecutor:
             await asyncio.sleep(WIND_UP_POLL_SECONDS)
         raise AlreadyRunning(session_id)
 
-    async def resume(self, agent: Agent | str, session_id: str, *, message: str | None = None) -> RunHandle:
+    async def resume(
+        self, agent: Agent | str, session_id: str, *, message: str | None = None, deps: Any = None
+    ) -> RunHandle:
         """Go on with a session whose run was interrupted, crashed, or has got its answers.
 
         `message` is said to the model next; questions that still wait are then settled without an answer.
@@ -239,7 +257,27 @@ class AgentExecutor:
         began = self.services.clock()
         session, run = await load_settled(self.services, agent, session_id)
         said: Message | None = None if message is None else {"role": "user", "content": message}
-        return await self._resume(agent, session, run, said, began)
+        return await self._resume(agent, session, run, said, began, deps=deps)
+
+    async def retry(self, session_id: str, *, agent: Agent | str | None = None, deps: Any = None) -> RunHandle:
+        """Run the failed turn of a session again, from its last committed step: what was done is not done twice.
+
+        The agent is found by its name unless it is given. The limits of the failed run hold again, counted anew. Raises
+        `NotResumable` for a session that has not failed.
+        """
+        if agent is None:
+            agent = (await self._session(session_id)).agent_type
+        known = self._known(agent)
+        session, run = await load_settled(self.services, known, session_id)
+        if session.status != "failed" or run is None:
+            why = "nothing to retry" if session.status == "failed" else f"it is {session.status}, not failed"
+            raise NotResumable(session_id, why)
+        deps = await deps_for(known, session, deps, self._deps_factory)
+        metadata: dict[str, Json] = {"retries": run.run_id}
+        if "limits" in run.metadata:
+            metadata["limits"] = run.metadata["limits"]
+        claim = await claim_turn(self.services, known, session_id, [], run_metadata=metadata, seen=Seen(session, run))
+        return await self._start(known, claim, deps)
 
     async def get_handle(self, agent: Agent | str, session_id: str) -> RunHandle | None:
         """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
@@ -377,6 +415,8 @@ class AgentExecutor:
         message: Message | None,
         began: int,
         run_id: str | None = None,
+        *,
+        deps: Any = None,
     ) -> RunHandle:
         try:
             await ensure_resumable(self.services, session, run, message=message is not None)
@@ -384,6 +424,7 @@ class AgentExecutor:
                 assert run is not None
                 await tidy_up(self.services, session, run)
                 return self._handle(agent, session, run, None)
+            deps = await deps_for(agent, session, deps, self._deps_factory)
             claim = await claim_unfinished(self.services, session, run, message=message, run_id=run_id)
         except (AlreadyRunning, NotResumable) as error:
             if self.services.clock() - began <= self.services.lease_ms:
@@ -391,10 +432,10 @@ class AgentExecutor:
             # This process stalled so long that another took over what it was about to take: no mere race.
             why = f"{REPLACED} while this one stalled"
             raise RunLost(session.session_id, run.run_id if run else "", why) from error
-        return await self._start(agent, claim)
+        return await self._start(agent, claim, deps)
 
-    async def _start(self, agent: Agent, claim: Claim) -> RunHandle:
-        run = await open_run(self.services, agent, claim, self._children)
+    async def _start(self, agent: Agent, claim: Claim, deps: Any) -> RunHandle:
+        run = await open_run(self.services, agent, claim, self._children, deps=deps)
         task = asyncio.create_task(run.drive(), name=f"helix-{run.context.run_id}")
         self._tasks[task] = run
         task.add_done_callback(self._ended)
@@ -467,15 +508,3 @@ class AgentExecutor:
         if session is None:
             raise SessionNotFound(session_id)
         return session
-
-
-def _messages(input: Input) -> list[Message]:
-    if isinstance(input, str):
-        return [{"role": "user", "content": input}]
-    given = [input] if isinstance(input, Mapping) else input
-    if not isinstance(given, Sequence) or not all(isinstance(message, Mapping) for message in given):
-        raise InvalidArgument(f"The input is a text, a message or a list of messages, not {type(input).__name__}.")
-    messages = [dict(message) for message in given]
-    for message in messages:
-        ensure_sayable(message)
-    return messages

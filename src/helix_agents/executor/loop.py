@@ -62,6 +62,7 @@ async def open_run(
     *,
     stop: StopSignal | None = None,
     parent: RunContext | None = None,
+    deps: Any = None,
 ) -> Run:
     """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
     session, run = claim.session, claim.run
@@ -114,6 +115,7 @@ async def open_run(
         hooks=HookCaller(services.hooks, info),
         then=list(claim.then),
         first_step=int(run.metadata.get("first_step", session.step_count)),
+        deps=parent.deps if parent else deps,
     )
     if claim.resumed:
         emitter.emit({"type": "run_resumed", "run_id": run.run_id, "turn": run.turn})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..llm.contract import LLM
+from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
@@ -18,6 +19,19 @@ Durability = Literal["call", "step"]
 """When the outcome of a tool call becomes durable: with the call, or with the step's commit."""
 
 
+class StoresLike(Protocol):
+    """The stores of one address, as `open_stores` gives them."""
+
+    @property
+    def state(self) -> StateStore: ...
+
+    @property
+    def streams(self) -> StreamManager: ...
+
+    @property
+    def usage(self) -> UsageStore | None: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """The stores, the model and the habits of an executor."""
@@ -26,6 +40,7 @@ class Services:
     streams: StreamManager
     llm: LLM
     usage: UsageStore | None = None
+    memory: MemoryStore | None = None
     hooks: Sequence[Hooks] = ()
     lease_seconds: float = 10.0
     poll_seconds: float = 0.06

@@ -172,6 +172,10 @@ class ToolRunner:
             session_id=self._owned.session_id,
             run_id=self._owned.run_id,
             tool_call_id=call["id"],
+            user_id=self._owned.session.user_id,
+            metadata=self._owned.session.metadata,
+            deps=self._context.deps,
+            memory_store=self._services.memory,
         )
         try:
             return await self._call(tool, arguments, context)

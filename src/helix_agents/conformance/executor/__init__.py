@@ -1,6 +1,7 @@
 """Checks of the executor (X1 to X6): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
 from . import (
+    x1_again,
     x1_claim,
     x1_keys,
     x1_loop,
@@ -13,12 +14,14 @@ from . import (
     x3_waiting,
     x4_interrupt,
     x5_children,
+    x6_context,
     x6_tools,
 )
 from .harness import EXECUTOR
 
 __all__ = [
     "EXECUTOR",
+    "x1_again",
     "x1_claim",
     "x1_keys",
     "x1_loop",
@@ -31,5 +34,6 @@ __all__ = [
     "x3_waiting",
     "x4_interrupt",
     "x5_children",
+    "x6_context",
     "x6_tools",
 ]
