@@ -56,6 +56,8 @@ ANYWHERE = ""
 # Library -> the modules (or folders of modules) that may import it. Everything else must do without.
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": (ANYWHERE,),
+    # For type checkers only, which bring it: defaults of type variables.
+    "typing_extensions": ("tools", "agent", "executor"),
     "asyncpg": ("backends.postgres",),
     # What SQLite, D1 and Durable Objects share must run where there is no sqlite3.
     "sqlite3": ("backends.sqlite",),
