@@ -9,11 +9,12 @@ from ...limits import UsageLimits
 from ...llm.scripted import Call, Line, Script, ScriptedLLM
 from ...tools import tool
 from ..expect import expect, expect_same, raises
-from .harness import ExecutorHarness, check, chunks_of, executing, of_type, simple_agent, transcript
+from ..harness import Harness
+from .harness import check, chunks_of, executing, of_type, simple_agent, transcript
 
 
 @check("X1", "a failed turn is run again from its last commit, in another process, by one of many", kind="tasks")
-async def retried(harness: ExecutorHarness) -> None:
+async def retried(harness: Harness) -> None:
     ran: list[str] = []
 
     @tool
@@ -23,10 +24,12 @@ async def retried(harness: ExecutorHarness) -> None:
         return "worked"
 
     agent = simple_agent(work)
-    async with executing(await harness.open(), ScriptedLLM([[Call("work")], ModelError("out of order")])) as executor:
+    async with executing(
+        await harness.open_stores(), ScriptedLLM([[Call("work")], ModelError("out of order")])
+    ) as executor:
         result = await executor.run(agent, "Go", session_id="s")
         expect_same([result.status, ran], ["failed", ["work"]], "the failed run")
-    stores = await harness.open()
+    stores = await harness.open_stores()
     script: Script = [[Call("work")], "Done."]
     async with executing(stores, ScriptedLLM(script), agents=[agent]) as executor:
         tries = await asyncio.gather(*(executor.retry("s") for _ in range(4)), return_exceptions=True)
@@ -45,8 +48,8 @@ async def retried(harness: ExecutorHarness) -> None:
 
 
 @check("X1", "limits of a run that failed for them hold again when it is retried, counted anew")
-async def retried_with_limits(harness: ExecutorHarness) -> None:
-    stores = await harness.open()
+async def retried_with_limits(harness: Harness) -> None:
+    stores = await harness.open_stores()
 
     @tool
     async def work() -> str:

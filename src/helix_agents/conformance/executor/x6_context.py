@@ -11,7 +11,8 @@ from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ...types import SessionState
 from ..expect import expect_same, raises
-from .harness import ExecutorHarness, check, executing, simple_agent
+from ..harness import Harness
+from .harness import check, executing, simple_agent
 
 SCRIPT: Script = [[Call("greet"), Call("ask")], "Done."]
 
@@ -45,14 +46,14 @@ class Greeters:
 
 
 @check("X6", "tools know the user, the metadata and the deps; those are given again to whoever resumes, or made")
-async def deps_are_given_again(harness: ExecutorHarness) -> None:
+async def deps_are_given_again(harness: Harness) -> None:
     greeters = Greeters()
     options: dict[str, Any] = {"user_id": "ann", "metadata": {"tier": "gold"}}
-    async with executing(await harness.open(), ScriptedLLM(SCRIPT)) as executor:
+    async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
         with raises(InvalidArgument, "a run without the deps that its tools need"):
             await executor.execute(greeters.agent, "Go", session_id="s", **options)
         await executor.run(greeters.agent, "Go", session_id="s", deps=Deps("Hello"), **options)
-    stores = await harness.open()
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(SCRIPT), agents=[greeters.agent]) as executor:
         await executor.submit_tool_result("s", "call_1_1", approved=True)
         await executor.submit_tool_result("s", "call_1_2", result="so")
@@ -66,7 +67,7 @@ async def deps_are_given_again(harness: ExecutorHarness) -> None:
 
 
 @check("X6", "a factory makes the deps of runs that are given none, also for sub-agents")
-async def deps_are_made(harness: ExecutorHarness) -> None:
+async def deps_are_made(harness: Harness) -> None:
     greeters = Greeters()
     boss = Agent("boss", tools=[greeters.agent.as_tool(name="clerk")])
     script: dict[str, Script] = {"boss": [[Call("clerk", {"input": "Greet"})], "Good."], "main": SCRIPT}
@@ -76,7 +77,7 @@ async def deps_are_made(harness: ExecutorHarness) -> None:
         made.append((session.session_id, session.user_id))
         return Deps(f"Hello {session.user_id}")
 
-    stores = await harness.open()
+    stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(script), agents=[boss], deps_factory=factory) as executor:
         result = await executor.run(boss, "Go", session_id="s", user_id="ann")
         for wait in result.suspended:
