@@ -162,6 +162,7 @@ class _PatientState(_Patient):
                 if tries == 1 or error.current != status:
                     raise
                 # A try whose reply was lost has done it. The guard stays: meanwhile another may own the session.
-                return await store.update_run_status(run_id, status, **{**changes, "expected_status": status})
+                changes["expected_status"] = status
+                return await store.update_run_status(run_id, status, **changes)
 
         return await patiently(update)
