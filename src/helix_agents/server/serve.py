@@ -17,15 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable
+from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable, RunLost, SessionNotFound
 from ..executor import AgentExecutor
-from ..executor.claim import has_crashed
+from ..types import SessionStatus
 
 logger = logging.getLogger("helix_agents.server")
 
 GRACE_SECONDS = 5
 MAX_WEBSOCKET_MESSAGE = 65_536
-RECOVER_AT_ONCE = 100
+TO_TAKE_UP: tuple[SessionStatus, ...] = ("active", "completed", "failed")
 
 
 class Server(uvicorn.Server):
@@ -127,18 +127,17 @@ async def _recover_for_ever(executor: AgentExecutor) -> None:
 
 
 async def take_up_lost_runs(executor: AgentExecutor) -> list[str]:
-    """Resume the sessions of known agents whose lease has lapsed; which ones this process got."""
-    store, clock = executor.services.store, executor.services.clock
-    page = await store.list_sessions(status="active", parent_session_id=None, limit=RECOVER_AT_ONCE, count=False)
+    """Resume the sessions of known agents whose lease has lapsed; which ones this process got.
+
+    Those that have ended too: their process may have died before it could close the stream.
+    """
+    services = executor.services
+    known = [agent.name for agent in executor.agents]
     taken = []
-    for session in page.items:
-        if session.agent_type not in executor.agents:
-            continue
-        if not has_crashed(await store.get_current_run(session.session_id), clock()):
-            continue
+    for session in await services.store.list_claimable(services.clock(), agent_types=known, status=TO_TAKE_UP):
         try:
             await executor.resume(session.agent_type, session.session_id)
-        except (AlreadyRunning, NotResumable):
+        except (AlreadyRunning, NotResumable, RunLost, SessionNotFound):
             continue  # another process was faster
         taken.append(session.session_id)
     return taken
