@@ -18,6 +18,7 @@ from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.state.model.store import ModelStore
 from helix_agents.stores.state.contract import StateStore
+from helix_agents.stores.state.delegating import DelegatingStateStore
 
 
 class MemoryHarness(Harness):
@@ -31,6 +32,15 @@ class MemoryHarness(Harness):
 
     async def open(self) -> StateStore:
         return InMemoryStateStore(self.data)
+
+
+class DelegatingHarness(MemoryHarness):
+    """A store that passes everything on to another one."""
+
+    name: ClassVar[str] = "delegating"
+
+    async def open(self) -> StateStore:
+        return DelegatingStateStore(await super().open())
 
 
 class ModelHarness(MemoryHarness):

@@ -6,6 +6,7 @@ from helix_agents.conformance.contracts import checks_for
 from helix_agents.conformance.pytest import conformance_tests
 from tests.conformance.harnesses import (
     D1LimitsHarness,
+    DelegatingHarness,
     DurableObjectLimitsHarness,
     MemoryHarness,
     ModelHarness,
@@ -18,6 +19,8 @@ test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness)
 test_sqlite_under_limits_of_a_durable_object = conformance_tests(
     DurableObjectLimitsHarness, only=["random", "S2", "S4", "S5", "S8", "S9", "S13"]
 )
+
+test_delegating = conformance_tests(DelegatingHarness, only=["example"])
 
 # The model validates nothing and has no verbs and no second process; in all else it must be as good as any store.
 JUDGED_OF_THE_MODEL = [

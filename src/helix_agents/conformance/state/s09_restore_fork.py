@@ -97,6 +97,7 @@ async def restore_again_and_again(harness: Harness) -> None:
 async def restore_latest(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store, steps=2)
+    await store.update_status("a", "active")
     await store.save_state("a", msgspec.structs.replace(full_state("a"), custom_state={"other": [1]}))
     await store.truncate_messages("a", 4)
     await store.append_messages("a", [user("x")])
