@@ -5,6 +5,9 @@
 
 `open_stores` gives a `StateStore`, a `StreamManager`, a `UsageStore` and a `MemoryStore`. `StateTracker` records what a
 tool changes, so that parallel tools never lose each other's writes.
+
+`__all__` is what most programs need. Every other public name can be imported from here, too, and is loaded when asked
+for; the stores of a backend also have rooms of their own: `helix_agents.sqlite`, `.postgres`, `.redis`, `.inmemory`.
 """
 
 from __future__ import annotations
@@ -13,79 +16,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .agent import Agent
-from .backends.inmemory.memory_store import InMemoryMemoryStore
-from .backends.inmemory.state_store import InMemoryStateStore
-from .backends.inmemory.stream_manager import InMemoryStreamManager
-from .backends.inmemory.usage_store import InMemoryUsageStore
 from .backends.registry import Stores, open_stores
-from .cleanup import WorkspaceProvider, expired_session_cleanup
+from .cleanup import expired_session_cleanup
 from .errors import (
     AlreadyRunning,
-    CheckpointNotFound,
     DraftClosed,
     HelixError,
-    IdempotencyConflict,
-    IllegalTransition,
-    InvalidArgument,
-    ModelError,
-    NotMigrated,
-    NotResumable,
     NotSerializable,
     PatchError,
-    RunLost,
-    RunNotFound,
     SchemaTooNew,
     SessionExists,
     SessionNotFound,
-    StoreCorrupt,
-    StoreError,
     StoreUnavailable,
     StreamCursorAhead,
-    StreamError,
     StreamFailed,
-    StreamFenced,
     StreamNotActive,
     StreamTruncated,
     VersionConflict,
 )
-from .executor import AgentExecutor, AgentResult, CanResume, RunHandle
+from .executor import AgentExecutor, AgentResult, RunHandle
 from .limits import UsageLimits
 from .llm.fallback import FallbackLLM
 from .llm.scripted import ScriptedLLM
-from .memory_tools import memory_tools
-from .state import (
-    StateTracker,
-    StepWrites,
-    apply_patch,
-    apply_step_writes,
-    diff,
-    merge_step_writes,
-    step_writes_to_rfc6902,
-)
-from .stores.memory.contract import Memory, MemoryStore
+from .state import StateTracker, StepWrites, apply_patch, apply_step_writes, merge_step_writes, step_writes_to_rfc6902
+from .stores.memory.contract import MemoryStore
 from .stores.state.contract import StateStore
-from .stores.usage.contract import CustomEntry, SubagentEntry, TokensEntry, ToolEntry, UsageRollup, UsageStore
-from .streams.contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
+from .stores.usage.contract import UsageStore
+from .streams.contract import StreamManager
 from .tools import ModelRetry, ToolContext, tool
 from .types import (
     Checkpoint,
     CheckpointMeta,
-    CleanupSummary,
-    Committed,
-    InterruptFlag,
     Page,
     PendingClientToolCall,
     RunRecord,
     SessionState,
-    StagedChanges,
-    StatusConflict,
-    StatusSwapped,
     SubSessionRef,
     SuspendedChildWait,
-    TracingContext,
 )
 
 if TYPE_CHECKING:
+    from .backends.inmemory.memory_store import InMemoryMemoryStore as InMemoryMemoryStore
+    from .backends.inmemory.state_store import InMemoryStateStore as InMemoryStateStore
+    from .backends.inmemory.stream_manager import InMemoryStreamManager as InMemoryStreamManager
+    from .backends.inmemory.usage_store import InMemoryUsageStore as InMemoryUsageStore
     from .backends.postgres.memory_store import PostgresMemoryStore as PostgresMemoryStore
     from .backends.postgres.state_store import PostgresStateStore as PostgresStateStore
     from .backends.postgres.stream_manager import PostgresStreamManager as PostgresStreamManager
@@ -98,14 +72,66 @@ if TYPE_CHECKING:
     from .backends.sqlite.state_store import SqliteStateStore as SqliteStateStore
     from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
     from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
+    from .cleanup import WorkspaceProvider as WorkspaceProvider
+    from .errors import CheckpointNotFound as CheckpointNotFound
+    from .errors import IdempotencyConflict as IdempotencyConflict
+    from .errors import IllegalTransition as IllegalTransition
+    from .errors import InvalidArgument as InvalidArgument
+    from .errors import ModelError as ModelError
+    from .errors import NotMigrated as NotMigrated
+    from .errors import NotResumable as NotResumable
+    from .errors import RunLost as RunLost
+    from .errors import RunNotFound as RunNotFound
+    from .errors import StoreCorrupt as StoreCorrupt
+    from .errors import StoreError as StoreError
+    from .errors import StreamError as StreamError
+    from .errors import StreamFenced as StreamFenced
+    from .executor import CanResume as CanResume
     from .llm.openai import OpenAILLM as OpenAILLM
+    from .memory_tools import memory_tools as memory_tools
     from .server import create_app as create_app
+    from .state import diff as diff
+    from .stores.memory.contract import Memory as Memory
+    from .stores.usage.contract import CustomEntry as CustomEntry
+    from .stores.usage.contract import SubagentEntry as SubagentEntry
+    from .stores.usage.contract import TokensEntry as TokensEntry
+    from .stores.usage.contract import ToolEntry as ToolEntry
+    from .stores.usage.contract import UsageRollup as UsageRollup
+    from .streams.contract import StoredChunk as StoredChunk
+    from .streams.contract import StreamInfo as StreamInfo
+    from .streams.contract import StreamOutcome as StreamOutcome
+    from .streams.contract import StreamReader as StreamReader
+    from .streams.contract import StreamWriter as StreamWriter
+    from .types import CleanupSummary as CleanupSummary
+    from .types import Committed as Committed
+    from .types import InterruptFlag as InterruptFlag
+    from .types import StagedChanges as StagedChanges
+    from .types import StatusConflict as StatusConflict
+    from .types import StatusSwapped as StatusSwapped
+    from .types import TracingContext as TracingContext
 
 __version__ = "0.1.0"
 
-# These need an extra, or `sqlite3`, which some Workers lack: they are imported when first asked for, and the error says
-# what to install. They are not in `__all__`, which would ask for them all.
+# Loaded when first asked for. Some need an extra, or `sqlite3`, which some Workers lack; the error then says what to
+# install. They are not in `__all__`, which would ask for them all.
 _ON_DEMAND = {
+    "CanResume": "executor",
+    "CheckpointNotFound": "errors",
+    "CleanupSummary": "types",
+    "Committed": "types",
+    "CustomEntry": "stores.usage.contract",
+    "IdempotencyConflict": "errors",
+    "IllegalTransition": "errors",
+    "InMemoryMemoryStore": "backends.inmemory.memory_store",
+    "InMemoryStateStore": "backends.inmemory.state_store",
+    "InMemoryStreamManager": "backends.inmemory.stream_manager",
+    "InMemoryUsageStore": "backends.inmemory.usage_store",
+    "InterruptFlag": "types",
+    "InvalidArgument": "errors",
+    "Memory": "stores.memory.contract",
+    "ModelError": "errors",
+    "NotMigrated": "errors",
+    "NotResumable": "errors",
     "OpenAILLM": "llm.openai",
     "PostgresMemoryStore": "backends.postgres.memory_store",
     "PostgresStateStore": "backends.postgres.state_store",
@@ -115,11 +141,33 @@ _ON_DEMAND = {
     "RedisStateStore": "backends.redis.state_store",
     "RedisStreamManager": "backends.redis.stream_manager",
     "RedisUsageStore": "backends.redis.usage_store",
+    "RunLost": "errors",
+    "RunNotFound": "errors",
     "SqliteMemoryStore": "backends.sqlite.memory_store",
     "SqliteStateStore": "backends.sqlite.state_store",
     "SqliteStreamManager": "backends.sqlite.stream_manager",
     "SqliteUsageStore": "backends.sqlite.usage_store",
+    "StagedChanges": "types",
+    "StatusConflict": "types",
+    "StatusSwapped": "types",
+    "StoreCorrupt": "errors",
+    "StoreError": "errors",
+    "StoredChunk": "streams.contract",
+    "StreamError": "errors",
+    "StreamFenced": "errors",
+    "StreamInfo": "streams.contract",
+    "StreamOutcome": "streams.contract",
+    "StreamReader": "streams.contract",
+    "StreamWriter": "streams.contract",
+    "SubagentEntry": "stores.usage.contract",
+    "TokensEntry": "stores.usage.contract",
+    "ToolEntry": "stores.usage.contract",
+    "TracingContext": "types",
+    "UsageRollup": "stores.usage.contract",
+    "WorkspaceProvider": "cleanup",
     "create_app": "server",
+    "diff": "state",
+    "memory_tools": "memory_tools",
 }
 
 
@@ -134,82 +182,43 @@ __all__ = [
     "AgentExecutor",
     "AgentResult",
     "AlreadyRunning",
-    "CanResume",
     "Checkpoint",
     "CheckpointMeta",
-    "CheckpointNotFound",
-    "CleanupSummary",
-    "Committed",
-    "CustomEntry",
     "DraftClosed",
     "FallbackLLM",
     "HelixError",
-    "IdempotencyConflict",
-    "IllegalTransition",
-    "InMemoryMemoryStore",
-    "InMemoryStateStore",
-    "InMemoryStreamManager",
-    "InMemoryUsageStore",
-    "InterruptFlag",
-    "InvalidArgument",
-    "Memory",
     "MemoryStore",
-    "ModelError",
     "ModelRetry",
-    "NotMigrated",
-    "NotResumable",
     "NotSerializable",
     "Page",
     "PatchError",
     "PendingClientToolCall",
     "RunHandle",
-    "RunLost",
-    "RunNotFound",
     "RunRecord",
     "SchemaTooNew",
     "ScriptedLLM",
     "SessionExists",
     "SessionNotFound",
     "SessionState",
-    "StagedChanges",
     "StateStore",
     "StateTracker",
-    "StatusConflict",
-    "StatusSwapped",
     "StepWrites",
-    "StoreCorrupt",
-    "StoreError",
     "StoreUnavailable",
-    "StoredChunk",
     "Stores",
     "StreamCursorAhead",
-    "StreamError",
     "StreamFailed",
-    "StreamFenced",
-    "StreamInfo",
     "StreamManager",
     "StreamNotActive",
-    "StreamOutcome",
-    "StreamReader",
     "StreamTruncated",
-    "StreamWriter",
     "SubSessionRef",
-    "SubagentEntry",
     "SuspendedChildWait",
-    "TokensEntry",
     "ToolContext",
-    "ToolEntry",
-    "TracingContext",
     "UsageLimits",
-    "UsageRollup",
     "UsageStore",
     "VersionConflict",
-    "WorkspaceProvider",
     "apply_patch",
     "apply_step_writes",
-    "diff",
     "expired_session_cleanup",
-    "memory_tools",
     "merge_step_writes",
     "open_stores",
     "step_writes_to_rfc6902",

@@ -48,6 +48,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": BELOW_SERVER | {"backends", "conformance"},
     "cli": BELOW_SERVER | {"transfer", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
+    # Rooms for the stores of one backend each, to import them from.
+    "sqlite": frozenset({"backends"}),
+    "postgres": frozenset({"backends"}),
+    "redis": frozenset({"backends"}),
+    "inmemory": frozenset({"backends"}),
     # The front door re-exports from anywhere; nobody inside uses it.
     "front door": BELOW_SERVER | {"memory_tools", "server", "cleanup", "backends", "testing"},
 }

@@ -4,11 +4,65 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import helix_agents
 from helix_agents import errors
+
+NAMES = [
+    "Agent",
+    "AgentExecutor",
+    "AgentResult",
+    "AlreadyRunning",
+    "Checkpoint",
+    "CheckpointMeta",
+    "DraftClosed",
+    "FallbackLLM",
+    "HelixError",
+    "MemoryStore",
+    "ModelRetry",
+    "NotSerializable",
+    "Page",
+    "PatchError",
+    "PendingClientToolCall",
+    "RunHandle",
+    "RunRecord",
+    "SchemaTooNew",
+    "ScriptedLLM",
+    "SessionExists",
+    "SessionNotFound",
+    "SessionState",
+    "StateStore",
+    "StateTracker",
+    "StepWrites",
+    "StoreUnavailable",
+    "Stores",
+    "StreamCursorAhead",
+    "StreamFailed",
+    "StreamManager",
+    "StreamNotActive",
+    "StreamTruncated",
+    "SubSessionRef",
+    "SuspendedChildWait",
+    "ToolContext",
+    "UsageLimits",
+    "UsageStore",
+    "VersionConflict",
+    "apply_patch",
+    "apply_step_writes",
+    "expired_session_cleanup",
+    "merge_step_writes",
+    "open_stores",
+    "step_writes_to_rfc6902",
+    "tool",
+]
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert helix_agents.__all__ == NAMES
+    assert len(NAMES) <= 45, "a newcomer has to read them all"
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -20,11 +74,18 @@ def test_public_names_are_sorted_and_unique() -> None:
     assert helix_agents.__all__ == sorted(set(helix_agents.__all__))
 
 
-def test_every_error_is_public_and_in_the_tree() -> None:
+def test_every_error_can_be_imported_and_is_in_the_tree() -> None:
     own = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert all(issubclass(each, errors.HelixError) for each in own)
-    assert {each.__name__ for each in own} <= set(helix_agents.__all__)
+    assert all(getattr(helix_agents, each.__name__) is each for each in own)
     assert all(each.__name__ in (errors.__doc__ or "") for each in own), "the docstring draws the whole tree"
+
+
+@pytest.mark.parametrize("room", ["sqlite", "postgres", "redis", "inmemory"])
+def test_the_stores_of_a_backend_have_a_room(room: str) -> None:
+    found = import_module(f"helix_agents.{room}")
+    assert len(found.__all__) == 4
+    assert all(getattr(found, name) is getattr(helix_agents, name) for name in found.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(helix_agents._ON_DEMAND))

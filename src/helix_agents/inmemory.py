@@ -1,0 +1,10 @@
+"""The stores in the memory of this process: complete, fast, and gone when it ends."""
+
+from __future__ import annotations
+
+from .backends.inmemory.memory_store import InMemoryMemoryStore
+from .backends.inmemory.state_store import InMemoryStateStore
+from .backends.inmemory.stream_manager import InMemoryStreamManager
+from .backends.inmemory.usage_store import InMemoryUsageStore
+
+__all__ = ["InMemoryMemoryStore", "InMemoryStateStore", "InMemoryStreamManager", "InMemoryUsageStore"]

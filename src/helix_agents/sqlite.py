@@ -1,0 +1,10 @@
+"""The stores on SQLite: one file, any number of processes. See docs/sqlite.md."""
+
+from __future__ import annotations
+
+from .backends.sqlite.memory_store import SqliteMemoryStore
+from .backends.sqlite.state_store import SqliteStateStore
+from .backends.sqlite.stream_manager import SqliteStreamManager
+from .backends.sqlite.usage_store import SqliteUsageStore
+
+__all__ = ["SqliteMemoryStore", "SqliteStateStore", "SqliteStreamManager", "SqliteUsageStore"]
