@@ -102,6 +102,8 @@ class SessionState(msgspec.Struct, frozen=True):
     resume_count: int = 0
     created_at: int = 0
     updated_at: int = 0
+    queued_messages: list[dict[str, Any]] = []
+    """Messages that no run has read yet, in order: `{"id": ..., "message": ...}`."""
 
 
 class SubSessionRef(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from ..errors import (
 from ..messages import Message
 from ..types import CheckpointMeta, RunRecord, RunStatus, SessionState, StagedChanges
 from .idempotency import claimed_run
+from .queueing import queued_in
 from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
 from .step import ASIDE_MARK, TURN_MARK, abandoned, step_id_of
@@ -166,7 +167,11 @@ async def claim_turn(
     store = services.store
     claimed_at = services.clock()
     session, run, history = await _session_for_turn(services, agent, session_id, session_options or {}, seen)
-    given = [*abandoned(history, "The run ended before this call was executed."), *messages]
+    given = [
+        *abandoned(history, "The run ended before this call was executed."),
+        *queued_in(session),
+        *messages,
+    ]
     stream = await services.streams.get_stream_info(session.stream_id)
     run_id = run_id or f"run-{services.ids()}"
     wanted = msgspec.structs.replace(
@@ -179,6 +184,7 @@ async def claim_turn(
         suspended_step_id=f"{run_id}-{session.step_count + 1}",
         suspended_awaiting_children={},
         pending_client_tool_calls={},
+        queued_messages=[],
         interrupt_context=None,
         # A run that never ended may wake up: it must find that the session is no longer its own.
         resume_count=session.resume_count + (1 if run is not None and run.status == "running" else 0),
@@ -259,7 +265,9 @@ async def claim_unfinished(
         raise AlreadyRunning(session_id) from error
     history = await load_messages(services, session_id)
     step_is_open = bool(staged) or bool(abandoned(history, ""))
-    then = _said_meanwhile(run, session, message)
+    # While a step is open, what is queued stays so: the commit of that step takes it over.
+    queued = [] if step_is_open else queued_in(session)
+    then = _said_meanwhile(run, session, queued, message)
     wanted = msgspec.structs.replace(
         session,
         custom_state=None,
@@ -269,6 +277,7 @@ async def claim_unfinished(
         failure_reason=None,
         interrupt_context=None,
         resume_count=session.resume_count + 1,
+        queued_messages=session.queued_messages if step_is_open else [],
     )
     try:
         if then and not step_is_open:
@@ -424,12 +433,14 @@ async def _adopt_staged(
     return staged
 
 
-def _said_meanwhile(run: RunRecord | None, session: SessionState, message: Message | None) -> list[Message]:
+def _said_meanwhile(
+    run: RunRecord | None, session: SessionState, queued: Sequence[Message], message: Message | None
+) -> list[Message]:
     """What the user said to runs that never got to write it down, and now."""
     said: list[Message] = []
     if run is not None and run.metadata.get("open_step") == session.step_count + 1:
         said = list(run.metadata.get("then", []))
-    return [*said, message] if message is not None else said
+    return [*said, *queued] if message is None else [*said, *queued, message]
 
 
 async def load(services: Services, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:

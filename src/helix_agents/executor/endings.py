@@ -18,11 +18,12 @@ from ..codec import Json
 from ..errors import HelixError, RunLost, StoreError, StreamFenced
 from ..messages import Message, ToolCall
 from ..state import StepWrites
-from ..types import CheckpointMeta, Committed, RunStatus, StagedChanges, SuspendedChildWait
+from ..types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
 from .context import RunContext
 from .guards import refusal_of, refused_output
 from .handle import AgentResult, result_of
 from .openstep import OpenStep, tool_end_chunk
+from .queueing import NewlyQueued, ensure_all_taken, in_order, taken_from
 from .recovery import step_committed_chunk
 from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
 from .step import (
@@ -114,6 +115,14 @@ class Endings:
         self._context.emitter.emit(tool_end_chunk(call, outcome))
 
     async def _commit(self, step: OpenStep) -> AgentResult | None:
+        while True:
+            try:
+                return await self._commit_with_queue(step)
+            except NewlyQueued:
+                continue  # the session was loaded again, with what the user has just said
+
+    async def _commit_with_queue(self, step: OpenStep) -> AgentResult | None:
+        """Commit with what was said meanwhile. Raises `NewlyQueued`, with nothing written, if there is more by then."""
         context = self._context
         used = self._owned.session.step_count + 1 - context.first_step
         commit = close_step(
@@ -122,15 +131,16 @@ class Endings:
             answer_is_stored=step.answer_is_stored,
             wants_output=context.agent.output is not None,
             steps_left=context.agent.max_steps - used,
-            then=context.then,
+            then=in_order(self._owned.session, context.claim.session, context.then),
         )
+        commit = msgspec.structs.replace(commit, taken=taken_from(self._owned.session))
         if commit.status == "completed" and context.agent.output_guards:
             refusal = await refusal_of(context.agent.output_guards, commit.output)
             if refusal is not None:
                 commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
-        await self._write(commit, step)
+        await self._write(commit, step, all_of_the_queue=True)
         context.then = []
         return None if commit.status == "active" else await self._finish(commit)
 
@@ -198,13 +208,21 @@ class Endings:
 
     # -- the writes
 
-    async def _write(self, commit: StepCommit, step: OpenStep, context: Json = None) -> None:
+    async def _write(
+        self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
+    ) -> None:
         """The one atomic write that ends a step, then the news of it."""
         calls = [call["id"] for call in step.calls]
+
+        def change(session: SessionState) -> SessionState:
+            if all_of_the_queue:
+                ensure_all_taken(session, commit.taken)
+            return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
+
         began = asyncio.get_running_loop().time()
         sequence = await self._flush(step)
         committed = await self._owned.commit(
-            lambda session: msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context),
+            change,
             [*step.before, *commit.messages],
             CheckpointMeta(step.step_id, step.number, sequence),
             custom_state=step.sequencer.state,
@@ -277,9 +295,9 @@ class Endings:
         """End the run because somebody asked for it."""
         if self._stop.aborted:
             error = self._stop.reason or "The run was aborted."
-            commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted")
+            commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted", taken=commit.taken)
         else:
-            commit = StepCommit(commit.messages, "interrupted")
+            commit = StepCommit(commit.messages, "interrupted", taken=commit.taken)
         context = self._interrupt_context()
         if step is not None:
             await self._write(commit, step, context)

@@ -30,6 +30,7 @@ from ..streams.contract import StreamManager
 from ..types import Page, RunRecord, SessionState, SessionStatus
 from .children import SubAgents, fail_children
 from .claim import (
+    MAX_TRIES,
     REPLACED,
     WIND_UP_POLL_SECONDS,
     CanResume,
@@ -55,6 +56,7 @@ from .inputs import Input, as_messages
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
+from .queueing import IfRunning, enqueue
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
@@ -145,6 +147,7 @@ class AgentExecutor(ShortForms):
         custom_state: Mapping[str, Json] | None = None,
         limits: UsageLimits | None = None,
         deps: Any = None,
+        if_running: IfRunning = "reject",
         idempotency_key: str | None = None,
     ) -> RunHandle:
         """Start a run: of a new session, or the next turn of a finished one.
@@ -154,6 +157,10 @@ class AgentExecutor(ShortForms):
         `user_id`, `tags`, `metadata` and `expires_at` it is not looked at if the session exists already. `limits`: what
         the run may spend, besides those of the agent; they hold for whoever resumes it. `deps`: what tools find at
         `ToolContext.deps`; never stored, so whoever resumes gives it again, unless the executor has a `deps_factory`.
+
+        `if_running`, for a session that is running: `"reject"` raises `AlreadyRunning`. `"enqueue"` keeps the input for
+        that run, which reads it with its next step, and returns its handle. `"interrupt"` stops that run at the next
+        safe point and goes on with the input.
 
         `idempotency_key`: the same key for the same session gives the run that it started before, also after a crash,
         and starts nothing; with another request it raises `IdempotencyConflict`. Without a `session_id` the key and
@@ -165,6 +172,10 @@ class AgentExecutor(ShortForms):
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = as_messages(input)
+        if if_running not in get_args(IfRunning):
+            raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
+        if if_running == "enqueue" and idempotency_key is not None:
+            raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")
         if session_id is not None:
             ensure_id(session_id, "session_id")
         elif idempotency_key is not None:
@@ -178,12 +189,16 @@ class AgentExecutor(ShortForms):
             "expires_at": expires_at,
             "custom_state": custom_state,
         }
+        if if_running != "reject" and idempotency_key is None:
+            return await self._execute_or(if_running, agent, session_id, messages, options, run_metadata, deps)
         if idempotency_key is None:
             return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
         request = [agent.name, messages, list(tags), metadata, expires_at, custom_state]
         keyed = run_of_key(session_id, idempotency_key, request)
         if (found := await self._begun_before(agent, session_id, keyed)) is not None:
             return found
+        if if_running == "interrupt":
+            await self._make_room(agent, session_id)
         try:
             return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id(), deps)
         except AlreadyRunning:
@@ -224,6 +239,48 @@ class AgentExecutor(ShortForms):
             run_id=run_id,
         )
         return await self._start(agent, claim, deps)
+
+    async def _execute_or(
+        self,
+        if_running: IfRunning,
+        agent: Agent,
+        session_id: str,
+        messages: list[Message],
+        options: Mapping[str, Any],
+        run_metadata: Mapping[str, Json],
+        deps: Any,
+    ) -> RunHandle:
+        """Execute; where the session is running, do instead what was asked for, however often that changes."""
+        for _ in range(MAX_TRIES):
+            try:
+                return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
+            except AlreadyRunning:
+                if if_running == "interrupt":
+                    await self._make_room(agent, session_id)
+                elif await enqueue(self.services.store, self.services.ids, session_id, messages) is not None:
+                    return await self._running(agent, session_id)
+        raise AlreadyRunning(session_id)
+
+    async def _make_room(self, agent: Agent, session_id: str) -> None:
+        """Stop what runs of a session, and wait until it has come to rest or died."""
+        if not await self.services.store.session_exists(session_id):
+            return
+        await self.interrupt(session_id, "Another message came.")
+        while True:
+            session, run = await load(self.services, agent, session_id)
+            if session.status != "active" or has_crashed(run, self.services.clock()):
+                return
+            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+
+    async def _running(self, agent: Agent, session_id: str) -> RunHandle:
+        """A handle on the run that has the session; one that is about to begin its record is waited for."""
+        for _ in range(int(self.services.lease_seconds / WIND_UP_POLL_SECONDS) + 1):
+            session, run = await load(self.services, agent, session_id)
+            if session.status != "active" or is_live(run, self.services.clock()):
+                break
+            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+        here = (task for task, each in self._tasks.items() if run is not None and each.context.run_id == run.run_id)
+        return self._handle(agent, session, run, next(here, None))
 
     async def _begun_before(self, agent: Agent, session_id: str, keyed: KeyedRun) -> RunHandle | None:
         """The run that an idempotency key has started, taken up again if its process died before it had a record."""

@@ -69,6 +69,8 @@ class StepCommit(msgspec.Struct, frozen=True):
     output: Json = None
     error: str | None = None
     failure_reason: str | None = None
+    taken: list[str] = []
+    """The queued messages that are among `messages`."""
 
 
 class Suspension(msgspec.Struct, frozen=True):
@@ -228,6 +230,7 @@ def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[s
         suspended_step_id=None,
         suspended_awaiting_children={},
         pending_client_tool_calls={k: v for k, v in session.pending_client_tool_calls.items() if k not in done},
+        queued_messages=[entry for entry in session.queued_messages if entry["id"] not in commit.taken],
     )
 
 

@@ -83,6 +83,8 @@ def _suspension_text(state: SessionState) -> str | None:
         packed["client_tool_call_ownership"] = state.client_tool_call_ownership
     if state.tracing_context is not None:
         packed["tracing_context"] = state.tracing_context
+    if state.queued_messages:
+        packed["queued_messages"] = state.queued_messages
     return encode(msgspec.to_builtins(packed)) if packed else None
 
 
@@ -91,6 +93,7 @@ class _Suspension(msgspec.Struct):
     suspended_step_id: str | None = None
     client_tool_call_ownership: dict[str, str] = {}
     tracing_context: TracingContext | None = None
+    queued_messages: list[dict[str, Any]] = []
 
 
 _NOT_SUSPENDED = _Suspension()
@@ -121,6 +124,7 @@ def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> S
         interrupt_context=_value_or_none(row[13]),
         interrupt_flag=flag,
         tracing_context=packed.tracing_context,
+        queued_messages=packed.queued_messages,
         expires_at=row[14],
         user_id=row[15],
         tags=() if row[16] == "[]" else tuple(map(unescape_text, decode(row[16]))),

@@ -116,6 +116,7 @@ def full_state(session_id: str) -> SessionState:
         tags=("b", "a", "ünï"),
         metadata={"k": "v", "~/": "", "emoji": "😀"},
         resume_count=3,
+        queued_messages=[{"id": "queued-1", "message": {"role": "user", "content": "\ud800 and"}}],
     )
 
 

@@ -121,6 +121,8 @@ def ensure_state(session_id: str, state: object) -> SessionState:
         ensure_json(state.output, "/output")
     if state.interrupt_context is not None:
         ensure_json(state.interrupt_context, "/interrupt_context")
+    if state.queued_messages:
+        ensure_json(state.queued_messages, "/queued_messages")
     for call_id, call in state.pending_client_tool_calls.items():
         ensure_json(call.input, f"/pending_client_tool_calls{to_pointer([call_id])}/input")
         ensure_json(call.response, f"/pending_client_tool_calls{to_pointer([call_id])}/response")

@@ -1,0 +1,181 @@
+"""X1: messages for a session that is running: rejected, enqueued for that run, or in place of what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import AlreadyRunning, InvalidArgument, ModelError
+from ...executor import AgentExecutor
+from ...llm.contract import ModelRequest
+from ...llm.scripted import Call, Line, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same, raises
+from ..harness import Harness
+from .harness import check, executing, simple_agent, transcript
+
+
+def _said(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+class Gated:
+    """An agent whose first step calls a tool that waits, and which then says how many messages it has read."""
+
+    def __init__(self, *others: Any) -> None:
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+        self.ran = 0
+
+        @tool
+        async def wait(ctx: ToolContext) -> str:
+            """Wait until the check says so, or somebody asks the run to stop."""
+            self.ran += 1
+            self.begun.set()
+            while not ctx.interrupted and not self.gate.is_set():  # noqa: ASYNC110  # two things to wait for
+                await asyncio.sleep(0.01)
+            return "waited"
+
+        self.agent = simple_agent(wait, *others)
+
+    def llm(self, *first: Call, then: Callable[[ModelRequest], Line] | None = None) -> ScriptedLLM:
+        """Calls the tool once, then answers."""
+
+        def line(request: ModelRequest) -> Line:
+            if not any(message["role"] == "assistant" for message in request.messages):
+                return [Call("wait"), *first]
+            return then(request) if then is not None else f"Read {len(_said(list(request.messages)))}."
+
+        return ScriptedLLM(line)
+
+
+async def _begin(executor: AgentExecutor, gated: Gated) -> Any:
+    handle = await executor.execute(gated.agent, "Go", session_id="s")
+    await gated.begun.wait()
+    return handle
+
+
+@check("X1", "messages that are enqueued from anywhere are read in order by the run that is at work")
+async def enqueued_in_order(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
+    gated = Gated()
+    async with executing(stores, gated.llm()) as executor, executing(elsewhere, gated.llm()) as other:
+        handle = await _begin(executor, gated)
+        with raises(AlreadyRunning, "a message that is not to be enqueued"):
+            await other.execute(gated.agent, "No", session_id="s")
+        with raises(InvalidArgument, "a word that means nothing"):
+            await other.execute(gated.agent, "No", session_id="s", if_running="maybe")  # type: ignore[arg-type]
+        for text in ("one", "two", "three"):
+            same = await other.execute(gated.agent, text, session_id="s", if_running="enqueue")
+            expect_same(same.run_id, handle.run_id, "the run that gets the message")
+        gated.gate.set()
+        results = [await handle.result(), await same.result()]
+        expect_same([result.output for result in results], ["Read 4.", "Read 4."], "the results")
+    messages = await transcript(stores, "s")
+    expect_same(_said(messages), ["Go", "one", "two", "three"], "what the user said")
+    expect_same([message["role"] for message in messages][-5:], ["tool", *["user"] * 3, "assistant"], "their place")
+    expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
+
+
+@check("X1", "whenever a message is enqueued, also as a run ends, it is read exactly once", kind="tasks")
+async def enqueued_at_any_moment(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
+    rng = random.Random(harness.options.seed)
+    llm = ScriptedLLM(lambda request: f"Read {len(_said(list(request.messages)))}.")
+    agent = simple_agent(max_steps=200)
+
+    async def send(executor: AgentExecutor, name: str) -> None:
+        for number in range(8):
+            handle = await executor.execute(agent, f"{name}{number}", session_id="s", if_running="enqueue")
+            if rng.random() < 0.4:
+                await handle.result()
+            for _ in range(rng.randrange(12)):
+                await asyncio.sleep(0)
+
+    async with executing(stores, llm) as one, executing(elsewhere, llm) as other:
+        await asyncio.gather(send(one, "a"), send(other, "b"), send(one, "c"))
+        handle = await one.get_handle(agent, "s")
+        assert handle is not None
+        result = await handle.result()
+        expect_same(result.output, "Read 24.", "the last answer")
+    said = _said(await transcript(stores, "s"))
+    for name in "abc":
+        expect_same(
+            [text for text in said if text[0] == name], [f"{name}{n}" for n in range(8)], f"the messages of {name}"
+        )
+
+
+@check("X1", "a message that a dead run had not read is read once by the one that goes on")
+async def enqueued_before_a_crash(harness: Harness) -> None:
+    gated = Gated()
+    async with executing(await harness.open_stores(), gated.llm()) as executor:
+        await _begin(executor, gated)
+        await executor.execute(gated.agent, "one", session_id="s", if_running="enqueue")
+    stores = await harness.open_stores()
+    gated.gate.set()
+    async with executing(stores, gated.llm()) as executor:
+        result = await (await executor.resume(gated.agent, "s", message="two")).result()
+        expect_same(result.output, "Read 3.", "the result")
+    expect_same(_said(await transcript(stores, "s")), ["Go", "one", "two"], "what the user said")
+    session = await stores.state.load_state("s")
+    expect(session is not None and session.queued_messages == [], "a message is still in the queue")
+
+
+@check("X1", "an enqueued message waits while its run is suspended, and disturbs no question")
+async def enqueued_before_a_suspension(harness: Harness) -> None:
+    @tool(execute="client")
+    def ask() -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    gated = Gated(ask)
+    async with executing(await harness.open_stores(), gated.llm(Call("ask"))) as executor:
+        handle = await _begin(executor, gated)
+        await executor.execute(gated.agent, "one", session_id="s", if_running="enqueue")
+        gated.gate.set()
+        result = await handle.result()
+        expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what waits")
+    stores = await harness.open_stores()
+    async with executing(stores, gated.llm(Call("ask"))) as executor:
+        await executor.submit_tool_result("s", "call_1_2", result="so")
+        result = await (await executor.resume(gated.agent, "s")).result()
+        expect_same(result.output, "Read 2.", "the result")
+    roles = [message["role"] for message in await transcript(stores, "s")]
+    expect_same(roles, ["user", "assistant", "tool", "tool", "user", "assistant"], "the conversation")
+    expect_same(gated.ran, 1, "how often the finished tool ran")
+
+
+@check("X1", "a message that a failed run had not read is read by the next turn")
+async def enqueued_before_a_failure(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    gated = Gated()
+    failing = True
+
+    def then(request: ModelRequest) -> Line:
+        return ModelError("broken") if failing else f"Read {len(_said(list(request.messages)))}."
+
+    async with executing(stores, gated.llm(then=then)) as executor:
+        handle = await _begin(executor, gated)
+        await executor.execute(gated.agent, "one", session_id="s", if_running="enqueue")
+        gated.gate.set()
+        expect_same((await handle.result()).status, "failed", "the status")
+        failing = False
+        result = await executor.run(gated.agent, "two", session_id="s", if_running="enqueue")
+        expect_same(result.output, "Read 3.", "the result")
+    expect_same(_said(await transcript(stores, "s")), ["Go", "one", "two"], "what the user said")
+
+
+@check("X1", "a message may interrupt the run that is at work, wherever that is, and goes on from there")
+async def interrupting(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
+    gated = Gated()
+    async with executing(stores, gated.llm()) as executor, executing(elsewhere, gated.llm()) as other:
+        handle = await _begin(executor, gated)
+        result = await other.run(gated.agent, "Stop that", session_id="s", if_running="interrupt")
+        expect_same((await handle.result()).status, "interrupted", "the run that was interrupted")
+        expect_same([result.status, result.output], ["completed", "Read 2."], "the run that went on")
+        result = await other.run(gated.agent, "And?", session_id="s", if_running="interrupt")
+        expect_same(result.output, "Read 3.", "a message for a session that is not running")
+    expect_same(_said(await transcript(stores, "s")), ["Go", "Stop that", "And?"], "what the user said")
+    expect_same(gated.ran, 1, "how often the tool ran")
