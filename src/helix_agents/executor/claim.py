@@ -48,6 +48,8 @@ from .suspension import all_waiting
 WIND_UP_POLL_SECONDS = 0.02
 MAX_TRIES = 50
 
+RUNNING = "it is running"
+ABOUT_TO_RUN = "it is about to run"
 REPLACED = "another process has taken the session over"
 
 
@@ -112,9 +114,9 @@ async def can_resume(
         return CanResume(False, f"it is {session.status}; execute() begins the next turn")
     if session.status == "active":
         if is_live(run, now):
-            return CanResume(False, "it is running")
+            return CanResume(False, RUNNING)
         if session.updated_at + services.lease_ms > now and await _is_claimed(services, session, run):
-            return CanResume(False, "it is about to run")
+            return CanResume(False, ABOUT_TO_RUN)
     if not message and await _has_no_message(services, session):
         return CanResume(False, "it has no message to go on from; execute() begins its first turn")
     if session.status == "active":
@@ -477,6 +479,7 @@ async def ensure_resumable(services: Services, session: SessionState, run: RunRe
     if verdict.can_resume:
         return
     live = is_live(run, services.clock())
-    if session.status == "active" and (live or await _is_claimed(services, session, run)):
+    # By the verdict, not by a second look: the run may have got its record since.
+    if session.status == "active" and (live or verdict.reason in (RUNNING, ABOUT_TO_RUN)):
         raise AlreadyRunning(session.session_id, run.run_id if run is not None and live else None)
     raise NotResumable(session.session_id, verdict.reason)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...errors import AlreadyRunning, InvalidArgument, ModelError
 from ...executor import AgentExecutor
-from ...llm.contract import ModelRequest
+from ...llm.contract import ModelEvent, ModelRequest
 from ...llm.scripted import Call, Line, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
@@ -76,6 +76,34 @@ async def enqueued_in_order(harness: Harness) -> None:
     expect_same(_said(messages), ["Go", "one", "two", "three"], "what the user said")
     expect_same([message["role"] for message in messages][-5:], ["tool", *["user"] * 3, "assistant"], "their place")
     expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
+
+
+class SlowAnswer(ScriptedLLM):
+    """Says its first answer only when the check lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: f"Read {len(_said(list(request.messages)))}.")
+        self.asked, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        self.asked.set()
+        await self.gate.wait()
+        async for event in super().stream(request):
+            yield event
+
+
+@check("X1", "a message that comes while the last answer is being given keeps the run from ending unread")
+async def enqueued_during_the_last_answer(harness: Harness) -> None:
+    stores, elsewhere = await harness.open_stores(), await harness.open_stores()
+    llm, agent = SlowAnswer(), simple_agent()
+    async with executing(stores, llm) as executor, executing(elsewhere, llm) as other:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await llm.asked.wait()
+        await other.execute(agent, "one", session_id="s", if_running="enqueue")
+        llm.gate.set()
+        expect_same((await handle.result()).output, "Read 2.", "the output")
+    roles = [message["role"] for message in await transcript(stores, "s")]
+    expect_same(roles, ["user", "assistant", "user", "assistant"], "the conversation")
 
 
 @check("X1", "whenever a message is enqueued, also as a run ends, it is read exactly once", kind="tasks")
