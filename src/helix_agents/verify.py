@@ -1,15 +1,21 @@
 """`helix verify`: read everything back and compare what a store says about itself with what it holds.
 
 Works on any backend, through the contract alone. Reads page by page, so a store of any size can be verified.
+`repair_session` puts right what a process that died left half done and where only one thing can be meant; whatever
+could lose data is only reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from .clock import system_clock
 from .codec import encode
 from .errors import HelixError
+from .lifecycle import SESSION_TERMINAL
 from .stores.state.contract import StateStore
+from .streams.contract import StreamManager
+from .types import RunRecord, RunStatus, SessionState
 
 PAGE = 200
 
@@ -56,6 +62,55 @@ async def _problems(state_store: StateStore, session_id: str) -> AsyncIterator[s
         yield f"the turns of its runs are {turns}"
     async for problem in _checkpoint_problems(state_store, session_id, counted, state.version):
         yield problem
+    async for problem in _family_problems(state_store, state):
+        yield problem
+    for run in await _unclosed_runs(state_store, state):
+        yield f"is {state.status}, but the record of its run {run.run_id} says that it is running"
+
+
+async def _family_problems(state_store: StateStore, state: SessionState) -> AsyncIterator[str]:
+    """What hangs in the air: a session below one that is gone, or a note of a child that is not there."""
+    for what, other in (("parent", state.parent_session_id), ("root", state.root_session_id)):
+        if other is not None and not await state_store.session_exists(other):
+            yield f"its {what} {other!r} is missing"
+    for ref in await state_store.list_sub_session_refs(state.session_id):
+        if ref.remote is None and not await state_store.session_exists(ref.sub_session_id):
+            yield f"notes a child {ref.sub_session_id!r} that is missing"
+
+
+async def _unclosed_runs(state_store: StateStore, state: SessionState, now: int | None = None) -> list[RunRecord]:
+    """Runs of a session that has ended which nobody closed, and nobody is closing now."""
+    if state.status not in SESSION_TERMINAL:
+        return []
+    moment = system_clock() if now is None else now
+    runs = await state_store.list_runs(state.session_id)
+    return [run for run in runs if run.status == "running" and (run.lease_until or 0) <= moment]
+
+
+async def repair_session(
+    state_store: StateStore, stream_manager: StreamManager, session_id: str, *, now: int | None = None
+) -> list[str]:
+    """Close the runs and the stream that a session which has ended left open; what was done. *Idempotent.*"""
+    state = await state_store.load_state(session_id)
+    if state is None or state.status not in SESSION_TERMINAL:
+        return []
+    done: list[str] = []
+    runs = await state_store.list_runs(session_id)
+    unclosed = await _unclosed_runs(state_store, state, now)
+    if any(run.status == "running" and run not in unclosed for run in runs):
+        return []  # somebody is at it
+    for run in unclosed:
+        status: RunStatus = "completed" if state.status == "completed" else "failed"
+        await state_store.update_run_status(run.run_id, status, error=state.error, output=state.output)
+        done.append(f"closed the record of run {run.run_id}")
+    info = await stream_manager.get_stream_info(state.stream_id)
+    if info is not None and info.status in ("active", "paused"):
+        if state.status == "completed":
+            await stream_manager.end_stream(state.stream_id, state.output)
+        else:
+            await stream_manager.fail_stream(state.stream_id, state.error or "failed")
+        done.append(f"ended the stream {state.stream_id!r}")
+    return done
 
 
 async def _checkpoint_problems(

@@ -41,12 +41,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cleanup": BELOW_SERVER,
     "verify": GROUND,
     "transfer": GROUND,
+    "workspaces": frozenset({"core"}),
     "server": BELOW_SERVER,
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends"},
     "demo": BELOW_SERVER | {"backends"},
     "testing": BELOW_SERVER | {"backends", "conformance"},
-    "cli": BELOW_SERVER | {"transfer", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
+    "cli": BELOW_SERVER
+    | {"transfer", "workspaces", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
     "__main__": frozenset({"cli"}),
     # Rooms for the stores of one backend each, to import them from.
     "sqlite": frozenset({"backends"}),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from helix_agents import CheckpointMeta, StateStore, open_stores
-from helix_agents.verify import verify_sessions
+from helix_agents.types import SubSessionRef
+from helix_agents.verify import repair_session, session_problems, verify_sessions
 
 
 async def fill(store: StateStore) -> None:
@@ -56,3 +57,38 @@ async def test_one_session_can_be_named(tmp_path: Path) -> None:
         await fill(stores.state)
         assert [each async for each in verify_sessions(stores.state, "s")] == [("s", [])]
         assert [each async for each in verify_sessions(stores.state, "no")] == [("no", ["there is no such session"])]
+
+
+async def test_what_hangs_in_the_air_is_found(tmp_path: Path) -> None:
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as stores:
+        await stores.state.create_session("below", agent_type="a", parent_session_id="gone", root_session_id="gone")
+        await stores.state.create_session("above", agent_type="a")
+        await stores.state.add_sub_session_refs("above", [SubSessionRef("never", "a", "c1")])
+        found = {session_id: problems async for session_id, problems in verify_sessions(stores.state)}
+    assert found["below"] == ["its parent 'gone' is missing", "its root 'gone' is missing"]
+    assert found["above"] == ["notes a child 'never' that is missing"]
+
+
+async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as stores:
+        await stores.state.create_session("s", agent_type="a")
+        await stores.state.create_run("s", "r", lease_until=1)
+        async with await stores.streams.create_writer("s", "r", "a") as writer:
+            await writer.write({"type": "text_delta", "delta": "x"})
+        await stores.state.update_status("s", "completed")
+        assert len(await session_problems(stores.state, "s")) == 1
+        assert len(await repair_session(stores.state, stores.streams, "s")) == 2
+        assert await repair_session(stores.state, stores.streams, "s") == []
+        assert await session_problems(stores.state, "s") == []
+        info = await stores.streams.get_stream_info("s")
+        assert info is not None
+        assert info.status == "ended"
+
+
+async def test_what_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as stores:
+        await stores.state.create_session("s", agent_type="a")
+        await stores.state.create_run("s", "r", lease_until=2**52)
+        await stores.state.update_status("s", "completed")
+        assert await session_problems(stores.state, "s") == []
+        assert await repair_session(stores.state, stores.streams, "s") == []

@@ -12,7 +12,8 @@ from ..backends.registry import Stores
 from ..cleanup import expired_session_cleanup
 from ..errors import SessionNotFound
 from ..streams.terminal import tail
-from ..verify import verify_sessions
+from ..verify import repair_session, session_problems, verify_sessions
+from ..workspaces import FileWorkspaceProvider
 from .command import add_command, add_json, address
 from .output import complain, emit, say, say_document, when
 
@@ -22,9 +23,11 @@ def add_upkeep(commands: Any) -> None:
     add_command(commands, "migrate", _migrate, "create the stores, or bring their schema up to date", creates=True)
     verify = add_command(commands, "verify", _verify, "read everything back and report what does not fit together")
     verify.add_argument("session", nargs="?", help="only this session")
+    verify.add_argument("--repair", action="store_true", help="close what a process that died left open")
     add_json(verify, "one problem a line")
     cleanup = add_command(commands, "cleanup", _cleanup, "fail sessions whose time has passed")
     cleanup.add_argument("--dry-run", action="store_true", help="only count")
+    cleanup.add_argument("--workspaces", metavar="FOLDER", help="delete their snapshots in this folder too")
     add_json(cleanup, "one JSON document")
     usage = add_command(commands, "usage", _usage, "show what a session and those below it have spent, or all entries")
     usage.add_argument("session", nargs="?", help="without it the latest entries of all sessions are listed")
@@ -46,6 +49,9 @@ async def _migrate(given: argparse.Namespace, stores: Stores) -> int:
 async def _verify(given: argparse.Namespace, stores: Stores) -> int:
     checked = bad = 0
     async for session_id, problems in verify_sessions(stores.state, given.session):
+        if given.repair and (repairs := await repair_session(stores.state, stores.streams, session_id)):
+            complain(f"{session_id}: {', '.join(repairs)}")
+            problems = await session_problems(stores.state, session_id)
         checked += 1
         bad += bool(problems)
         for problem in problems:
@@ -61,7 +67,10 @@ async def _verify(given: argparse.Namespace, stores: Stores) -> int:
 
 
 async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
-    summary = await expired_session_cleanup(stores.state, stream_manager=stores.streams, dry_run=given.dry_run)
+    providers = {} if given.workspaces is None else {"files": FileWorkspaceProvider(given.workspaces)}
+    summary = await expired_session_cleanup(
+        stores.state, stream_manager=stores.streams, workspace_providers=providers, dry_run=given.dry_run
+    )
     if given.json:
         emit(summary)
         return 1 if summary.errors else 0
