@@ -6,7 +6,8 @@ A value without behaviour at run time: the executor reads it. `as_tool` makes an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .codec import Json, ensure_id
 from .errors import InvalidArgument, shown
@@ -20,11 +21,18 @@ from .types import SubSessionMode
 
 FINISH_TOOL = "finish"
 
+if TYPE_CHECKING:  # so that type checkers take a bare `Agent` for one with any output
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Output = DefaultTypeVar("Output", default=Any)
+else:
+    Output = TypeVar("Output")
+
 Guard = Callable[[Any], object]
 """Looks at an input or output and raises if it must not pass; may be async."""
 
 
-class Agent:
+class Agent(Generic[Output]):
     """One kind of agent, known by its name in every process that runs or resumes it.
 
     `state`: the custom state of a new session; a dict, or a type whose fields all have defaults. `output`: the type of
@@ -42,7 +50,7 @@ class Agent:
         description: str = "",
         tools: Sequence[Tool] = (),
         state: Mapping[str, Json] | type | None = None,
-        output: Any = None,
+        output: type[Output] | UnionType | None = None,
         max_steps: int = 20,
         llm: LLM | None = None,
         history: History | None = None,
@@ -53,7 +61,7 @@ class Agent:
         self.description = description
         self.max_steps = max_steps
         self.llm = llm
-        self.output = output
+        self.output: Any = output
         self.history = history
         self.limits = limits
         self.tool_choice = tool_choice
@@ -120,6 +128,18 @@ class Agent:
                 raise InvalidInput("Object with exactly the member 'output' expected")
             arguments = arguments["output"]
         return to_json(convert(arguments, self.output))
+
+    def typed_output(self, output: Json) -> Output:
+        """A stored output as what the agent's output type says. Raises `InvalidInput` if the type has changed since."""
+        if self.output is None or output is None:
+            plain: Output = output
+            return plain
+        try:
+            typed: Output = convert(output, self.output)
+        except InvalidInput as error:
+            name = getattr(self.output, "__name__", self.output)
+            raise InvalidInput(f"The stored output of agent {self.name!r} is not a {name}: {error}") from error
+        return typed
 
     def as_tool(
         self,

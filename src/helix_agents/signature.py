@@ -15,7 +15,9 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 
 import msgspec
 
+from .choices import choices_of, meant
 from .codec import MAX_DEPTH, Json, ensure_json, escape_pointer
+from .docstrings import split_docstring
 from .errors import InvalidArgument, NotSerializable
 
 _ATOMS = (str, int, float, bool, type(None))
@@ -30,6 +32,7 @@ class InputModel:
 
     def __init__(self, name: str, fields: list[tuple[str, Any, Any]]) -> None:
         fields = [_without_field_info(*field) for field in fields]
+        self._hints = {name: hint for name, hint, _ in fields}
         self._names = [field[0] for field in fields]
         self._adapters = {name: _adapter(hint) for name, hint, _ in fields if _needs_pydantic(hint)}
         plain = [(name, Any if name in self._adapters else hint, default) for name, hint, default in fields]
@@ -41,8 +44,17 @@ class InputModel:
         self.schema.pop("title", None)
 
     def parse(self, arguments: Json) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises `InvalidInput`."""
-        filled = convert(arguments, self._struct)
+        """The arguments as the function wants them. Raises `InvalidInput`.
+
+        A text for a number, and a name or another case for a member of an enum, are taken for what they mean.
+        """
+        if isinstance(arguments, dict):
+            arguments = {name: meant(value, self._hints.get(name)) for name, value in arguments.items()}
+        try:
+            filled = convert(arguments, self._struct)
+        except InvalidInput as error:
+            allowed = self._allowed(str(error))
+            raise InvalidInput(f"{error}{allowed}") if allowed else error from error
         values = {name: getattr(filled, name) for name in self._names}
         for name in self._adapters.keys() & cast(dict[str, Json], arguments).keys():
             try:
@@ -51,12 +63,21 @@ class InputModel:
                 raise InvalidInput(f"{name}: {error}") from error
         return values
 
+    def _allowed(self, error: str) -> str:
+        """What may stand where the error is, if that is a choice."""
+        for name, hint in self._hints.items():
+            choices = choices_of(hint)
+            if choices and f"`$.{name}" in error:
+                return f"; allowed: {', '.join(map(repr, choices))}"
+        return ""
+
 
 def input_model(
     function: Callable[..., Any], *, skip: frozenset[str], local_names: Mapping[str, Any] | None = None
 ) -> InputModel:
     """The input of a function, without the parameters in `skip`."""
     hints = _hints(function, local_names)
+    _, described = split_docstring(function.__doc__)
     fields = []
     for place, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.name in skip:
@@ -68,7 +89,10 @@ def input_model(
             )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidArgument(f"Tool {_name(function)!r}: parameter {parameter.name!r} must be an ordinary one.")
-        fields.append((parameter.name, hints.get(parameter.name, Any), parameter.default))
+        hint = hints.get(parameter.name, Any)
+        if described.get(parameter.name) and not _has_description(hint, parameter.default):
+            hint = Annotated[hint, described[parameter.name]]
+        fields.append((parameter.name, hint, parameter.default))
     return InputModel(_name(function), fields)
 
 
@@ -91,6 +115,11 @@ def context_arguments(
             if name != "return" and _is_context(kind, context_type):
                 return get_args(kind)
     return ()
+
+
+def _has_description(hint: Any, default: Any) -> bool:
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return any(isinstance(note, str) or getattr(note, "description", None) for note in (*notes, default))
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -119,9 +148,20 @@ def convert(value: Json, kind: Any) -> Any:
     try:
         if hasattr(kind, "model_validate"):
             return kind.model_validate(value)
-        return msgspec.convert(value, kind, dec_hook=_decode_foreign)
+        try:
+            return msgspec.convert(value, kind, dec_hook=_decode_foreign)
+        except msgspec.ValidationError as error:
+            return _leniently(value, kind, error)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise InvalidInput(str(error)) from error
+
+
+def _leniently(value: Json, kind: Any, error: msgspec.ValidationError) -> Any:
+    """Numbers may come as texts: models write them so. What does not fit then either fails as it did before."""
+    try:
+        return msgspec.convert(value, kind, strict=False, dec_hook=_decode_foreign)
+    except msgspec.ValidationError:
+        raise error from None
 
 
 def json_schema(kind: Any) -> dict[str, Any]:

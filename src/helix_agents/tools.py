@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
 from .codec import Json, ensure_id, ensure_json
+from .docstrings import split_docstring
 from .errors import InvalidArgument, NotSerializable
 from .llm.contract import ToolSpec
 from .signature import InputModel, context_arguments, find_context, input_model, to_json
@@ -204,7 +205,7 @@ class Tool:
         self.name = _tool_name(function.__name__ if name is None else name)
         _ensure_seconds(self.name, timeout_seconds, "timeout_seconds")
         _ensure_seconds(self.name, deadline_seconds, "deadline_seconds")
-        self.description = inspect.cleandoc(description or function.__doc__ or "")
+        self.description = inspect.cleandoc(description) if description else split_docstring(function.__doc__)[0]
         self.timeout_seconds = timeout_seconds
         self.deadline_seconds = deadline_seconds
         self.execute = execute

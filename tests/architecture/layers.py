@@ -31,8 +31,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # The kit has checks of the executor as well; the executor never knows of the kit.
     "conformance": BELOW_SERVER,
     "llm": frozenset({"core"}),
-    "signature": frozenset({"core"}),
-    "tools": frozenset({"core", "state", "signature", "llm", "stores"}),
+    "choices": frozenset(),
+    "docstrings": frozenset(),
+    "signature": frozenset({"core", "choices", "docstrings"}),
+    "tools": frozenset({"core", "state", "docstrings", "signature", "llm", "stores"}),
     "memory_tools": frozenset({"tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),

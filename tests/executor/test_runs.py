@@ -65,19 +65,19 @@ async def chunk_types(stores: Stores) -> list[str]:
 async def test_structured_output_comes_from_the_finish_tool(stores: Stores) -> None:
     agent = Agent("main", output=Report)
     result = await run(stores, agent, [[Call("finish", {"title": "Ants"})]])
-    assert (result.status, result.output) == ("completed", {"title": "Ants", "pages": 1})
+    assert (result.status, result.output) == ("completed", Report(title="Ants", pages=1))
 
 
 async def test_invalid_output_goes_back_to_the_model_with_the_reason(stores: Stores) -> None:
     script: Script = [[Call("finish", {"score": 11})], [Call("finish", {"score": 9})]]
     result = await run(stores, Agent("main", output=Verdict), script)
-    assert result.output == {"score": 9}
+    assert result.output == Verdict(score=9)
     assert "less than or equal to 10" in (await told(stores))[0]["content"]
 
 
 async def test_text_instead_of_the_finish_tool_is_reminded(stores: Stores) -> None:
     result = await run(stores, Agent("main", output=Report), ["Done!", [Call("finish", {"title": "Ants"})]])
-    assert result.output == {"title": "Ants", "pages": 1}
+    assert result.output == Report(title="Ants", pages=1)
 
 
 async def test_an_output_that_is_no_object_is_wrapped(stores: Stores) -> None:

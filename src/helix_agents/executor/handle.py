@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from ..agent import Agent
+from ..agent import Agent, Output
 from ..chunks import Chunk
 from ..codec import Json
 from ..errors import RunLost, SessionNotFound, StoreError
@@ -29,15 +29,16 @@ LOST_POLL_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class AgentResult(msgspec.Struct, frozen=True):
-    """How a run came to rest. `suspended` holds the questions that wait for an answer, those of sub-agents too.
+class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
+    """How a run came to rest. `output` is what the agent's output type says.
 
-    `warnings`: writes of parallel tools that were lost, a sentence for each. `finish_reason`: why the model stopped
-    when it answered last (`stop`, `length`, `content_filter`, ...), if it said so.
+    `suspended`: the questions that wait for an answer, those of sub-agents too. `warnings`: writes of parallel tools
+    that were lost, a sentence for each. `finish_reason`: why the model stopped when it answered last (`stop`, `length`,
+    `content_filter`, ...), if it said so.
     """
 
     status: SessionStatus
-    output: Json = None
+    output: Output = None  # type: ignore[assignment]  # of a run that has not completed
     error: str | None = None
     suspended: list[PendingClientToolCall] = []
     warnings: list[str] = []
@@ -51,8 +52,8 @@ class Steering(Protocol):
     def services(self) -> Services: ...
 
     async def resume(
-        self, agent: Agent, session_id: str, *, message: str | None = None, deps: Any = None
-    ) -> RunHandle: ...
+        self, agent: Agent[Output], session_id: str, *, message: str | None = None, deps: Any = None
+    ) -> RunHandle[Output]: ...
 
     async def interrupt(self, session_id: str, reason: str | None = None) -> None: ...
 
@@ -67,13 +68,13 @@ async def result_of(services: Services, session: SessionState) -> AgentResult:
     return AgentResult(session.status, session.output, session.error, waits)
 
 
-class RunHandle:
+class RunHandle(Generic[Output]):
     """One run of a session."""
 
     def __init__(
         self,
         steering: Steering,
-        agent: Agent,
+        agent: Agent[Output],
         *,
         session_id: str,
         run_id: str,
@@ -159,8 +160,12 @@ class RunHandle:
         except SessionNotFound:
             return False  # its stream goes with it
 
-    async def result(self) -> AgentResult:
+    async def result(self) -> AgentResult[Output]:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
+        result = await self._result()
+        return msgspec.structs.replace(result, output=self._agent.typed_output(result.output))
+
+    async def _result(self) -> AgentResult[Json]:
         if self._task is not None:
             return await self._result_here(self._task)
         while True:
@@ -195,7 +200,7 @@ class RunHandle:
         """Whether `resume` would go on, and why or why not."""
         return await self._steering.can_resume(self.session_id)
 
-    async def resume(self, *, message: str | None = None, deps: Any = None) -> RunHandle:
+    async def resume(self, *, message: str | None = None, deps: Any = None) -> RunHandle[Output]:
         """Go on with the session; the new run has a handle of its own."""
         return await self._steering.resume(self._agent, self.session_id, message=message, deps=deps)
 

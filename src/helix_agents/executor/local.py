@@ -10,7 +10,7 @@ from typing import Any, Self, get_args
 
 import msgspec
 
-from ..agent import Agent, AgentRegistry
+from ..agent import Agent, AgentRegistry, Output
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json, ensure_id
 from ..errors import (
@@ -136,7 +136,7 @@ class AgentExecutor(ShortForms):
 
     async def execute(  # type: ignore[override]  # the short forms pass on whatever they get
         self,
-        agent: Agent | str,
+        agent: Agent[Output] | str,
         input: Input,
         *,
         session_id: str | None = None,
@@ -149,7 +149,7 @@ class AgentExecutor(ShortForms):
         deps: Any = None,
         if_running: IfRunning = "reject",
         idempotency_key: str | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[Output]:
         """Start a run: of a new session, or the next turn of a finished one.
 
         A session that was interrupted, crashed or waits for an answer goes on with `input` as the next message. Raises
@@ -301,8 +301,8 @@ class AgentExecutor(ShortForms):
         raise AlreadyRunning(session_id)
 
     async def resume(
-        self, agent: Agent | str, session_id: str, *, message: str | None = None, deps: Any = None
-    ) -> RunHandle:
+        self, agent: Agent[Output] | str, session_id: str, *, message: str | None = None, deps: Any = None
+    ) -> RunHandle[Output]:
         """Go on with a session whose run was interrupted, crashed, or has got its answers.
 
         `message` is said to the model next; questions that still wait are then settled without an answer.
@@ -336,7 +336,7 @@ class AgentExecutor(ShortForms):
         claim = await claim_turn(self.services, known, session_id, [], run_metadata=metadata, seen=Seen(session, run))
         return await self._start(known, claim, deps)
 
-    async def get_handle(self, agent: Agent | str, session_id: str) -> RunHandle | None:
+    async def get_handle(self, agent: Agent[Output] | str, session_id: str) -> RunHandle[Output] | None:
         """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
         agent = self._known(agent)
         try:
@@ -552,7 +552,7 @@ class AgentExecutor(ShortForms):
         if self._closed:
             raise InvalidArgument("This executor is closed and starts no more runs: make another.")
 
-    def _known(self, agent: Agent | str) -> Agent:
+    def _known(self, agent: Agent[Output] | str) -> Agent[Output]:
         if isinstance(agent, str):
             return self.agents.get(agent)
         if not isinstance(agent, Agent):

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
-from ..agent import Agent
+from ..agent import Agent, Output
 from ..chunks import Chunk
 from ..errors import InvalidArgument
 from .handle import AgentResult, RunHandle
@@ -20,13 +20,13 @@ class ShortForms(ABC):
     """What can be said in one call, given `execute`."""
 
     @abstractmethod
-    async def execute(self, agent: Agent | str, input: Any, **options: Any) -> RunHandle: ...
+    async def execute(self, agent: Agent[Output] | str, input: Any, **options: Any) -> RunHandle[Output]: ...
 
-    async def run(self, agent: Agent | str, input: Any, **options: Any) -> AgentResult:
+    async def run(self, agent: Agent[Output] | str, input: Any, **options: Any) -> AgentResult[Output]:
         """Execute, and wait until the run ends or suspends. Takes what `execute` takes."""
         return await (await self.execute(agent, input, **options)).result()
 
-    def run_sync(self, agent: Agent | str, input: Any, **options: Any) -> AgentResult:
+    def run_sync(self, agent: Agent[Output] | str, input: Any, **options: Any) -> AgentResult[Output]:
         """`run` where no event loop runs. All calls of a thread share one loop, so stores may be used again."""
         try:
             asyncio.get_running_loop()

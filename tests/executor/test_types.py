@@ -1,0 +1,125 @@
+"""Types: outputs are what the agent says, in whatever process; parameters are described, and read leniently."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, open_stores, tool
+from helix_agents.llm import Call
+
+
+@dataclasses.dataclass
+class Plain:
+    title: str
+    pages: int = 1
+
+
+class Struct(msgspec.Struct):
+    title: str
+    pages: int = 1
+
+
+class Model(pydantic.BaseModel):
+    title: str
+    pages: int = 1
+
+
+@pytest.mark.parametrize("kind", [Plain, Struct, Model])
+async def test_the_output_is_an_instance_here_elsewhere_and_later(kind: Any, tmp_path: Path) -> None:
+    agent = Agent("writer", output=kind)
+    script = [[Call("finish", {"title": "Ants", "pages": "3"})]]
+    url = f"sqlite:{tmp_path / 'helix.db'}"
+    async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM(script)) as executor:
+        result = await executor.run(agent, "Write", session_id="s")
+        assert result.output == kind(title="Ants", pages=3)
+    async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM([])) as executor:
+        handle = await executor.get_handle(agent, "s")
+        assert handle is not None
+        assert (await handle.result()).output == kind(title="Ants", pages=3)
+        session = await stores.state.load_state("s")
+        assert session is not None
+        assert session.output == {"title": "Ants", "pages": 3}
+
+
+async def test_an_output_type_that_has_changed_since_is_told_by_name() -> None:
+    script = [[Call("finish", {"title": "Ants"})]]
+    async with open_stores("memory:") as stores, AgentExecutor(stores, ScriptedLLM(script)) as executor:
+        await executor.run(Agent("writer", output=Plain), "Write", session_id="s")
+        Longer = dataclasses.make_dataclass("Longer", [("title", str), ("author", str)])
+        handle = await executor.get_handle(Agent("writer", output=Longer), "s")
+        assert handle is not None
+        with pytest.raises(InvalidArgument, match=r"'writer' is not a Longer.*author"):
+            await handle.result()
+
+
+async def test_outputs_of_plain_types_are_plain() -> None:
+    script = [[Call("finish", {"output": ["1", 2]})]]
+    async with open_stores("memory:") as stores, AgentExecutor(stores, ScriptedLLM(script)) as executor:
+        assert (await executor.run(Agent("counter", output=list[int]), "Count")).output == [1, 2]
+
+
+class Color(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+def test_the_docstring_describes_the_parameters() -> None:
+    @tool
+    def paint(what: str, color: Color, often: Annotated[int, "How often."] = 1) -> str:
+        """Paint something.
+
+        Args:
+            what (str): The thing to paint,
+                with all its parts.
+            color: The color.
+            often: Not this, the annotation is closer.
+
+        Returns:
+            What was done.
+        """
+        return what
+
+    properties = paint.spec.input_schema["properties"]
+    assert properties["what"]["description"] == "The thing to paint, with all its parts."
+    assert properties["often"]["description"] == "How often."
+    assert "The color." in str(properties["color"])
+    assert paint.description == "Paint something.\n\nReturns:\n    What was done."
+
+
+def test_numbers_and_choices_are_taken_for_what_they_mean() -> None:
+    @tool
+    def paint(
+        often: int, color: Color, size: Literal["S", "L"] = "S", more: list[Color] | None = None, name: int | str = ""
+    ) -> str:
+        return ""
+
+    parsed = paint.input.parse({"often": "3", "color": "RED", "size": "l", "more": ["Green"], "name": "7"})
+    assert parsed == {"often": 3, "color": Color.RED, "size": "L", "more": [Color.GREEN], "name": "7"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"often": "three", "color": "red"}, "Expected `int`"),
+        ({"often": "3.5", "color": "red"}, "Expected `int`"),
+        ({"often": True, "color": "red"}, "Expected `int`"),
+        ({"often": 1, "color": "blue"}, "allowed: 'red', 'green'"),
+        ({"often": 1, "color": "red", "size": "XL"}, "allowed: 'S', 'L'"),
+    ],
+)
+def test_what_would_lose_something_is_refused_and_the_error_says_what_is_allowed(
+    arguments: dict[str, Any], told: str
+) -> None:
+    @tool
+    def paint(often: int, color: Color, size: Literal["S", "L"] = "S") -> str:
+        return ""
+
+    with pytest.raises(InvalidArgument, match=told):
+        paint.input.parse(arguments)
