@@ -34,11 +34,12 @@ Item = TypeVar("Item")
 
 
 class InterruptFlag(msgspec.Struct, frozen=True):
-    """A durable request to stop; `run_id` limits it to one run."""
+    """A durable request to stop; `run_id` limits it to one run. `abort`: at once, and the session ends `failed`."""
 
     reason: str | None = None
     run_id: str | None = None
     set_at: int = 0
+    abort: bool = False
 
 
 class TracingContext(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import msgspec
 from ..agent import AgentTool
 from ..codec import MAX_ID_LENGTH
 from ..errors import InvalidArgument, SessionNotFound
-from ..lifecycle import SUSPENDED
+from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage.contract import SubagentEntry, UsageEntry
 from ..types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
@@ -101,7 +101,7 @@ class _ChildCall:
             self._parent.emitter.emit(tool_start_chunk(self._call))
             self._announce_start()
         if session is not None and self._is_mine(run) and await self._is_at_rest(session):
-            if session.status in ("completed", "failed") and run is not None and run.status == "running":
+            if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
                 await tidy_up(self._services, session, run)
             await self._forward_history(session)
             result = await result_of(self._services, session)
@@ -135,7 +135,7 @@ class _ChildCall:
     async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
         """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
         metadata = {**self._origin, "parent_run_id": self._parent.run_id}
-        if session is None or (session.status in ("completed", "failed") and not self._is_mine(run)):
+        if session is None or (session.status in SESSION_TERMINAL and not self._is_mine(run)):
             above = self._parent.owned.session
             options: dict[str, Any] = {
                 "parent_session_id": above.session_id,
@@ -174,7 +174,7 @@ class _ChildCall:
             )
 
     async def _is_at_rest(self, session: SessionState) -> bool:
-        if session.status in ("completed", "failed"):
+        if session.status in SESSION_TERMINAL:
             return True
         return session.status in SUSPENDED and bool(
             await all_waiting(self._services.store, session, self._services.clock())
@@ -222,7 +222,7 @@ class _ChildCall:
 
     async def _note(self, status: str) -> None:
         """Keep the parent's record of the child."""
-        ended = status in ("completed", "failed")
+        ended = status in SESSION_TERMINAL
         ref = SubSessionRef(
             sub_session_id=self._session_id,
             agent_type=self._agent.name,
@@ -279,7 +279,7 @@ async def fail_children(services: Services, session_ids: list[str], error: str, 
     """End sessions that nobody will go on with, and those below them, with the reason of the cascade."""
     for session_id in session_ids:
         session = await services.store.load_state(session_id)
-        if session is None or session.status in ("completed", "failed"):
+        if session is None or session.status in SESSION_TERMINAL:
             continue
         swapped = await services.store.compare_and_set_status(
             session_id, [session.status], "failed", error=error, failure_reason=reason

@@ -36,13 +36,14 @@ from ..errors import (
     StreamFenced,
     VersionConflict,
 )
+from ..lifecycle import SESSION_TERMINAL
 from ..messages import Message
-from ..types import CheckpointMeta, RunRecord, RunStatus, SessionState, StagedChanges
+from ..types import RunRecord, RunStatus, SessionState, StagedChanges
 from .idempotency import claimed_run
 from .queueing import queued_in
 from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
-from .step import ASIDE_MARK, TURN_MARK, abandoned, step_id_of
+from .step import abandoned, checkpoint_kind, is_step_of, step_id, step_id_of, turn_checkpoint
 from .suspension import all_waiting
 
 WIND_UP_POLL_SECONDS = 0.02
@@ -108,7 +109,7 @@ async def can_resume(
 ) -> CanResume:
     """Whether the session can be taken up again now, with a message or without."""
     now = services.clock()
-    if session.status in ("completed", "failed"):
+    if session.status in SESSION_TERMINAL:
         if has_crashed(run, now):
             return CanResume(True, f"{session.status}, but its process died before it could close the stream")
         return CanResume(False, f"it is {session.status}; execute() begins the next turn")
@@ -136,15 +137,15 @@ async def _is_claimed(services: Services, session: SessionState, run: RunRecord 
     Each claim names the step that it is going to work on after its own run, in the very write that wins the session.
     A session that was restored names a run that has a record; one that was forked has never been written to.
     """
-    step_id = session.suspended_step_id
-    if step_id is None or session.version == 1:
+    noted = session.suspended_step_id
+    if noted is None or session.version == 1:
         return False
     if run is None:
         return True
-    if step_id.startswith(f"{run.run_id}-"):
+    if is_step_of(noted, run.run_id):
         return False
     runs = await services.store.list_runs(session.session_id)
-    return not any(step_id.startswith(f"{each.run_id}-") for each in runs)
+    return not any(is_step_of(noted, each.run_id) for each in runs)
 
 
 async def _has_no_message(services: Services, session: SessionState) -> bool:
@@ -183,7 +184,7 @@ async def claim_turn(
         output=None,
         error=None,
         failure_reason=None,
-        suspended_step_id=f"{run_id}-{session.step_count + 1}",
+        suspended_step_id=step_id(run_id, session.step_count + 1),
         suspended_awaiting_children={},
         pending_client_tool_calls={},
         queued_messages=[],
@@ -191,7 +192,7 @@ async def claim_turn(
         # A run that never ended may wake up: it must find that the session is no longer its own.
         resume_count=session.resume_count + (1 if run is not None and run.status == "running" else 0),
     )
-    meta = CheckpointMeta(f"{run_id}{TURN_MARK}", session.step_count, 0)
+    meta = turn_checkpoint(run_id, session.step_count)
     try:
         done = await store.save_state_and_promote_staging(
             session_id, wanted, given, meta, expected_version=session.version
@@ -234,7 +235,7 @@ async def _session_for_turn(
         if seen is not None:
             raise AlreadyRunning(session_id) from error
         session, run = await load(services, agent, session_id)
-        if session.status not in ("completed", "failed") and not is_untouched(session, run):
+        if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
             raise AlreadyRunning(session_id, run.run_id if run else None) from None
         return session, run, await load_messages(services, session_id)
     return session, None, []
@@ -254,7 +255,7 @@ async def claim_unfinished(
     claimed_at = services.clock()
     session_id = session.session_id
     run_id = run_id or f"run-{services.ids()}"
-    new_step_id = f"{run_id}-{session.step_count + 1}"
+    new_step_id = step_id(run_id, session.step_count + 1)
     # What was put aside was shown whole before; only what was never written down has to be taken back.
     left_open = session.status == "interrupted" and run is not None and run.status == "running"
     crashed = session.status == "active" or run is None or left_open
@@ -283,7 +284,7 @@ async def claim_unfinished(
     )
     try:
         if then and not step_is_open:
-            meta = CheckpointMeta(f"{run_id}{TURN_MARK}", session.step_count, 0)
+            meta = turn_checkpoint(run_id, session.step_count)
             done = await store.save_state_and_promote_staging(
                 session_id, wanted, then, meta, expected_version=session.version
             )
@@ -373,7 +374,7 @@ async def _complete(
 async def _close_record(services: Services, old: RunRecord, old_status: str) -> None:
     """Let the record of a run that died say so; whoever comes first does it, in the same words as anybody would."""
     status: RunStatus = "interrupted"
-    if old_status in ("completed", "failed"):
+    if old_status in SESSION_TERMINAL:
         status = "completed" if old_status == "completed" else "failed"
     error = None if status == "completed" else "Its process died; another run went on."
     try:
@@ -418,7 +419,7 @@ def _is_same_claim(stored: SessionState, claimed: SessionState) -> bool:
 async def _last_commit(services: Services, session: SessionState) -> str | None:
     """The checkpoint of the last step, if that is the last thing that was committed."""
     latest = await services.store.get_latest_checkpoint(session.session_id)
-    if latest is None or latest.step_count != session.step_count or latest.step_id.endswith((TURN_MARK, ASIDE_MARK)):
+    if latest is None or latest.step_count != session.step_count or checkpoint_kind(latest) != "step":
         return None
     return latest.checkpoint_id
 

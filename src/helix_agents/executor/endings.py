@@ -27,15 +27,16 @@ from .queueing import NewlyQueued, ensure_all_taken, in_order, taken_from
 from .recovery import step_committed_chunk
 from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
 from .step import (
-    ASIDE_MARK,
     Outcome,
     StagedOutcome,
     StepCommit,
     Suspension,
+    aside_checkpoint,
     close_step,
     committed_state,
     last_finish_reason,
     put_aside,
+    step_id,
     suspended_state,
 )
 
@@ -171,7 +172,7 @@ class Endings:
             return await self._stop_with(commit, None)
         number = self._owned.session.step_count + 1
         return await self._stop_with(
-            commit, OpenStep(f"{self._context.run_id}-{number}", number, said, self._owned.state)
+            commit, OpenStep(step_id(self._context.run_id, number), number, said, self._owned.state)
         )
 
     async def abort(self, step: OpenStep) -> AgentResult:
@@ -261,7 +262,7 @@ class Endings:
                 suspended_state(session, suspension, step.step_id), interrupt_context=context
             ),
             [*step.before, *suspension.messages],
-            CheckpointMeta(f"{step.step_id}{ASIDE_MARK}", self._owned.session.step_count, sequence),
+            aside_checkpoint(step.step_id, self._owned.session.step_count, sequence),
             custom_state=self._owned.state,
         )
         step.before = []

@@ -11,7 +11,7 @@ from ..messages import Message, ensure_message
 from ..state import StepWrites
 from ..types import StagedChanges
 from .context import RunContext
-from .step import SUMMARY_ROW
+from .step import SUMMARY_ROW, step_id
 
 
 class HistoryError(HelixError):
@@ -80,5 +80,5 @@ class HistoryView:
         message: Message = {"role": SUMMARY_ROLE, "content": made.text, "covers": made.covers}
         row = StagedChanges(SUMMARY_ROW, 0, StepWrites(), message)
         await self._context.watch.ensure_owner()
-        await self._context.owned.stage(f"{self._context.run_id}-{number}", [row])
+        await self._context.owned.stage(step_id(self._context.run_id, number), [row])
         self._new = [message]

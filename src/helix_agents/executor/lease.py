@@ -130,7 +130,7 @@ class LeaseKeeper:
             return
         # A flag for no run in particular that is older than the claim was meant for an earlier run.
         if flag.run_id == self._run_id or (flag.run_id is None and flag.set_at >= self._claimed_at):
-            self._stop.request(flag.reason)
+            self._stop.request(flag.reason, abort=flag.abort)
 
     async def _renew(self) -> None:
         until = self._clock() + self._lease_ms

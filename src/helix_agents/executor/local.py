@@ -20,6 +20,7 @@ from ..errors import (
     RunLost,
     SessionNotFound,
 )
+from ..lifecycle import SESSION_TERMINAL
 from ..limits import UsageLimits
 from ..llm.contract import LLM
 from ..messages import Message
@@ -60,7 +61,6 @@ from .queueing import IfRunning, enqueue
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
-from .stop import ABORT_PREFIX
 from .suspension import Answer, ToolResultReceipt, submit
 from .tidying import tidy_up
 from .waiting import Waiting, list_waiting
@@ -222,7 +222,7 @@ class AgentExecutor(ShortForms):
             session, run = await load_settled(self.services, agent, session_id)
             if session.status == "active" and is_live(run, self.services.clock()):
                 raise AlreadyRunning(session_id, run.run_id if run else None)
-            if session.status not in ("completed", "failed") and not is_untouched(session, run):
+            if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
                 return await self._resume(agent, session, run, messages[0], began, run_id, deps=deps)
@@ -368,13 +368,13 @@ class AgentExecutor(ShortForms):
 
     async def interrupt(self, session_id: str, reason: str | None = None) -> None:
         """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
-        if reason is not None and (not isinstance(reason, str) or reason.startswith(ABORT_PREFIX)):
-            raise InvalidArgument("The reason of an interrupt is an ordinary text.")
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidArgument(f"The reason of an interrupt must be a string, not {type(reason).__name__}.")
         await self._ask_to_stop(session_id, reason, "interrupted", set())
 
     async def abort(self, session_id: str, reason: str | None = None) -> None:
         """Stop a session's run at once, its tools included; the session ends `failed`."""
-        await self._ask_to_stop(session_id, f"{ABORT_PREFIX}{reason or 'aborted'}", "failed", set())
+        await self._ask_to_stop(session_id, reason or "aborted", "failed", set())
 
     async def submit_tool_result(
         self,
@@ -477,7 +477,7 @@ class AgentExecutor(ShortForms):
     ) -> RunHandle:
         try:
             await ensure_resumable(self.services, session, run, message=message is not None)
-            if session.status in ("completed", "failed"):
+            if session.status in SESSION_TERMINAL:
                 assert run is not None
                 await tidy_up(self.services, session, run)
                 return self._handle(agent, session, run, None)
@@ -507,17 +507,18 @@ class AgentExecutor(ShortForms):
         asked.add(session_id)
         session = await self._session(session_id)
         run = await self.services.store.get_current_run(session_id)
-        if session.status in ("completed", "failed") or session.status == status:
+        if session.status in SESSION_TERMINAL or session.status == status:
             return
         if session.status == "active" and not has_crashed(run, self.services.clock()):
             running = run.run_id if run is not None and run.status == "running" else None
-            await self.services.store.set_interrupt_flag(session_id, reason, run_id=running)
+            await self.services.store.set_interrupt_flag(session_id, reason, run_id=running, abort=status == "failed")
             for local in self._tasks.values():
                 if local.context.run_id == running:
-                    local.context.stop.request(reason)  # no need to wait for the next look at the flag
+                    # No need to wait for the next look at the flag.
+                    local.context.stop.request(reason, abort=status == "failed")
             return
         if status == "failed":
-            await fail_children(self.services, [session_id], (reason or "").removeprefix(ABORT_PREFIX), "aborted")
+            await fail_children(self.services, [session_id], reason or "", "aborted")
             return
         for wait in session.suspended_awaiting_children.values():
             if wait.child_session_id not in asked:  # two sessions may wait for each other

@@ -46,7 +46,7 @@ from .recovery import shown_again
 from .services import Services
 from .spending import over_limit
 from .staging import flush_unstaged, may_run_again
-from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id_of, unanswered_calls
+from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk
@@ -278,7 +278,7 @@ class Run:
         answered = await call.ask(request)
         if not isinstance(answered, Answered):
             return answered.message
-        step = OpenStep(f"{context.run_id}-{number}", number, answered.message, context.owned.state)
+        step = OpenStep(step_id(context.run_id, number), number, answered.message, context.owned.state)
         step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)
         if step.calls:

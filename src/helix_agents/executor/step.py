@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ..codec import Json, encode
 from ..messages import Message, ToolCall
-from ..types import PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
+from ..types import Checkpoint, CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 ANSWER_ROW = ":answer"
 """The name under which the model's answer is staged; no call of a model can have it."""
@@ -23,9 +23,8 @@ ANSWER_ROW = ":answer"
 SUMMARY_ROW = ":summary"
 """The name under which a summary is staged that was made to ask the model."""
 
-TURN_MARK = "-turn"
-ASIDE_MARK = "-aside"
-"""Ends of the step ids of checkpoints that end no step: the begin of a turn, and a step put aside."""
+CheckpointKind = Literal["step", "turn", "aside"]
+"""What a checkpoint records: the end of a step, the beginning of a turn, or a step put aside."""
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
 """What the model reads before the outcome of a call whose arguments a person has changed."""
@@ -82,9 +81,36 @@ class Suspension(msgspec.Struct, frozen=True):
     children: dict[str, SuspendedChildWait]
 
 
+def step_id(run_id: str, number: int) -> str:
+    """The id of a run's step. The form is known here only."""
+    return f"{run_id}-{number}"
+
+
+def is_step_of(step_id: str, run_id: str) -> bool:
+    """Whether a step belongs to a run."""
+    return step_id.startswith(f"{run_id}-")
+
+
+def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
+    """The checkpoint with which a run begins its turn."""
+    return CheckpointMeta(f"{run_id}-turn", step_count, 0)
+
+
+def aside_checkpoint(step_id: str, step_count: int, stream_sequence: int) -> CheckpointMeta:
+    """The checkpoint of a step that is put aside, to be taken up again."""
+    return CheckpointMeta(f"{step_id}-aside", step_count, stream_sequence)
+
+
+def checkpoint_kind(checkpoint: Checkpoint) -> CheckpointKind:
+    """What a checkpoint of the executor records; its step id says so."""
+    if checkpoint.step_id.endswith("-turn"):
+        return "turn"
+    return "aside" if checkpoint.step_id.endswith("-aside") else "step"
+
+
 def step_id_of(session: SessionState, run_id: str) -> str:
     """The id under which the open step is staged: noted in the session, or else that of the run's next step."""
-    return session.suspended_step_id or f"{run_id}-{session.step_count + 1}"
+    return session.suspended_step_id or step_id(run_id, session.step_count + 1)
 
 
 def id_mark(session: SessionState) -> str:

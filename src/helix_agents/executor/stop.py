@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-ABORT_PREFIX = "\x1eabort\x1e"
-"""An interrupt flag whose reason begins so asks for an abort; the flag has no other field for it, and people cannot
-type this: the reason of an interrupt that begins so is refused."""
-
 
 class StopSignal:
     """Asked for at most twice: first an interrupt, perhaps an abort after it. Lives in one event loop."""
@@ -19,25 +15,24 @@ class StopSignal:
         self._listeners: list[Callable[[], object]] = []
         self._below: list[StopSignal] = []
 
-    def request(self, reason: str | None) -> None:
-        """Ask to stop; the reason of an abort begins with `ABORT_PREFIX`."""
-        abort = reason is not None and reason.startswith(ABORT_PREFIX)
+    def request(self, reason: str | None, *, abort: bool = False) -> None:
+        """Ask to stop: at the next safe point, or at once."""
         if self.requested and (self.aborted or not abort):
             return
         self.requested = True
         self.aborted = abort
-        self.reason = reason.removeprefix(ABORT_PREFIX) if abort and reason is not None else reason
+        self.reason = reason
         for listener in list(self._listeners):
             listener()
         for signal in self._below:
-            signal.request(reason)
+            signal.request(reason, abort=abort)
 
     def child(self) -> StopSignal:
         """A signal for a sub-agent, asked whenever this one is."""
         signal = StopSignal()
         self._below.append(signal)
         if self.requested:
-            signal.request(f"{ABORT_PREFIX}{self.reason or ''}" if self.aborted else self.reason)
+            signal.request(self.reason, abort=self.aborted)
         return signal
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:

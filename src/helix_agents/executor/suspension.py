@@ -17,6 +17,7 @@ from ..chunks import ClientToolRequest, ToolApprovalRequest
 from ..clock import Clock, IdSource
 from ..codec import Json, ensure_json
 from ..errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
+from ..lifecycle import SESSION_TERMINAL
 from ..messages import ToolCall
 from ..stores.state.contract import StateStore
 from ..tools import Tool
@@ -165,7 +166,7 @@ async def all_waiting(store: StateStore, session: SessionState, now: int) -> lis
             if child_id not in seen:  # a store keeps any sessions that it is given, also those that wait in a circle
                 seen.add(child_id)
                 child = await store.load_state(child_id)
-                if child is not None and child.status not in ("completed", "failed"):
+                if child is not None and child.status not in SESSION_TERMINAL:
                     rest.append(child)
     return found
 

@@ -30,6 +30,18 @@ async def looking_does_not_clear(harness: Harness) -> None:
     expect(await store.check_interrupt_flag("a") is None, "a cleared flag is still there")
 
 
+@check("S7", "a flag says whether it asks for an abort, whatever its reason looks like")
+async def flag_tells_an_abort(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    for reason in (None, "", "why", "\x1eabort\x1ewhy", "\x1e", "\x1e\x1ewhy", "\x1eabort"):
+        for abort in (False, True):
+            await store.set_interrupt_flag("a", reason, abort=abort)
+            state = await store.load_state("a")
+            for flag in (await store.check_interrupt_flag("a"), state.interrupt_flag if state else None):
+                expect_same((flag.reason, flag.abort) if flag else None, (reason, abort), f"a flag set with {reason!r}")
+
+
 @check("S7", "a flag without a reason is a flag")
 async def flag_needs_no_reason(harness: Harness) -> None:
     store = await harness.open()

@@ -183,14 +183,14 @@ class StateStoreBase(CheckpointingStore):
     # -- interrupt flag
 
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
     ) -> None:
         ensure_id(session_id, "session_id")
         validate.ensure_optional(texts={"reason": reason})
         if run_id is not None:
             ensure_id(run_id, "run_id")
         now = self._clock()
-        await self._write(Commit(session_id=session_id, now=now, flag=InterruptFlag(reason, run_id, now)))
+        await self._write(Commit(session_id=session_id, now=now, flag=InterruptFlag(reason, run_id, now, bool(abort))))
 
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
         ensure_id(session_id, "session_id")

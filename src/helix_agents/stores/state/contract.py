@@ -226,9 +226,9 @@ class StateStore(ABC):
 
     @abstractmethod
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
     ) -> None:
-        """Ask the session, or only one of its runs, to stop (S7)."""
+        """Ask the session, or only one of its runs, to stop: at the next safe point, or at once with `abort` (S7)."""
 
     @abstractmethod
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:

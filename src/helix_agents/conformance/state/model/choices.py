@@ -142,7 +142,9 @@ class Choices:
 
     def _flag(self, name: str) -> Call:
         return Call(
-            "set_interrupt_flag", (name, self._chance.choice((None, "r"))), {"run_id": self._chance.choice((None, "q"))}
+            "set_interrupt_flag",
+            (name, self._chance.choice((None, "r"))),
+            {"run_id": self._chance.choice((None, "q")), "abort": self._chance.choice((False, True))},
         )
 
     def _change_ref(self, name: str) -> Call:

@@ -244,10 +244,11 @@ class ModelStore(StateStore):
     # -- interrupt flag
 
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None
+        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
     ) -> None:
         session = self._session(session_id)
-        session.state = msgspec.structs.replace(session.state, interrupt_flag=InterruptFlag(reason, run_id, self.now))
+        flag = InterruptFlag(reason, run_id, self.now, abort)
+        session.state = msgspec.structs.replace(session.state, interrupt_flag=flag)
 
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
         return self._session(session_id).state.interrupt_flag
