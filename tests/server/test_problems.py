@@ -297,6 +297,7 @@ async def test_figures_are_for_admins(alice: httpx.AsyncClient, admin: httpx.Asy
     assert figures["backend"]["name"] == "sqlite"
     assert figures["backend"]["latency_ms"] >= 0
     assert figures["by_status"]["completed"] >= 0
+    assert set(figures) >= {"by_status", "waiting", "oldest_waiting_since", "workers", "recovered_today", "backend"}
 
 
 async def test_one_user_has_so_many_streams_and_no_more(tmp_path: Any, sid: str) -> None:

@@ -23,6 +23,7 @@ from .sessions import Items, Limit
 
 HEALTH_SECONDS = 5
 PROBE = "helix-health"
+MAX_WAITS = 200
 
 
 class WaitingQuery(msgspec.Struct):
@@ -111,16 +112,18 @@ async def stats(call: Call) -> Response:
     latency_ms = await _probe(desk)
     statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
     pages = await asyncio.gather(*(desk.store.list_sessions(status=status, limit=1) for status in statuses))
+    waits = (await desk.executor.list_waiting(limit=MAX_WAITS)).items
     by_status: dict[str, int | None] = {status: page.total for status, page in zip(statuses, pages, strict=True)}
     return reply(
         Stats(
             by_status=by_status,
             waiting=sum(by_status[status] or 0 for status in SUSPENDED),
-            oldest_waiting_since=None,
+            oldest_waiting_since=min((wait.since for wait in waits), default=None),
             workers=[],
             recovered_today=0,
             backend={"name": backend_name(desk), "latency_ms": round(latency_ms, 2)},
-            approximate=["waiting"],
+            # Sessions, not questions; and the oldest of the newest questions, if there are very many.
+            approximate=["waiting", "oldest_waiting_since"],
         )
     )
 
