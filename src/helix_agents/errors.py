@@ -10,6 +10,7 @@
     ├── VersionConflict            somebody else wrote first
     ├── IllegalTransition          a status change that the lifecycle tables forbid
     ├── AlreadyRunning             the session has a live run
+    ├── StaleTicket                a ticket whose step has been done
     ├── IdempotencyConflict        the key was used for another request
     ├── NotResumable               there is nothing to go on with, or not yet
     ├── RunLost                    the run's process died, or another process took the session over
@@ -135,6 +136,16 @@ class AlreadyRunning(HelixError):
         self.run_id = run_id
         run = f" (run {run_id!r})" if run_id else ""
         super().__init__(f"Session {session_id!r} is running{run}: wait for it, or interrupt it first.")
+
+
+class StaleTicket(HelixError):
+    """A `Ticket` of a step that has been done already, or of a turn that is over."""
+
+    def __init__(self, session_id: str, why: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"The ticket of session {session_id!r} is old: {why}. Go on with the ticket that step returned."
+        )
 
 
 class IdempotencyConflict(HelixError):

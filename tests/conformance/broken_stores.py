@@ -14,7 +14,7 @@ from helix_agents.messages import Message
 from helix_agents.state import StepWrites, apply_step_writes
 from helix_agents.stores.state.commit import Applied, Commit
 from helix_agents.stores.state.contract import StateStore
-from helix_agents.types import Checkpoint, CheckpointMeta, Committed, SessionState, StagedChanges
+from helix_agents.types import Checkpoint, CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
 from tests.conformance.harnesses import MemoryHarness
 
 
@@ -30,11 +30,12 @@ class CommitIsNotAtomic(InMemoryStateStore):
         *,
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
+        run: RunRecord | None = None,
     ) -> Committed:
         if append_messages:
             await self.append_messages(session_id, append_messages)
         return await super().save_state_and_promote_staging(
-            session_id, state, [], checkpoint, expected_version=expected_version, unstaged=unstaged
+            session_id, state, [], checkpoint, expected_version=expected_version, unstaged=unstaged, run=run
         )
 
 
@@ -64,11 +65,18 @@ class CheckpointCopiesAStaleCount(InMemoryStateStore):
         *,
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
+        run: RunRecord | None = None,
     ) -> Committed:
         count = await self.get_message_count(session_id) + len(append_messages)
         await asyncio.sleep(0)
         done = await super().save_state_and_promote_staging(
-            session_id, state, append_messages, checkpoint, expected_version=expected_version, unstaged=unstaged
+            session_id,
+            state,
+            append_messages,
+            checkpoint,
+            expected_version=expected_version,
+            unstaged=unstaged,
+            run=run,
         )
         return msgspec.structs.replace(done, message_count=count)
 

@@ -6,6 +6,7 @@ from .hooks import Hooks, RunInfo
 from .local import AgentExecutor
 from .modelcall import RetryPolicy
 from .step import Outcome
+from .stepper import Stepper, Ticket
 from .suspension import ToolResultReceipt
 from .waiting import Waiting
 from .watching import SessionView
@@ -16,6 +17,8 @@ __all__ = [
     "AgentResult",
     "CanResume",
     "ToolResultReceipt",
+    "Stepper",
+    "Ticket",
     "Waiting",
     "SessionView",
     "RetryPolicy",

@@ -8,16 +8,19 @@ what this one does after it wakes up is refused.
 2. *Take*: the one write that wins the session, guarded by the version. It holds what the user said, and names the step
    that the new run is going to work on (`suspended_step_id`), so that everybody can tell whose session it is.
 3. *Fence*: make the stream ready under a fence that is larger than that of every earlier claim.
-4. *Record*: close the old run's record and begin the new one with its lease, guarded by the version again.
+4. *Record*: begin the new run's record with its lease, guarded by the version again, and close the old one.
 
-Who loses step 2 gets `AlreadyRunning`, who loses a later one `RunLost`. A crash before 4 leaves a session that is
-`active` without a living run; it can be claimed again once it has been still for the length of a lease.
+A turn needs no step 4: its record begins in the write that takes the session, so that a crash at any point leaves a run
+whose lease lapses, which `list_claimable` finds. Who loses step 2 gets `AlreadyRunning`, who loses a later one
+`RunLost`. A take-over that dies before step 4 leaves the old record; the session can be claimed again once it has been
+still for the length of a lease.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,6 +34,7 @@ from ..errors import (
     InvalidArgument,
     NotResumable,
     RunLost,
+    RunNotFound,
     SessionExists,
     SessionNotFound,
     StreamFenced,
@@ -38,13 +42,17 @@ from ..errors import (
 )
 from ..lifecycle import SESSION_TERMINAL
 from ..messages import Message
-from ..types import RunRecord, RunStatus, SessionState, StagedChanges
+from ..streams.contract import StreamInfo
+from ..types import CheckpointMeta, RunRecord, RunStatus, SessionState, StagedChanges
 from .idempotency import claimed_run
 from .queueing import queued_in
 from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
 from .step import abandoned, checkpoint_kind, is_step_of, step_id, step_id_of, turn_checkpoint
 from .suspension import all_waiting
+
+NOBODY = 0
+"""The lease of a run that nobody has, in good order: between two steps, or before the first. Any worker may go on."""
 
 WIND_UP_POLL_SECONDS = 0.02
 MAX_TRIES = 50
@@ -67,6 +75,8 @@ class Claim:
     staged: Sequence[StagedChanges] = ()
     rewound: bool = False
     resumed: bool = False
+    announce: bool = True
+    """Whether the run tells its stream that it begins; one that only goes on elsewhere does not."""
     then: Sequence[Message] = ()
     """What the user said while a step was open; it follows that step."""
 
@@ -99,6 +109,11 @@ def has_crashed(run: RunRecord | None, now: int) -> bool:
     return run is not None and run.status == "running" and not is_live(run, now)
 
 
+def waits_for_worker(run: RunRecord | None) -> bool:
+    """Whether a run was submitted or handed over, and nobody has taken it yet."""
+    return run is not None and run.status == "running" and run.lease_until == NOBODY
+
+
 def is_untouched(session: SessionState, run: RunRecord | None) -> bool:
     """Whether nobody has begun a turn yet: a session made by hand, or by a process that died right then."""
     return session.status == "active" and run is None and session.suspended_step_id is None
@@ -121,6 +136,8 @@ async def can_resume(
     if not message and await _has_no_message(services, session):
         return CanResume(False, "it has no message to go on from; execute() begins its first turn")
     if session.status == "active":
+        if waits_for_worker(run):
+            return CanResume(True, "it waits for a worker")
         return CanResume(True, "its process died" if has_crashed(run, now) else "nothing runs it")
     if session.status in ("interrupted", "paused"):
         return CanResume(True, f"it is {session.status}")
@@ -162,21 +179,92 @@ async def claim_turn(
     run_metadata: Mapping[str, Json] | None = None,
     run_id: str | None = None,
     seen: Seen | None = None,
+    waits: bool = False,
 ) -> Claim:
     """Begin a turn in a new or a finished session. Raises `AlreadyRunning` if somebody else was faster.
 
-    `seen`: the session as the caller saw it, where only that may be taken; otherwise it is looked at again.
+    `seen`: the session as the caller saw it, where only that may be taken; otherwise it is looked at again. `waits`:
+    nobody has the run yet, it waits for a worker (`handover.py`).
     """
-    store = services.store
     claimed_at = services.clock()
-    session, run, history = await _session_for_turn(services, agent, session_id, session_options or {}, seen)
+    run_id = run_id or f"run-{services.ids()}"
+    lease_until = NOBODY if waits else claimed_at + services.lease_ms
+    wanted = NewTurn(run_id, lease_until, messages, run_metadata or {}, claimed_at)
+    if seen is None or seen.session is None:
+        try:
+            return await _claim_new(services, agent, session_id, session_options or {}, wanted)
+        except SessionExists as error:
+            if seen is not None:
+                raise AlreadyRunning(session_id) from error
+        session, run = await load(services, agent, session_id)
+        if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
+            raise AlreadyRunning(session_id, run.run_id if run else None)
+    else:
+        session, run = seen.session, seen.run
+    return await _claim_next(services, session, run, wanted)
+
+
+class NewTurn(NamedTuple):
+    """A turn that is about to begin: its run, and what the user says."""
+
+    run_id: str
+    lease_until: int
+    messages: Sequence[Message]
+    metadata: Mapping[str, Json]
+    claimed_at: int
+
+    def record(self, session_id: str, first_step: int, turn: int, stream: StreamInfo | None, fence: int) -> RunRecord:
+        """The record that the taking write begins; it expects the stream to be as it was seen."""
+        return RunRecord(
+            self.run_id,
+            session_id,
+            turn,
+            # A stream that is there is going to be reset, of which a chunk tells.
+            start_sequence=stream.latest_sequence + 1 if stream else 0,
+            metadata={**self.metadata, "first_step": first_step, "fence": fence},
+            lease_until=self.lease_until,
+            started_at=self.claimed_at,
+        )
+
+    def checkpoint(self, first_step: int) -> CheckpointMeta:
+        """What marks the beginning of the turn."""
+        return turn_checkpoint(self.run_id, first_step)
+
+
+async def _claim_new(
+    services: Services, agent: Agent, session_id: str, session_options: Mapping[str, Any], turn: NewTurn
+) -> Claim:
+    """Make a session with its first turn. Raises `SessionExists`."""
+    options = dict(session_options)
+    custom_state = options.pop("custom_state", None)
+    stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
+    fence = fence_for(stream, 1)
+    record = turn.record(session_id, 0, 1, stream, fence)
+    session = await services.store.create_session(
+        session_id,
+        agent_type=agent.name,
+        custom_state=agent.initial_state() if custom_state is None else custom_state,
+        messages=turn.messages,
+        checkpoint=turn.checkpoint(0),
+        run=record,
+        **options,
+    )
+    claim = Claim(session, list(turn.messages), record, fence=fence, claimed_at=turn.claimed_at)
+    return await _freshened(services, claim, None, seen=stream, old_status=session.status)
+
+
+async def _claim_next(services: Services, session: SessionState, run: RunRecord | None, turn: NewTurn) -> Claim:
+    """Begin the next turn of a session. Raises `AlreadyRunning` if somebody else was faster."""
+    session_id, first_step = session.session_id, session.step_count
+    history = await load_messages(services, session_id)
     given = [
         *abandoned(history, "The run ended before this call was executed."),
         *queued_in(session),
-        *messages,
+        *turn.messages,
     ]
     stream = await services.streams.get_stream_info(session.stream_id)
-    run_id = run_id or f"run-{services.ids()}"
+    fence = fence_for(stream, session.version + 1)
+    record = turn.record(session_id, first_step, run.turn + 1 if run else 1, stream, fence)
     wanted = msgspec.structs.replace(
         session,
         custom_state=None,
@@ -184,7 +272,7 @@ async def claim_turn(
         output=None,
         error=None,
         failure_reason=None,
-        suspended_step_id=step_id(run_id, session.step_count + 1),
+        suspended_step_id=step_id(turn.run_id, first_step + 1),
         suspended_awaiting_children={},
         pending_client_tool_calls={},
         queued_messages=[],
@@ -192,53 +280,36 @@ async def claim_turn(
         # A run that never ended may wake up: it must find that the session is no longer its own.
         resume_count=session.resume_count + (1 if run is not None and run.status == "running" else 0),
     )
-    meta = turn_checkpoint(run_id, session.step_count)
     try:
-        done = await store.save_state_and_promote_staging(
-            session_id, wanted, given, meta, expected_version=session.version
+        done = await services.store.save_state_and_promote_staging(
+            session_id, wanted, given, turn.checkpoint(first_step), expected_version=session.version, run=record
         )
     except VersionConflict as error:
         raise AlreadyRunning(session_id) from error
-    claim = Claim(
-        msgspec.structs.replace(wanted, custom_state=session.custom_state, version=done.new_version),
-        [*history, *given],
-        RunRecord(run_id, session_id, 0),
-        fence=fence_for(stream, done.new_version),
-        claimed_at=claimed_at,
-    )
-    return await _complete(
-        services,
-        claim,
-        run,
-        stream=lambda: fresh_stream(services.streams, session.stream_id, claim.fence, seen=stream),
-        old_status=session.status,
-        metadata={**(run_metadata or {}), "first_step": session.step_count},
-    )
+    taken = msgspec.structs.replace(wanted, custom_state=session.custom_state, version=done.new_version)
+    claim = Claim(taken, [*history, *given], record, fence=fence, claimed_at=turn.claimed_at)
+    return await _freshened(services, claim, run, seen=stream, old_status=session.status)
 
 
-async def _session_for_turn(
-    services: Services, agent: Agent, session_id: str, session_options: Mapping[str, Any], seen: Seen | None
-) -> tuple[SessionState, RunRecord | None, list[Message]]:
-    """A session in which a turn may begin, made if need be; its latest run and its messages."""
-    if seen is not None and seen.session is not None:
-        return seen.session, seen.run, await load_messages(services, session_id)
-    options = dict(session_options)
-    custom_state = options.pop("custom_state", None)
+async def _freshened(
+    services: Services, claim: Claim, old: RunRecord | None, *, seen: StreamInfo | None, old_status: str
+) -> Claim:
+    """Step 3 of the claim of a turn, whose record begins in step 2. Raises `RunLost`."""
     try:
-        session = await services.store.create_session(
-            session_id,
-            agent_type=agent.name,
-            custom_state=agent.initial_state() if custom_state is None else custom_state,
-            **options,
-        )
-    except SessionExists as error:
-        if seen is not None:
-            raise AlreadyRunning(session_id) from error
-        session, run = await load(services, agent, session_id)
-        if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
-            raise AlreadyRunning(session_id, run.run_id if run else None) from None
-        return session, run, await load_messages(services, session_id)
-    return session, None, []
+        ready = await fresh_stream(services.streams, claim.session.stream_id, claim.fence, seen=seen)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    if old is not None and old.status == "running":
+        await _close_record(services, old, old_status)
+    record = claim.run
+    if ready.latest_sequence != record.start_sequence:  # a stream that had expired comes back with its counter
+        try:
+            record = await services.store.update_run_status(
+                record.run_id, "running", start_sequence=ready.latest_sequence, expected_status="running"
+            )
+        except IllegalTransition as error:
+            raise claim.lost() from error
+    return replace(claim, run=record)
 
 
 async def claim_unfinished(
@@ -363,9 +434,11 @@ async def _complete(
     """Steps 3 and 4 of a claim. Raises `RunLost` if somebody else has taken the session since."""
     try:
         ready = await stream()
+        # The old record is closed last: until there is a new one, it is what a search for lost runs finds.
+        record = await _begin_record(services, claim, ready.latest_sequence, {**metadata, "fence": claim.fence})
         if old is not None and old.status == "running":
             await _close_record(services, old, old_status)
-        record = await _begin_record(services, claim, ready.latest_sequence, {**metadata, "fence": claim.fence})
+            await _close_before(services, old)
     except StreamFenced as error:
         raise claim.lost() from error
     return replace(claim, run=record, rewound=ready.rewound)
@@ -381,6 +454,15 @@ async def _close_record(services: Services, old: RunRecord, old_status: str) -> 
         await services.store.update_run_status(old.run_id, status, error=error, expected_status="running")
     except IllegalTransition:
         return
+
+
+async def _close_before(services: Services, old: RunRecord) -> None:
+    """Close the record of the run that `old` took over, if it died before it came to that."""
+    before = old.metadata.get("resumes")
+    if before is not None:
+        with suppress(IllegalTransition, RunNotFound):
+            note = "Its process died; another run went on."
+            await services.store.update_run_status(before, "interrupted", error=note, expected_status="running")
 
 
 async def _begin_record(

@@ -81,6 +81,7 @@ class RunHandle(Generic[Output]):
         stream_id: str,
         start_sequence: int,
         task: asyncio.Task[AgentResult] | None = None,
+        goes_on: bool = False,
     ) -> None:
         self.session_id = session_id
         self.run_id = run_id
@@ -89,6 +90,8 @@ class RunHandle(Generic[Output]):
         self._stream_id = stream_id
         self._start_sequence = start_sequence
         self._task = task
+        self._goes_on = goes_on
+        """Whether workers take the run up when its process dies, so that nobody need be told."""
 
     @property
     def start_sequence(self) -> int:
@@ -152,6 +155,8 @@ class RunHandle(Generic[Output]):
 
     async def _has_died(self) -> bool:
         """Whether nobody is going to close the stream: the run is over without having said so."""
+        if self._goes_on:
+            return False
         try:
             session = await self._session()
             return session.status in ("active", "completed", "failed") and (await self.can_resume()).can_resume
@@ -173,7 +178,8 @@ class RunHandle(Generic[Output]):
             run = await self._services.store.get_current_run(self.session_id)
             if session.status != "active":
                 return await self._told(await result_of(self._services, session))
-            if not is_live(run, self._services.clock()) and (await self.can_resume()).can_resume:
+            dead = not self._goes_on and not is_live(run, self._services.clock())
+            if dead and (await self.can_resume()).can_resume:
                 raise RunLost(self.session_id, self.run_id, "its process died")
             await asyncio.sleep(RESULT_POLL_SECONDS)
 

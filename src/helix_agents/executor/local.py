@@ -46,11 +46,13 @@ from .claim import (
     is_untouched,
     load,
     load_settled,
+    waits_for_worker,
 )
 from .construction import given_stores
 from .deletion import delete_tree
 from .dependencies import DepsFactory, deps_for, session_to_be
 from .handle import AgentResult, RunHandle
+from .handover import continue_run
 from .hooks import Hooks
 from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
 from .inputs import Input, as_messages
@@ -61,6 +63,7 @@ from .queueing import IfRunning, enqueue
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
+from .submission import Submitting
 from .suspension import Answer, ToolResultReceipt, submit
 from .tidying import tidy_up
 from .waiting import Waiting, list_waiting
@@ -70,7 +73,7 @@ DELETE_PATIENCE_SECONDS = 2.0
 LOOKS_AT_A_BUSY_SESSION = 5
 
 
-class AgentExecutor(ShortForms):
+class AgentExecutor(Submitting, ShortForms):
     """Executes agents. Everything that must survive lies in the stores; this object may be thrown away at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` gives, and records usage; `AgentExecutor(state_store,
@@ -167,7 +170,7 @@ class AgentExecutor(ShortForms):
         the `user_id` choose the session.
         """
         self._ensure_open()
-        agent = self._known(agent)
+        agent = self.known(agent)
         ensure_countable(self.services, limits)
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
@@ -220,7 +223,7 @@ class AgentExecutor(ShortForms):
         began = self.services.clock()
         if await self.services.store.session_exists(session_id):
             session, run = await load_settled(self.services, agent, session_id)
-            if session.status == "active" and is_live(run, self.services.clock()):
+            if session.status == "active" and (is_live(run, self.services.clock()) or waits_for_worker(run)):
                 raise AlreadyRunning(session_id, run.run_id if run else None)
             if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
                 if len(messages) != 1:
@@ -310,7 +313,7 @@ class AgentExecutor(ShortForms):
         is nothing to do.
         """
         self._ensure_open()
-        agent = self._known(agent)
+        agent = self.known(agent)
         began = self.services.clock()
         session, run = await load_settled(self.services, agent, session_id)
         said: Message | None = None if message is None else {"role": "user", "content": message}
@@ -324,7 +327,7 @@ class AgentExecutor(ShortForms):
         """
         if agent is None:
             agent = (await self._session(session_id)).agent_type
-        known = self._known(agent)
+        known = self.known(agent)
         session, run = await load_settled(self.services, known, session_id)
         if session.status != "failed" or run is None:
             why = "nothing to retry" if session.status == "failed" else f"it is {session.status}, not failed"
@@ -338,7 +341,7 @@ class AgentExecutor(ShortForms):
 
     async def get_handle(self, agent: Agent[Output] | str, session_id: str) -> RunHandle[Output] | None:
         """A handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
-        agent = self._known(agent)
+        agent = self.known(agent)
         try:
             session, run = await load(self.services, agent, session_id)
         except SessionNotFound:
@@ -474,6 +477,7 @@ class AgentExecutor(ShortForms):
         run_id: str | None = None,
         *,
         deps: Any = None,
+        run_metadata: Mapping[str, Json] | None = None,
     ) -> RunHandle:
         try:
             await ensure_resumable(self.services, session, run, message=message is not None)
@@ -482,7 +486,14 @@ class AgentExecutor(ShortForms):
                 await tidy_up(self.services, session, run)
                 return self._handle(agent, session, run, None)
             deps = await deps_for(agent, session, deps, self._deps_factory)
-            claim = await claim_unfinished(self.services, session, run, message=message, run_id=run_id)
+            if run is not None and session.status == "active" and waits_for_worker(run):
+                if message is not None:
+                    raise AlreadyRunning(session.session_id, run.run_id)
+                claim = await continue_run(self.services, session, run, metadata=run_metadata)
+            else:
+                claim = await claim_unfinished(
+                    self.services, session, run, message=message, run_id=run_id, run_metadata=run_metadata
+                )
         except (AlreadyRunning, NotResumable) as error:
             if self.services.clock() - began <= self.services.lease_ms:
                 raise
@@ -490,6 +501,17 @@ class AgentExecutor(ShortForms):
             why = f"{REPLACED} while this one stalled"
             raise RunLost(session.session_id, run.run_id if run else "", why) from error
         return await self._start(agent, claim, deps)
+
+    async def _take_up(self, agent: Agent, session_id: str, worker: str | None) -> RunHandle:
+        began = self.services.clock()
+        session, run = await load_settled(self.services, agent, session_id)
+        noted: dict[str, Json] = {} if worker is None else {"worker": worker}
+        return await self._resume(agent, session, run, None, began, run_metadata=noted)
+
+    async def opened(self, agent: Agent, claim: Claim) -> Run:
+        """A run of a claimed session, for somebody who drives it himself."""
+        deps = await deps_for(agent, claim.session, None, self._deps_factory)
+        return await open_run(self.services, agent, claim, self._children, deps=deps)
 
     async def _start(self, agent: Agent, claim: Claim, deps: Any) -> RunHandle:
         run = await open_run(self.services, agent, claim, self._children, deps=deps)
@@ -547,13 +569,15 @@ class AgentExecutor(ShortForms):
             stream_id=session.stream_id,
             start_sequence=run.start_sequence if run else 0,
             task=task,
+            goes_on=run is not None and bool(run.metadata.get("submitted")),
         )
 
     def _ensure_open(self) -> None:
         if self._closed:
             raise InvalidArgument("This executor is closed and starts no more runs: make another.")
 
-    def _known(self, agent: Agent[Output] | str) -> Agent[Output]:
+    def known(self, agent: Agent[Output] | str) -> Agent[Output]:
+        """The agent of that name, or this one, which is known from now on."""
         if isinstance(agent, str):
             return self.agents.get(agent)
         if not isinstance(agent, Agent):

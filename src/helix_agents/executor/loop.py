@@ -30,7 +30,7 @@ from ..messages import Message
 from ..state import StepWrites
 from ..stores.usage.contract import TokensEntry
 from ..types import StagedChanges
-from .claim import Claim
+from .claim import NOBODY, Claim
 from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
@@ -117,10 +117,11 @@ async def open_run(
         first_step=int(run.metadata.get("first_step", session.step_count)),
         deps=parent.deps if parent else deps,
     )
-    if claim.resumed:
+    if claim.announce and claim.resumed:
         emitter.emit({"type": "run_resumed", "run_id": run.run_id, "turn": run.turn})
-    else:
+    elif claim.announce:
         emitter.emit({"type": "run_started", "run_id": run.run_id, "turn": run.turn})
+    watch.steps = session.step_count - context.first_step
     watch.start()
     return Run(context, children)
 
@@ -133,12 +134,23 @@ class Run:
         self._children = children
         self._endings = Endings(context)
         self._history = HistoryView(context)
+        self._steps_left: int | None = None
+        self._handing_over = False
 
     # -- the life of a run
 
-    async def drive(self) -> AgentResult:
-        """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did."""
+    def hand_over(self) -> None:
+        """Stop after the step that is being worked on, and leave the rest of the run to another process."""
+        self._handing_over = True
+
+    async def drive(self, *, steps: int | None = None) -> AgentResult:
+        """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did.
+
+        `steps`: after so many commits the run is handed over: the result is `active`, nobody has the run any more, and
+        any process may go on with it (`handover.py`).
+        """
         context = self.context
+        self._steps_left = steps
         body = asyncio.create_task(self._body(), name=f"helix-run-{context.run_id}")
         context.watch.on_lost = body.cancel
         status, error, clean = "lost", None, False
@@ -162,8 +174,8 @@ class Run:
         finally:
             await context.watch.close()
             await context.emitter.close(discard=not clean)
-            if not clean:
-                await self._let_go()
+            if not clean or status == "active":
+                await self._let_go(in_good_order=clean)
             await context.hooks.call("run_ended", status, error)
 
     async def _body(self) -> AgentResult:
@@ -219,6 +231,14 @@ class Run:
             if result is not None:
                 return result
             step = None
+            if self._is_enough():
+                return AgentResult("active")
+
+    def _is_enough(self) -> bool:
+        """Whether the rest is left to another process, after one more step."""
+        if self._steps_left is not None:
+            self._steps_left -= 1
+        return self._handing_over or self._steps_left == 0
 
     async def _work(self, step: OpenStep) -> AgentResult | None:
         """Bring an open step to its commit or put it aside; None if the run goes on."""
@@ -234,16 +254,20 @@ class Run:
             except VersionConflict:
                 await self.context.owned.refresh()
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, *, in_good_order: bool) -> None:
         """Leave the session to others at once, if it is still ours to leave."""
         context = self.context
         if context.watch.lost is not None:
             return
-        now = context.services.clock()
+        until = NOBODY if in_good_order else context.services.clock()
         try:
             await asyncio.shield(
                 context.services.store.update_run_status(
-                    context.run_id, "running", lease_until=now, expected_status="running"
+                    context.run_id,
+                    "running",
+                    lease_until=until,
+                    step_count=context.watch.steps,
+                    expected_status="running",
                 )
             )
         except Exception:

@@ -132,7 +132,7 @@ class OwnedSession:
                     messages,
                     meta,
                     expected_version=self.session.version,
-                    **({"unstaged": unstaged} if unstaged else {}),
+                    unstaged=unstaged,
                 )
             except SessionNotFound:
                 raise self._lost("the session was deleted") from None

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from ..errors import IllegalTransition, InvalidArgument, StoreUnavailable, VersionConflict
+from ..errors import IllegalTransition, InvalidArgument, SessionExists, StoreUnavailable, VersionConflict
 from ..messages import Message
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
@@ -134,6 +134,20 @@ class _PatientState(_Patient):
             lambda: store.save_state_and_promote_staging(session_id, state, append_messages, checkpoint, **options),
             happened=happened,
             refusals=(VersionConflict,),
+        )
+
+    async def create_session(self, session_id: str, **options: Any) -> SessionState:
+        store: StateStore = self._inner
+        begun: RunRecord | None = options.get("run")
+
+        async def happened() -> SessionState | None:
+            latest = await store.get_current_run(session_id)
+            if begun is None or latest is None or latest.run_id != begun.run_id:
+                return None
+            return await patiently(lambda: store.load_state(session_id))
+
+        return await patiently(
+            lambda: store.create_session(session_id, **options), happened=happened, refusals=(SessionExists,)
         )
 
     async def create_run(self, session_id: str, run_id: str, **options: Any) -> RunRecord:

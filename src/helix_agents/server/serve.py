@@ -17,15 +17,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable, RunLost, SessionNotFound
+from ..errors import HelixError, InvalidArgument
 from ..executor import AgentExecutor
-from ..types import SessionStatus
 
 logger = logging.getLogger("helix_agents.server")
 
 GRACE_SECONDS = 5
+RECOVER_AT_ONCE = 100
 MAX_WEBSOCKET_MESSAGE = 65_536
-TO_TAKE_UP: tuple[SessionStatus, ...] = ("active", "completed", "failed")
 
 
 class Server(uvicorn.Server):
@@ -127,17 +126,5 @@ async def _recover_for_ever(executor: AgentExecutor) -> None:
 
 
 async def take_up_lost_runs(executor: AgentExecutor) -> list[str]:
-    """Resume the sessions of known agents whose lease has lapsed; which ones this process got.
-
-    Those that have ended too: their process may have died before it could close the stream.
-    """
-    services = executor.services
-    known = [agent.name for agent in executor.agents]
-    taken = []
-    for session in await services.store.list_claimable(services.clock(), agent_types=known, status=TO_TAKE_UP):
-        try:
-            await executor.resume(session.agent_type, session.session_id)
-        except (AlreadyRunning, NotResumable, RunLost, SessionNotFound):
-            continue  # another process was faster
-        taken.append(session.session_id)
-    return taken
+    """Take up the sessions of known agents that nobody works on; which ones this process got."""
+    return [handle.session_id for handle in await executor.recover(limit=RECOVER_AT_ONCE)]

@@ -99,6 +99,8 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
         texts += ("checkpoint", checkpoint_id, step_id, str(step_count), str(sequence), fields, status)
     else:
         texts += _without_a_step(commit)
+    if commit.run is not None:
+        texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
     for name in want:
         texts += ("want", *place_of(name))
     return texts
@@ -128,8 +130,6 @@ def _without_a_step(commit: Commit) -> list[Text]:
         step_id, staged = commit.stage
         for row in staged:
             texts += _texts("stage", step_id, *row)
-    if commit.run is not None:
-        texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
     for ref in commit.refs:
         texts += _texts("ref", *rows.ref_columns(ref))
     if commit.clear_flag:

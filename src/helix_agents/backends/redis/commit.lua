@@ -241,7 +241,8 @@ while at <= count do
   elseif name == 'checkpoint' then -- short id, the rest of the row
     log()
     local known = call('HMGET', MAIN, 'version', 'status')
-    local facts = { call('LLEN', UNDO), known[1], call('LLEN', MESSAGES), known[2], main.created_at, two }
+    local facts = { call('LLEN', UNDO), known[1], call('LLEN', MESSAGES), known[2],
+      main.created_at or call('HGET', MAIN, 'created_at'), two }
     local number = make('RPUSH', CHECKPOINTS, table.concat(facts, SEPARATOR))
     call('HSET', CHECKPOINT_IDS, one, number)
     if number == 1 then new[CHECKPOINT_IDS] = true end

@@ -95,6 +95,8 @@ def _add_guards(
 ) -> None:
     if commit.create:
         program.require_field("exists", "absent", "", "version")
+        if commit.run is not None and run_taken:
+            program.require("run", IMPOSSIBLE, "HEXISTS", keys.runs, commit.run.run_id)
         return
     program.require_field("missing", "some", "", "version")
     if commit.expected_version is not None:

@@ -86,6 +86,9 @@ class CommitBatch:
             assert state is not None
             labels, content = rows.label_columns(state), rows.content_columns(state)
             self._counters = self._add("insert_session", commit.session_id, *labels, *content, commit.now)
+            if commit.messages or commit.checkpoint is not None:
+                counts = (0, len(commit.messages), int(commit.checkpoint is not None))
+                self._counters = self._add("update_session", commit.session_id, commit.now, *counts, *content)
             return
         if commit.keep_messages is not None:
             self._cut = self._add("count_cut_messages", commit.session_id, commit.keep_messages)

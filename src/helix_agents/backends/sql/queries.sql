@@ -303,7 +303,8 @@ RETURNING turn;
 -- Change what is given of a run, if its status is one of ?2.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
-  lease_until = COALESCE(?8, lease_until)
+  lease_until = COALESCE(?8, lease_until), start_sequence = COALESCE(?9, start_sequence),
+  metadata = COALESCE(?10, metadata)
 WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2))
 RETURNING 1;
 

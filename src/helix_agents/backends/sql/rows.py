@@ -203,7 +203,7 @@ def checkpoint_from_row(row: Row) -> StoredCheckpoint:
 
 
 def run_columns(run: RunRecord) -> tuple[Value, ...]:
-    """From status to lease_until, as `insert_run` takes them."""
+    """From status to metadata, as `insert_run` takes them."""
     return (run.status, run.step_count, run.start_sequence, run.started_at, encode(run.metadata), run.lease_until)
 
 
@@ -216,6 +216,8 @@ def run_changes(changes: Mapping[str, Any]) -> tuple[Value, ...]:
         _json_or_null(changes.get("output")),
         changes.get("completed_at"),
         changes.get("lease_until"),
+        changes.get("start_sequence"),
+        None if changes.get("metadata") is None else encode(changes["metadata"]),
     )
 
 

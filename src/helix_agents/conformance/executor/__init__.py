@@ -1,4 +1,4 @@
-"""Checks of the executor (X1 to X6): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
+"""Checks of the executor (X1 to X6, X8): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
 from . import (
     x1_again,
@@ -17,6 +17,7 @@ from . import (
     x5_children,
     x6_context,
     x6_tools,
+    x8_handover,
 )
 from .harness import EXECUTOR
 
@@ -38,4 +39,5 @@ __all__ = [
     "x5_children",
     "x6_context",
     "x6_tools",
+    "x8_handover",
 ]

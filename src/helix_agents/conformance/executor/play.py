@@ -34,8 +34,7 @@ class Remains:
 
 async def begin_or_go_on(executor: AgentExecutor, session_id: str) -> str:
     """Do the next thing that the session needs and wait until it is at rest; its status then."""
-    session = await executor.services.store.load_state(session_id)
-    if session is None or (session.version == 1 and not session.resume_count):
+    if await executor.services.store.get_current_run(session_id) is None:
         handle = await executor.execute(AGENT, INPUT, session_id=session_id)
     else:
         handle = await executor.resume(AGENT, session_id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...agent import Agent
 from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost
+from ...executor import AgentExecutor
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
@@ -31,8 +33,13 @@ LEASE_SECONDS = 30.0
 MAX_ATTEMPTS = 60
 
 
-async def perform(stores: StoreSet, session_id: str, lives: list[Life], **more: Any) -> tuple[Remains, list[str]]:
-    """Perform the play; each life in turn ends where it ends, the last attempts live on."""
+Act = Callable[[AgentExecutor, str], Awaitable[Any]]
+
+
+async def perform(
+    stores: StoreSet, session_id: str, lives: list[Life], *, act: Act = begin_or_go_on, **more: Any
+) -> tuple[Remains, list[str]]:
+    """Perform the play; each life in turn ends where it ends, the last attempts live on. `act` does what comes next."""
     journal: list[str] = []
     ledger = StagedLedger()
     clock = Clockwork()
@@ -43,7 +50,7 @@ async def perform(stores: StoreSet, session_id: str, lives: list[Life], **more: 
             if await is_over(stores, session_id):
                 break
             life = lives.pop(0) if lives else Life()
-            await _attempt(stores, session_id, life, clock, journal, **more)
+            await attempt(stores, session_id, life, clock, journal, act=act, **more)
             await life.bury()
             ledger.note(await staged_calls(stores, session_id), journal)
             clock.pass_seconds(LEASE_SECONDS + 1)
@@ -54,15 +61,23 @@ async def perform(stores: StoreSet, session_id: str, lives: list[Life], **more: 
     return await remains_of(stores, session_id, view), journal
 
 
-async def _attempt(
-    stores: StoreSet, session_id: str, life: Life, clock: Clockwork, journal: list[str], **more: Any
+async def attempt(
+    stores: StoreSet,
+    session_id: str,
+    life: Life,
+    clock: Clockwork,
+    journal: list[str],
+    *,
+    act: Act = begin_or_go_on,
+    **more: Any,
 ) -> None:
+    """One life's share of the play."""
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "agents": [make_author(journal.append)]}
     options |= more
     executor = make_executor(life.wrap(stores), make_llm(), **options)
     try:
         await answer_all(make_executor(stores, make_llm(), **options), session_id)
-        await begin_or_go_on(executor, session_id)
+        await act(executor, session_id)
     except Died:
         pass
     finally:
@@ -75,7 +90,7 @@ async def dead_at_any_call(harness: Harness) -> None:
     rng = random.Random(harness.options.seed)
     expected, _ = await perform(stores, "undisturbed", [])
     life = Life()
-    await _attempt(stores, "measured", life, Clockwork(), [])
+    await attempt(stores, "measured", life, Clockwork(), [])
     for number in range(harness.options.steps // 25):
         lives = [
             Life(rng.randrange(1, life.calls), reply_lost=rng.random() < 0.5) for _ in range(rng.choice((1, 1, 2, 4)))
@@ -91,7 +106,7 @@ async def dead_where_only_steps_last(harness: Harness) -> None:
     rng = random.Random(harness.options.seed)
     expected, _ = await perform(stores, "undisturbed", [])
     life = Life()
-    await _attempt(stores, "measured", life, Clockwork(), [], durability="step")
+    await attempt(stores, "measured", life, Clockwork(), [], durability="step")
     for number in range(harness.options.steps // 50):
         lives = [Life(rng.randrange(1, life.calls), reply_lost=rng.random() < 0.5) for _ in range(rng.choice((1, 2)))]
         plan = ", ".join(f"{one.last}{' (reply lost)' if one.reply_lost else ''}" for one in lives)
@@ -111,7 +126,7 @@ async def dead_after_each_commit(harness: Harness) -> None:
 
 async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwork) -> None:
     """Run session s in a process that dies right after the commit of its first step."""
-    life = Life(commits=2)  # the claim of the turn, and the step
+    life = Life(commits=1)  # the claim of a first turn is the creation of the session
     dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
     try:
         await (await dying.execute(agent, "Go", session_id="s")).result()

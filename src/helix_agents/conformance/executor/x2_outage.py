@@ -98,7 +98,7 @@ async def rides_out_outages(harness: Harness) -> None:
 async def readers_learn_of_a_lost_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, clock = simple_agent(work, state={"done": 0}), Clockwork()
-    life = Life(commits=2)
+    life = Life(commits=1)
     dying = make_executor(life.wrap(stores), ScriptedLLM([[Call("work", {"n": 1})], "Done."]), clock=clock)
     handle = await dying.execute(agent, "Go", session_id="s")
     seen: list[str] = []

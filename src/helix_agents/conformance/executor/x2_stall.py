@@ -64,7 +64,7 @@ def _executor(stores: StoreSet, clock: Clockwork) -> AgentExecutor:
 
 async def _crash(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
     """A run that dies in the middle of its second step, with a call staged and chunks shown."""
-    life = Life(commits=3)
+    life = Life(commits=2)
     dying = make_executor(life.wrap(stores), _llm(), clock=clock, lease_seconds=LEASE_SECONDS)
     try:
         await (await dying.execute(_agent(), INPUT, session_id=session_id)).result()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from ...errors import VersionConflict
+import msgspec
+
+from ...errors import HelixError, VersionConflict
 from ...stores.state.contract import StateStore
+from ...types import CheckpointMeta, RunRecord
 from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.crew import crew, hear, spec_of, start_child, stop_child, tell
@@ -224,3 +227,45 @@ async def counts_hold_among_processes(harness: Harness) -> None:
     assert state is not None
     expect_same(sorted(state.custom_state["items"]), sorted(f"s.{number}" for number in range(times)), "items")
     expect_same(state.version, 2 + 2 * times, "the version after all commits")
+
+
+@check("S2", "a session can begin with messages, a checkpoint and a run, and a commit with a run, all in one write")
+async def begins_as_a_whole(harness: Harness) -> None:
+    store = await harness.open()
+    wanted = RunRecord("run-1", "a", 9, start_sequence=4, metadata={"m": [1.0]}, lease_until=0)
+    meta_of_turn = CheckpointMeta("run-1-turn", 0, 3)
+    said = [user("hello"), user("there")]
+    made = await store.create_session(
+        "a", agent_type="agent", custom_state={"n": 1}, messages=said, checkpoint=meta_of_turn, run=wanted
+    )
+    expect_same((made.version, made.status, made.step_count), (1, "active", 0), "the session")
+    again = await harness.reopen()
+    expect_same((await again.get_messages("a")).items, said, "the messages")
+    (run,) = await again.list_runs("a")
+    got = (run.run_id, run.turn, run.start_sequence, run.metadata, run.lease_until, run.status)
+    expect_same(got, ("run-1", 1, 4, {"m": [1.0]}, 0, "running"), "the run")
+    expect(run.started_at > 0, "the run has no start")
+    latest = await again.get_latest_checkpoint("a")
+    assert latest is not None
+    found = (latest.step_id, latest.message_count, latest.version, latest.state.custom_state)
+    expect_same(found, ("run-1-turn", 2, 1, {"n": 1}), "the checkpoint")
+    before = await dump(again)
+    for session_id in ("a", "b"):
+        with raises(HelixError, "a session that begins with a run whose id is taken"):
+            await again.create_session(session_id, agent_type="agent", messages=said, run=wanted)
+    with raises(HelixError, "a commit with a run whose id is taken"):
+        await again.save_state_and_promote_staging("a", made, said, CheckpointMeta("s", 1, 0), run=wanted)
+    with raises(VersionConflict, "a commit with a run at the wrong version"):
+        second = msgspec.structs.replace(wanted, run_id="run-2")
+        await again.save_state_and_promote_staging(
+            "a", made, said, CheckpointMeta("s", 1, 0), expected_version=7, run=second
+        )
+    expect_same(await dump(again), before, "all data")
+    await again.save_state_and_promote_staging(
+        "a", made, said, CheckpointMeta("s", 1, 0), expected_version=1, run=second
+    )
+    runs = [(each.run_id, each.turn) for each in await again.list_runs("a")]
+    expect_same((runs, await again.get_message_count("a")), ([("run-1", 1), ("run-2", 2)], 4), "the runs, the messages")
+    changed = await again.update_run_status("run-2", "running", start_sequence=8, metadata={"worker": "w"})
+    expect_same((changed.start_sequence, changed.metadata), (8, {"worker": "w"}), "the run after a change")
+    expect_same(await again.get_current_run("a"), changed, "the run as stored")

@@ -16,6 +16,7 @@ from ...errors import InvalidArgument, RunNotFound, SessionNotFound
 from ...lifecycle import RUN_TERMINAL, ensure_status, guarded_sources, illegal_transition, may_become
 from ...messages import Message, is_thinking, without_thinking
 from ...types import (
+    CheckpointMeta,
     InterruptFlag,
     Page,
     RunRecord,
@@ -31,6 +32,7 @@ from .cells import replacement
 from .checkpoints import CheckpointingStore
 from .commit import NO_CHANGES, ClaimableFilter, Commit, SessionFilter
 from .contract import UNSET, Unset
+from .merging import new_run
 from .refusals import require_session
 
 
@@ -52,6 +54,9 @@ class StateStoreBase(CheckpointingStore):
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
+        messages: Sequence[Message] = (),
+        checkpoint: CheckpointMeta | None = None,
+        run: RunRecord | None = None,
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         validate.ensure_labels(
@@ -77,12 +82,24 @@ class StateStoreBase(CheckpointingStore):
             tags=tuple(tags),
             metadata=dict(metadata or {}),
             expires_at=expires_at,
+            step_count=0 if checkpoint is None else checkpoint.step_count,
             version=1,
             created_at=now,
             updated_at=now,
         )
         changes = replacement(custom) if custom else NO_CHANGES
-        await self._write(Commit(session_id=session_id, now=now, create=True, state=state, custom=changes))
+        texts = validate.encoded_messages(messages) if messages else ()
+        commit = Commit(
+            session_id=session_id,
+            now=now,
+            create=True,
+            state=state,
+            custom=changes,
+            messages=texts,
+            checkpoint=None if checkpoint is None else self._row_of_checkpoint(state, checkpoint, now),
+            run=None if run is None else new_run(session_id, run, now),
+        )
+        await self._write(commit)
         self._cells.learn(session_id, changes)
         return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
 
@@ -342,23 +359,10 @@ class StateStoreBase(CheckpointingStore):
         expected_version: int | None = None,
     ) -> RunRecord:
         ensure_id(session_id, "session_id")
-        ensure_id(run_id, "run_id")
         validate.ensure_version(expected_version)
-        ensure_count(start_sequence, "start_sequence")
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
-        ensure_storable(dict(metadata or {}), "/metadata")
-        validate.ensure_optional(counts={"lease_until": lease_until})
         now = self._clock()
-        run = RunRecord(
-            run_id,
-            session_id,
-            turn=0,
-            start_sequence=start_sequence,
-            started_at=now,
-            metadata=dict(metadata or {}),
-            lease_until=lease_until,
-        )
+        wanted = RunRecord(run_id, session_id, 0, start_sequence=start_sequence, lease_until=lease_until)
+        run = new_run(session_id, wanted, now, {} if metadata is None else metadata)
         applied = await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, run=run))
         return msgspec.structs.replace(run, turn=applied.turn)
 
@@ -372,13 +376,18 @@ class StateStoreBase(CheckpointingStore):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        start_sequence: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
         expected_status: RunStatus | None = None,
     ) -> RunRecord:
         ensure_id(run_id, "run_id")
         ensure_status("run", status)
         ensure_storable(output, "/output")
         times = {"completed_at": completed_at, "lease_until": lease_until}
-        validate.ensure_optional(texts={"error": error}, counts={"step_count": step_count, **times})
+        counts = {"step_count": step_count, "start_sequence": start_sequence, **times}
+        validate.ensure_optional(texts={"error": error}, counts=counts)
+        if metadata is not None:
+            validate.ensure_run_metadata(metadata)
         if completed_at is None and status in RUN_TERMINAL:
             completed_at = self._clock()
         given = {
@@ -388,6 +397,8 @@ class StateStoreBase(CheckpointingStore):
             "output": output,
             "completed_at": completed_at,
             "lease_until": lease_until,
+            "start_sequence": start_sequence,
+            "metadata": None if metadata is None else dict(metadata),
         }
         changes = {name: value for name, value in given.items() if value is not None}
         allowed = may_become("run", status)

@@ -83,8 +83,14 @@ class StateStore(ABC):
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
+        messages: Sequence[Message] = (),
+        checkpoint: CheckpointMeta | None = None,
+        run: RunRecord | None = None,
     ) -> SessionState:
-        """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1)."""
+        """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1).
+
+        `messages`, `checkpoint` and `run`: what the session begins with, in the same write; `run` as in the commit.
+        """
 
     @abstractmethod
     async def session_exists(self, session_id: str) -> bool:
@@ -117,13 +123,15 @@ class StateStore(ABC):
         *,
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
+        run: RunRecord | None = None,
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
         Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
         checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
 
-        `unstaged`: calls that were never staged; they merge at their index as if they had been.
+        `unstaged`: calls that were never staged; they merge at their index as if they had been. `run`: a run that
+        begins with this commit, as `create_run` would begin it; its turn and its start are filled in.
         """
 
     # -- staging
@@ -344,11 +352,13 @@ class StateStore(ABC):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        start_sequence: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
         expected_status: RunStatus | None = None,
     ) -> RunRecord:
         """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
 
-        With `expected_status` a run in any other status is left alone, too.
+        With `expected_status` a run in any other status is left alone, too. `metadata` replaces what the run has.
         """
 
     @abstractmethod

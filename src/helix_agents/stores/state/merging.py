@@ -9,7 +9,7 @@ session queue up, so that only other processes can make them retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -20,7 +20,7 @@ from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
-from ...types import CheckpointMeta, Committed, SessionState, StagedChanges
+from ...types import CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
 from . import validate
 from .cache import CellCache, ReadyStep, StagedCall, StagingCache, ready_step, staged_call, writes_of
 from .cells import planned_changes, prepared, replacement
@@ -167,21 +167,15 @@ class MergingStore(ExplainingStore):
         *,
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
+        run: RunRecord | None = None,
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
         validate.ensure_version(expected_version)
         texts = validate.encoded_messages(append_messages)
-        _ensure_meta(checkpoint)
         state = msgspec.structs.replace(state, step_count=checkpoint.step_count)
         now = self._clock()
-        row = CheckpointRow(
-            checkpoint_id(session_id, checkpoint.step_count, now, self._ids()),
-            checkpoint.step_id,
-            checkpoint.step_count,
-            checkpoint.stream_sequence,
-            fields_to_text(state),
-        )
+        row = self._row_of_checkpoint(state, checkpoint, now)
         blank = Commit(
             session_id=session_id,
             now=now,
@@ -191,10 +185,22 @@ class MergingStore(ExplainingStore):
             bump_version=True,
             messages=texts,
             checkpoint=row,
+            run=None if run is None else new_run(session_id, run, now),
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
         applied, warnings = await self._promote(blank, checkpoint.step_id, state.custom_state, extra)
         return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings)
+
+    def _row_of_checkpoint(self, state: SessionState, meta: CheckpointMeta, now: int) -> CheckpointRow:
+        """The checkpoint that goes with a write of these fields."""
+        _ensure_meta(meta)
+        return CheckpointRow(
+            checkpoint_id(state.session_id, meta.step_count, now, self._ids()),
+            meta.step_id,
+            meta.step_count,
+            meta.stream_sequence,
+            fields_to_text(state),
+        )
 
     async def _promote(
         self,
@@ -299,4 +305,22 @@ def _ensure_meta(checkpoint: object) -> None:
 def _contended(session_id: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"Session {session_id!r}: others changed the same state {MAX_MERGE_ATTEMPTS} times in a row. Try again."
+    )
+
+
+def new_run(session_id: str, run: RunRecord, now: int, metadata: Mapping[str, Json] | None = None) -> RunRecord:
+    """A run that is about to begin, checked: with what the caller may choose of it, and no more."""
+    ensure_id(run.run_id, "run_id")
+    ensure_count(run.start_sequence, "start_sequence")
+    validate.ensure_optional(counts={"lease_until": run.lease_until})
+    noted = run.metadata if metadata is None else metadata
+    validate.ensure_run_metadata(noted)
+    return RunRecord(
+        run.run_id,
+        session_id,
+        turn=0,
+        start_sequence=run.start_sequence,
+        started_at=now,
+        metadata=dict(noted),
+        lease_until=run.lease_until,
     )

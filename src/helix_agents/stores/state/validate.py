@@ -280,6 +280,13 @@ def from_cursor(cursor: str) -> tuple[int, str]:
         raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
 
 
+def ensure_run_metadata(metadata: object) -> None:
+    """What a run notes of itself."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
+    ensure_storable(dict(metadata), "/metadata")
+
+
 def ensure_ids(values: Any, name: str) -> tuple[str, ...]:
     """Some ids, checked; one alone is most likely a mistake."""
     if isinstance(values, str) or not isinstance(values, Iterable):

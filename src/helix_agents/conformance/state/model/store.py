@@ -82,6 +82,9 @@ class ModelStore(StateStore):
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
+        messages: Sequence[Message] = (),
+        checkpoint: CheckpointMeta | None = None,
+        run: RunRecord | None = None,
     ) -> SessionState:
         if session_id in self.sessions:
             raise SessionExists(session_id)
@@ -100,7 +103,12 @@ class ModelStore(StateStore):
             created_at=self.now,
             updated_at=self.now,
         )
-        self.sessions[session_id] = Session(state)
+        self._refuse_taken(run)
+        session = self.sessions[session_id] = Session(state)
+        session.messages.extend(copy.deepcopy(list(messages)))
+        if checkpoint is not None:
+            self._make_checkpoint(session, checkpoint)
+        self._begin(session, run)
         return copy.deepcopy(state)
 
     async def session_exists(self, session_id: str) -> bool:
@@ -138,13 +146,21 @@ class ModelStore(StateStore):
         *,
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
+        run: RunRecord | None = None,
     ) -> Committed:
         session = self._guarded(session_id, expected_version)
         self._pass(session, state.status)
+        self._refuse_taken(run)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         self._overwrite(session, msgspec.structs.replace(state, step_count=checkpoint.step_count))
         warnings = self._promote(session, checkpoint.step_id)
         session.messages.extend(copy.deepcopy(list(append_messages)))
+        made = self._make_checkpoint(session, checkpoint)
+        self._begin(session, run)
+        return Committed(made.checkpoint_id, session.state.version, len(session.messages), warnings)
+
+    def _make_checkpoint(self, session: Session, checkpoint: CheckpointMeta) -> Checkpoint:
+        session_id = session.state.session_id
         self._checkpoints_made += 1
         made = Checkpoint(
             checkpoint_id=f"cpv1-{session_id}-s{checkpoint.step_count}-t{self.now}-{self._checkpoints_made:06x}",
@@ -160,7 +176,27 @@ class ModelStore(StateStore):
             state=msgspec.structs.replace(copy.deepcopy(session.state), interrupt_flag=None),
         )
         session.checkpoints.append(made)
-        return Committed(made.checkpoint_id, session.state.version, len(session.messages), warnings)
+        return made
+
+    def _refuse_taken(self, run: RunRecord | None) -> None:
+        taken = {each.run_id for other in self.sessions.values() for each in other.runs}
+        if run is not None and run.run_id in taken:
+            raise InvalidArgument(f"There is a run {run.run_id!r} already.")
+
+    def _begin(self, session: Session, run: RunRecord | None) -> RunRecord | None:
+        if run is None:
+            return None
+        made = RunRecord(
+            run_id=run.run_id,
+            session_id=session.state.session_id,
+            turn=1 + max((each.turn for each in session.runs), default=0),
+            start_sequence=run.start_sequence,
+            started_at=self.now,
+            metadata=copy.deepcopy(dict(run.metadata)),
+            lease_until=run.lease_until,
+        )
+        session.runs.append(made)
+        return made
 
     # -- staging
 
@@ -383,18 +419,12 @@ class ModelStore(StateStore):
         expected_version: int | None = None,
     ) -> RunRecord:
         session = self._guarded(session_id, expected_version)
-        if any(run.run_id == run_id for other in self.sessions.values() for run in other.runs):
-            raise InvalidArgument(f"There is a run {run_id!r} already.")
-        made = RunRecord(
-            run_id=run_id,
-            session_id=session_id,
-            turn=1 + max((run.turn for run in session.runs), default=0),
-            start_sequence=start_sequence,
-            started_at=self.now,
-            metadata=copy.deepcopy(dict(metadata or {})),
-            lease_until=lease_until,
+        wanted = RunRecord(
+            run_id, session_id, 0, start_sequence=start_sequence, metadata=dict(metadata or {}), lease_until=lease_until
         )
-        session.runs.append(made)
+        self._refuse_taken(wanted)
+        made = self._begin(session, wanted)
+        assert made is not None
         return made
 
     async def update_run_status(
@@ -407,6 +437,8 @@ class ModelStore(StateStore):
         output: Json = None,
         completed_at: int | None = None,
         lease_until: int | None = None,
+        start_sequence: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
         expected_status: RunStatus | None = None,
     ) -> RunRecord:
         if expected_status is not None:
@@ -424,6 +456,8 @@ class ModelStore(StateStore):
                     "output": output,
                     "completed_at": completed_at,
                     "lease_until": lease_until,
+                    "start_sequence": start_sequence,
+                    "metadata": metadata,
                 }
                 given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
                 session.runs[place] = msgspec.structs.replace(run, status=status, **given)
