@@ -13,11 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
 from helix_agents.backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
+from helix_agents.backends.cloudflare.d1 import D1_FAMILIES
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.cloudflare.wire import CloudflareDriver
 from helix_agents.backends.sql.driver import Row, Statement
 from helix_agents.backends.sql.memory_store import SqlMemoryStore
+from helix_agents.backends.sql.migrate import COMPACT_STATE
 from helix_agents.backends.sql.self_migrating import MigratedDriver
 from helix_agents.backends.sql.state_store import SqlStateStore
 from helix_agents.backends.sql.usage_store import SqlUsageStore
@@ -57,7 +59,7 @@ class OwnedState(SqlStateStore):
     def __init__(self, text: str, prefix: str = "") -> None:
         place = Place(text)
         self._bridge = place.bridge
-        super().__init__(MigratedDriver(place.driver(), prefix=prefix), prefix=prefix)
+        super().__init__(MigratedDriver(place.driver(), prefix=prefix, families=COMPACT_STATE), prefix=prefix)
 
     async def close(self) -> None:
         await self._driver.close()
@@ -196,7 +198,7 @@ class UsageAndMemoryOnObject(Home):
 
     def _driver(self) -> MigratedDriver:
         place = Place(self.text)
-        driver = self.kept(MigratedDriver(place.driver(), families={"usage", "memory"}))
+        driver = self.kept(MigratedDriver(place.driver(), families=D1_FAMILIES))
         self.kept(place.bridge)
         return driver
 
@@ -221,7 +223,7 @@ class StreamsInObjects(Home):
 async def opened(text: str) -> AsyncIterator[Parts]:
     """The stores of an executor, as a child process opens them: streams in objects, the rest at the place."""
     place, token = Place(text.partition("#")[0]), text.partition("#")[2]
-    driver = MigratedDriver(place.driver())
+    driver = MigratedDriver(place.driver(), families=D1_FAMILIES)
     streams = DurableObjectStreamManager(place.bridge, prefix=place.name + token)
     try:
         yield Parts(SqlStateStore(driver), streams, SqlUsageStore(driver))

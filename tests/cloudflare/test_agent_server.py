@@ -15,7 +15,8 @@ import pytest
 from tests.cloudflare.workerd import PythonWorkerd
 from tests.servers.fixtures import started
 
-WORKER = Path(__file__).parent / "inside" / "agent_worker.py"
+INSIDE = Path(__file__).parent / "inside"
+SOURCES = (INSIDE / "agent_worker.py", INSIDE / "costs.py")
 NOTES = {"notes": ["a", "b", "c"]}
 LIMIT = aiohttp.ClientTimeout(total=240)
 
@@ -23,13 +24,18 @@ LIMIT = aiohttp.ClientTimeout(total=240)
 @pytest.fixture(scope="module")
 def server() -> Iterator[PythonWorkerd]:
     with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: PythonWorkerd(WORKER))
+        yield started(stack, lambda: PythonWorkerd(*SOURCES))
 
 
 @pytest.fixture
 def mortal_server() -> Iterator[PythonWorkerd]:
     with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: PythonWorkerd(WORKER))
+        yield started(stack, lambda: PythonWorkerd(*SOURCES))
+
+
+def new_session() -> aiohttp.ClientSession:
+    # A connection for each request: one that was kept may be closed by the time it is used again.
+    return aiohttp.ClientSession(timeout=LIMIT, connector=aiohttp.TCPConnector(force_close=True, limit=0))
 
 
 class Client:
@@ -43,7 +49,10 @@ class Client:
         headers = {"authorization": f"Bearer {token}"}
         async with self.http.request(method, self.url + path, json=body, headers=headers) as reply:
             text = await reply.text()
-            return reply.status, json.loads(text) if text else None
+            try:
+                return reply.status, json.loads(text) if text else None
+            except ValueError:
+                pytest.fail(f"{method} {path}: {reply.status} {text[-3000:]}")
 
     async def execute(self, session_id: str) -> None:
         body = {"agent_type": "author", "message": "go", "session_id": session_id}
@@ -73,7 +82,7 @@ class Client:
 
 @pytest.fixture
 async def client(server: PythonWorkerd) -> AsyncIterator[Client]:
-    async with aiohttp.ClientSession(timeout=LIMIT) as session:
+    async with new_session() as session:
         yield Client(server, session)
 
 
@@ -101,6 +110,23 @@ async def test_a_run_streams_by_sse_and_by_websocket_and_is_there_afterwards(cli
     assert usage["tools"]["shout"]["calls"] == 1
     again = await client.sse("s1", f"?from_sequence={sequences[-3]}")
     assert [number for name, number, _ in again if name == "chunk"] == sequences[-2:]
+
+
+async def test_rows_written_inside_an_object_stay_few(client: Client) -> None:
+    _, found = await client.ask("GET", "/test/costs/costs")
+    assert found["commit"] <= 13
+    assert found["thousand_chunks_by_ten"] <= 300
+    written = []
+    for turn in range(2):
+        body = {"agent_type": "marathon", "message": "go", "session_id": "billed"}
+        await client.ask("POST", "/execute", body)
+        _, result = await client.ask("GET", "/result/billed?wait=60")
+        assert result["status"] == "completed", turn
+        _, facts = await client.ask("GET", "/test/look/billed")
+        written.append(facts["written"])
+    turn_of_eleven = written[1] - written[0]
+    print(found, "rows of a turn of eleven steps:", turn_of_eleven)
+    assert turn_of_eleven / 11 <= 45
 
 
 async def test_a_session_without_an_id_gets_one_and_an_object(client: Client) -> None:
@@ -170,7 +196,7 @@ async def test_sockets_outlive_a_hibernation(client: Client) -> None:
 
 
 async def test_the_alarm_takes_up_a_run_whose_runtime_was_killed(mortal_server: PythonWorkerd) -> None:
-    async with aiohttp.ClientSession(timeout=LIMIT) as session:
+    async with new_session() as session:
         client = Client(mortal_server, session)
         await client.execute("crash")
         async with session.ws_connect(f"{client.url}/ws/crash?access_token=alice") as socket:
@@ -178,7 +204,7 @@ async def test_the_alarm_takes_up_a_run_whose_runtime_was_killed(mortal_server: 
                 pass
             mortal_server.kill9()
     mortal_server.start()
-    async with aiohttp.ClientSession(timeout=LIMIT) as session:
+    async with new_session() as session:
         client = Client(mortal_server, session)
         frames = await client.watch("crash")
         assert frames[-1]["event"] == "end"

@@ -18,6 +18,7 @@ from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.errors import NotMigrated
 from tests.cloudflare.homes import Home
+from tests.cloudflare.inside.costs import costs
 from tests.cloudflare.workerd import Workerd
 
 pytestmark = pytest.mark.usefixtures("bridge_of_harnesses")
@@ -218,6 +219,23 @@ async def test_stores_share_a_database_that_was_migrated_once(bridge: Bridge) ->
     assert (await usage.get_rollup("s")).tokens.total == 0
     assert await D1MemoryStore(database, migrated=True).search("e", "word") == []
     assert 0 < database.rows_written - written <= 8
+
+
+# -- what it costs
+
+
+async def test_rows_written_stay_few(bridge: Bridge) -> None:
+    database = BridgeD1(bridge, Home.free.pop())
+    streams = DurableObjectStreamManager(bridge, prefix="costs")
+
+    def rows() -> int:
+        return database.rows_written + streams.rows_written
+
+    found = await costs(D1StateStore(database), streams, rows)
+    print(found)
+    assert found["commit"] <= 15
+    assert found["thousand_chunks_by_ten"] <= 300
+    await streams.close()
 
 
 # -- browsers

@@ -13,8 +13,17 @@ import pytest
 from helix_agents import SchemaTooNew, open_stores
 from helix_agents.backends.sql import migrate as migrations
 from helix_agents.backends.sql.driver import Dialect, Statement
-from helix_agents.backends.sql.migrate import FAMILIES, applied_versions, known_migrations, migrate
+from helix_agents.backends.sql.migrate import (
+    COMPACT_STATE,
+    FAMILIES,
+    Migration,
+    applied_versions,
+    known_migrations,
+    migrate,
+)
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from helix_agents.backends.sqlite.state_store import SqliteStateStore
+from helix_agents.types import CheckpointMeta, SessionState
 
 OPEN = """
 import asyncio, sys
@@ -23,6 +32,14 @@ async def main():
     async with open_stores(sys.argv[1]): pass
 asyncio.run(main())
 """
+
+
+COMPACT = {"compact_state", "compact_usage"}
+
+
+def ordinary_steps() -> list[Migration]:
+    """All but those that only make rows cheaper on Cloudflare."""
+    return [each for each in known_migrations("sqlite") if each.families - COMPACT]
 
 
 def schema(path: Path) -> list[tuple[str, str]]:
@@ -41,9 +58,9 @@ async def fresh_schema(folder: Path) -> list[tuple[str, str]]:
 
 async def test_migrating_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
-    assert await migrate(driver) == [each.version for each in known_migrations("sqlite")]
+    assert await migrate(driver) == [each.version for each in ordinary_steps()]
     assert await migrate(driver) == []
-    assert await applied_versions(driver) == [each.version for each in known_migrations("sqlite")]
+    assert await applied_versions(driver) == [each.version for each in ordinary_steps()]
     await driver.close()
 
 
@@ -57,7 +74,7 @@ def test_a_number_names_one_step(dialect: Dialect) -> None:
 
 async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = await fresh_schema(tmp_path)
-    every = known_migrations("sqlite")
+    every = ordinary_steps()
     for known in range(1, len(every) + 1):
         # As if this were the library of that time.
         monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _, known=known: every[:known])
@@ -82,7 +99,7 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
 
 
 async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = known_migrations("sqlite")
+    every = ordinary_steps()
     broken = every[0]._replace(parts=(*every[0].parts, ("state", ("CREATE TABLE broken (", ""))))
     monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: [broken])
     driver = SqliteDriver(tmp_path / "a.db")
@@ -121,7 +138,7 @@ async def test_the_ledger_names_every_step(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver, clock=lambda: 5)
     (rows,) = await driver.batch([Statement("SELECT version, name, applied_at FROM __agents_migrations ORDER BY 1")])
-    assert rows == [(each.version, each.name, 5) for each in known_migrations("sqlite")]
+    assert rows == [(each.version, each.name, 5) for each in ordinary_steps()]
     await driver.close()
 
 
@@ -141,7 +158,7 @@ def tables(path: Path) -> set[str]:
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_every_statement_of_a_migration_says_which_family_it_belongs_to(dialect: Dialect) -> None:
     for step in known_migrations(dialect):
-        assert step.families <= FAMILIES | {"every"}, step.name
+        assert step.families <= FAMILIES | COMPACT | {"every"}, step.name
         shared = [text for text in step.of(["every"]) if "__agents_guard" not in text]
         assert shared == [], f"{step.name}: write a line `-- family: state` (or streams, usage, memory) above these"
 
@@ -171,7 +188,7 @@ async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
     assert schema(path) == await fresh_schema(tmp_path)
     with closing(sqlite3.connect(path)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM __agents_migrations ORDER BY version")]
-    assert names == [each.name for each in known_migrations("sqlite")]
+    assert names == [each.name for each in ordinary_steps()]
 
 
 async def test_processes_that_add_different_families_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
@@ -182,3 +199,30 @@ async def test_processes_that_add_different_families_at_once_do_not_undo_each_ot
     assert await migrate(drivers[0]) == []
     await asyncio.gather(*(driver.close() for driver in drivers))
     assert schema(tmp_path / "a.db") == await fresh_schema(tmp_path)
+
+
+async def test_compact_state_holds_the_same_in_other_trees(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = SqliteStateStore(path)
+    await store.create_session("s", agent_type="a", custom_state={"n": 1})
+    await store.append_messages("s", [{"role": "user", "content": str(number)} for number in range(3)])
+    fields = SessionState(session_id="s", agent_type="a", step_count=1, status="active", custom_state={"n": 2})
+    made = await store.save_state_and_promote_staging("s", fields, [], CheckpointMeta("step", 1, 0))
+    await store.save_state("s", SessionState(session_id="s", agent_type="a", status="active", custom_state={"n": 3}))
+    before = await store.get_checkpoint("s", made.checkpoint_id)
+    driver = SqliteDriver(path)
+    assert await migrate(driver, families=COMPACT_STATE) == [11]
+    await driver.close()
+    assert [each["content"] for each in (await store.get_messages("s")).items] == ["0", "1", "2"]
+    assert await store.get_checkpoint("s", made.checkpoint_id) == before
+    await store.restore_checkpoint("s", made.checkpoint_id)
+    state = await store.load_state("s")
+    assert state is not None
+    assert state.custom_state == {"n": 2}
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("messages", "checkpoints"):
+            (sql,) = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", (f"__agents_{table}",)
+            ).fetchone()
+            assert sql.endswith("WITHOUT ROWID")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from costs import costs  # type: ignore[import-not-found]  # beside this file in the Worker
 from workers import Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
@@ -31,22 +32,25 @@ def shout(text: str) -> str:
 
 
 author = Agent("author", tools=[note, shout], state={"notes": []}, max_steps=50)
+marathon = Agent("marathon", tools=[note, shout], state={"notes": []}, max_steps=50)
+TWO_TOOLS = Reply("I will note two things.", [Call("note", {"text": "a"}), Call("note", {"text": "b"})])
 SCRIPT: list[Any] = [
     Reply("I will note two things. " * 3, [Call("note", {"text": "a"}), Call("note", {"text": "b"})]),
     Reply("And a third. ", [Call("note", {"text": "c"}), Call("shout", {"text": "hey"})]),
     "Done, three notes.",
 ]
+MARATHON: list[Any] = [TWO_TOOLS, "Done.", *[TWO_TOOLS] * 10, "Done."]  # a turn of two steps, then one of eleven
 
 
 class PyDO(AgentServer):
-    agents = (author,)
+    agents = (author, marathon)
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         self.born = os.urandom(3).hex()
 
     def model(self, env: Any) -> Any:
-        return ScriptedLLM(SCRIPT, delay_seconds=0.01)
+        return ScriptedLLM({"author": SCRIPT, "marathon": MARATHON}, delay_seconds=0.01)
 
     def authenticate(self, env: Any) -> Any:
         return bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
@@ -59,7 +63,6 @@ class PyDO(AgentServer):
 
     async def test(self, verb: str, session_id: str, request: Any) -> Any:
         count = int(parse_qs(urlsplit(request.url).query).get("n", ["0"])[0])
-        before = self.storage.rows_written
         if verb == "create":
             await self.state.create_session(session_id, agent_type="author", user_id="alice")
         if verb == "pour":
@@ -67,9 +70,12 @@ class PyDO(AgentServer):
             for number in range(count):
                 await writer.write({"type": "text_delta", "delta": f"{number} "})
             await writer.close()
+        if verb == "costs":
+            found = await costs(self.state, self.streams, lambda: self.storage.rows_written)
+            return Response(encode(found), headers={"content-type": "application/json"})
         if verb == "end":
             await self.streams.end_stream(session_id, "done")
-        facts = {"born": self.born, "written": self.storage.rows_written - before}
+        facts = {"born": self.born, "written": self.storage.rows_written}
         return Response(encode(facts), headers={"content-type": "application/json"})
 
 

@@ -16,12 +16,12 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.memory.contract import Embedder
 from ..sql.driver import SqlDriver
 from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import FAMILIES, migrate
+from ..sql.migrate import COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
 from ..sql.self_migrating import MigratedDriver
 from ..sql.state_store import SqlStateStore
 from ..sql.usage_store import SqlUsageStore
 
-D1_FAMILIES = FAMILIES - {"streams"}
+D1_FAMILIES = (FAMILIES | COMPACT_STATE | COMPACT_USAGE) - {"streams"}
 """What a D1 database holds: streams live in Durable Objects."""
 
 
@@ -47,14 +47,14 @@ class D1StateStore(SqlStateStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        super().__init__(_ready(database, prefix, "state", migrated), prefix=prefix, clock=clock, ids=ids)
+        super().__init__(_ready(database, prefix, COMPACT_STATE, migrated), prefix=prefix, clock=clock, ids=ids)
 
 
 class D1UsageStore(SqlUsageStore):
     """UsageStore on D1, like `D1StateStore`."""
 
     def __init__(self, database: Any, *, prefix: str = "", migrated: bool = False, clock: Clock = system_clock) -> None:
-        super().__init__(_ready(database, prefix, "usage", migrated), prefix=prefix, clock=clock)
+        super().__init__(_ready(database, prefix, COMPACT_USAGE, migrated), prefix=prefix, clock=clock)
 
 
 class D1MemoryStore(SqlMemoryStore):
@@ -71,7 +71,7 @@ class D1MemoryStore(SqlMemoryStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        driver = _ready(database, prefix, "memory", migrated)
+        driver = _ready(database, prefix, {"memory"}, migrated)
         super().__init__(driver, prefix=prefix, embedder=embedder, min_similarity=min_similarity, clock=clock, ids=ids)
 
 
@@ -84,6 +84,6 @@ def as_driver(database: Any) -> SqlDriver:
     return cast(SqlDriver, bindings.D1Binding(database))
 
 
-def _ready(database: Any, prefix: str, family: str, migrated: bool) -> SqlDriver:
+def _ready(database: Any, prefix: str, families: Collection[str], migrated: bool) -> SqlDriver:
     driver = as_driver(database)
-    return driver if migrated else MigratedDriver(driver, prefix=prefix, families={family})
+    return driver if migrated else MigratedDriver(driver, prefix=prefix, families=families)

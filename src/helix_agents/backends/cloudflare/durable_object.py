@@ -24,6 +24,7 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
 from ..sql.memory_store import SqlMemoryStore
+from ..sql.migrate import COMPACT_STATE, COMPACT_USAGE
 from ..sql.planned_commit import PlannedCommits
 from ..sql.self_migrating import MigratedDriver
 from ..sql.state_store import SqlStateStore
@@ -51,7 +52,7 @@ class DOStateStore(SqlStateStore):
 
     def __init__(self, place: Any, *, prefix: str = "", clock: Clock = system_clock, ids: IdSource = random_id) -> None:
         self._storage = storage_of(place)
-        self._migrated = MigratedDriver(self._storage, prefix=prefix, families={"state"})
+        self._migrated = MigratedDriver(self._storage, prefix=prefix, families=COMPACT_STATE)
         self._commits = PlannedCommits(prefix, max_parameters=MAX_PARAMETERS, max_value_bytes=MAX_VALUE_BYTES)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
 
@@ -70,7 +71,7 @@ class DOUsageStore(SqlUsageStore):
 
     def __init__(self, place: Any, *, prefix: str = "", clock: Clock = system_clock) -> None:
         super().__init__(
-            MigratedDriver(storage_of(place), prefix=prefix, families={"usage"}), prefix=prefix, clock=clock
+            MigratedDriver(storage_of(place), prefix=prefix, families=COMPACT_USAGE), prefix=prefix, clock=clock
         )
 
 
@@ -195,7 +196,7 @@ class DOStreamManager(SqlStreamManager):
                 self._queries("large_chunks", stream_id, after, PAGE_CHUNKS, PAGE_CHARS),
             ]
         )
-        return [StoredText(*row[:3]) for row in small or large]
+        return self._chunks(small or large, after, PAGE_CHUNKS, PAGE_CHARS)
 
 
 def _tag(stream_id: str) -> str:

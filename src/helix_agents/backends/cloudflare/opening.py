@@ -109,7 +109,7 @@ async def _open_rest(place: _Place) -> AsyncIterator[Stores]:
     async with AsyncExitStack() as stack:
         home = D1Rest(place.host, place.name, place.token, timeout_seconds=place.timeout_seconds)
         stack.push_async_callback(home.close)
-        await place.prepare(home, FAMILIES)
+        await place.prepare(home, FAMILIES | D1_FAMILIES)
         streams = SqlStreamManager(home, prefix=place.prefix, wakeup=Polling(POLL_SECONDS), **place.of_streams)
         stack.push_async_callback(streams.close)
         yield _on(home, streams, place.prefix)

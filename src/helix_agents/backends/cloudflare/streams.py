@@ -95,6 +95,11 @@ class StreamHomes(Wakeup):
                 del self._homes[stream_id]
                 return
 
+    @property
+    def rows_written(self) -> int:
+        """What all of them have written."""
+        return sum(home.place.rows_written for home in self._homes.values())
+
     async def start(self, wake: Wake) -> None:
         self._wake = wake
 
@@ -168,6 +173,11 @@ class DurableObjectStreamManager(SqlStreamManager):
 
     async def _purge(self, now: int) -> None:
         """Nothing to do: an object empties itself by its alarm."""
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows this manager has written, as Cloudflare counts and bills them."""
+        return self._homes.rows_written
 
     def browser_url(self, stream_id: str, *, valid_seconds: int = 3600, from_sequence: int = 0) -> str:
         """An address from which a browser reads this stream by WebSocket, without the token, until it expires."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ...streams.records import StoredText
+from ..sql.driver import Row
 from ..sql.stream_manager import SqlStreamManager
 from .driver import PostgresDriver
 from .wakeup import PostgresWakeup
@@ -48,6 +50,10 @@ class PostgresStreamManager(SqlStreamManager):
             ids=ids,
             wakeup=PostgresWakeup(made, listen_dsn=listen_dsn, can_listen=direct or listen_dsn is not None),
         )
+
+    def _chunks(self, rows: list[Row], after: int, limit: int, max_chars: int) -> list[StoredText]:
+        # Every chunk has a row of its own here, and the statement has counted them.
+        return [StoredText(row[0], row[1], row[2]) for row in rows]
 
     async def close(self) -> None:
         await super().close()

@@ -22,6 +22,9 @@ from .driver import Dialect, GuardTripped, SqlDriver, Statement
 from .queries import with_prefix
 
 FAMILIES = frozenset({"state", "streams", "usage", "memory"})
+COMPACT_STATE = frozenset({"state", "compact_state"})
+COMPACT_USAGE = frozenset({"usage", "compact_usage"})
+"""The same tables in other trees, for places where every row written is billed."""
 EVERY = "every"
 MAX_ATTEMPTS = 50
 

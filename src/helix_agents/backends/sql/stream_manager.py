@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import encode
+from ...codec import decode, encode
 from ...errors import InvalidArgument, StoreError, StreamFenced, StreamNotActive
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
@@ -102,7 +102,22 @@ class SqlStreamManager(StreamManagerBase):
         heads, small, large = await self._home(stream_id).batch(statements, read_only=True)
         if not heads:
             return None
-        return StreamPage(_head(heads[0]), [StoredText(row[0], row[1], row[2]) for row in small or large])
+        head = _head(heads[0])
+        return StreamPage(head, self._chunks(small or large, max(after, head.floor), limit, max_chars))
+
+    def _chunks(self, rows: list[Row], after: int, limit: int, max_chars: int) -> list[StoredText]:
+        """The chunks of `small_chunks` or `large_chunks`; here a row holds those of one append, one after the other."""
+        found: list[StoredText] = []
+        chars = 0
+        for first_sequence, step, array in rows:
+            for sequence, text in enumerate(decode(array), start=first_sequence):
+                if sequence <= after:
+                    continue
+                if found and (chars >= max_chars or len(found) >= limit):
+                    return found
+                found.append(StoredText(sequence, step, text))
+                chars += len(text)
+        return found
 
     async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
         statement = self._queries("head", stream_id, self._expired_before(now))

@@ -39,3 +39,86 @@ SELECT sequence, step, chunk FROM (
 ) AS page
 WHERE chars_before < CAST(?4 AS BIGINT)
 ORDER BY sequence;
+
+-- name: head
+-- The row of a living stream with the sequence of its first kept chunk. ?2 expired_before.
+SELECT s.stream_id, s.incarnation, s.status, s.revision, s.latest_sequence, s.floor,
+  COALESCE(
+    (SELECT c.sequence FROM __agents_stream_chunks c
+     WHERE c.stream_id = s.stream_id AND c.sequence > s.floor ORDER BY c.sequence LIMIT 1),
+    s.latest_sequence + 1
+  ),
+  s.total_chunks, s.final_output, s.error, s.created_at, s.updated_at, s.fence
+FROM __agents_streams s
+WHERE s.stream_id = ?1 AND s.updated_at > ?2;
+
+-- name: drop_expired_chunks
+-- The chunks of a stream that has expired. ?2 expired_before.
+DELETE FROM __agents_stream_chunks
+WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
+
+-- name: keep_newest
+-- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the index is walked.
+UPDATE __agents_streams
+SET floor = CASE
+    WHEN latest_sequence - floor = total_chunks THEN latest_sequence - ?2
+    ELSE (SELECT c.sequence FROM __agents_stream_chunks c
+          WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+          ORDER BY c.sequence DESC LIMIT 1 OFFSET ?2)
+  END,
+  total_chunks = ?2
+WHERE stream_id = ?1 AND total_chunks > ?2
+RETURNING floor, trimmed_to;
+
+-- name: keep_fresh
+-- Raise the floor over the chunks at the front that were written at ?2 or earlier.
+UPDATE __agents_streams
+SET floor = (
+    SELECT MAX(d.sequence) FROM __agents_stream_chunks d
+    WHERE d.stream_id = ?1 AND d.sequence < (
+      SELECT c.sequence FROM __agents_stream_chunks c
+      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.sequence LIMIT 1
+    )
+  ),
+  total_chunks = total_chunks - (
+    SELECT COUNT(*) FROM __agents_stream_chunks d
+    WHERE d.stream_id = ?1 AND d.sequence > __agents_streams.floor AND d.sequence < (
+      SELECT c.sequence FROM __agents_stream_chunks c
+      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.sequence LIMIT 1
+    )
+  )
+WHERE stream_id = ?1 AND (
+  SELECT c.created_at FROM __agents_stream_chunks c
+  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+  ORDER BY c.sequence LIMIT 1
+) <= ?2
+RETURNING floor, trimmed_to;
+
+-- name: trim_chunks
+-- Remove the rows that the floor hides.
+DELETE FROM __agents_stream_chunks
+WHERE stream_id = ?1 AND sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+
+-- name: count_beyond_step
+-- How many kept chunks have a higher step than ?2.
+SELECT COUNT(*) FROM __agents_stream_chunks
+WHERE stream_id = ?1 AND step > ?2 AND sequence > (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+
+-- name: drop_beyond_step
+-- Remove the chunks with a higher step than ?2.
+DELETE FROM __agents_stream_chunks WHERE stream_id = ?1 AND step > ?2;
+
+-- name: recount
+-- Count the kept chunks anew.
+UPDATE __agents_streams
+SET total_chunks = (
+  SELECT COUNT(*) FROM __agents_stream_chunks c
+  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+)
+WHERE stream_id = ?1;
+
+-- name: delete_chunks
+-- All chunks of the stream.
+DELETE FROM __agents_stream_chunks WHERE stream_id = ?1;

@@ -5,8 +5,12 @@
 -- The row of a living stream with the sequence of its first kept chunk. ?2 expired_before.
 SELECT s.stream_id, s.incarnation, s.status, s.revision, s.latest_sequence, s.floor,
   COALESCE(
-    (SELECT c.sequence FROM __agents_stream_chunks c
-     WHERE c.stream_id = s.stream_id AND c.sequence > s.floor ORDER BY c.sequence LIMIT 1),
+    (SELECT CASE WHEN g.first_sequence > s.floor THEN g.first_sequence ELSE s.floor + 1 END
+     FROM __agents_stream_segments g
+     WHERE g.stream_id = s.stream_id AND g.last_sequence > s.floor AND g.first_sequence >= COALESCE(
+       (SELECT MAX(b.first_sequence) FROM __agents_stream_segments b
+        WHERE b.stream_id = s.stream_id AND b.first_sequence <= s.floor + 1), 0)
+     ORDER BY g.first_sequence LIMIT 1),
     s.latest_sequence + 1
   ),
   s.total_chunks, s.final_output, s.error, s.created_at, s.updated_at, s.fence
@@ -14,36 +18,49 @@ FROM __agents_streams s
 WHERE s.stream_id = ?1 AND s.updated_at > ?2;
 
 -- name: small_chunks
--- Kept chunks after ?2, at most ?3, and so few that they stay below ?4 characters even if all are as large as the
--- largest of the stream. Nothing, if that would be fewer than 256.
-SELECT sequence, step, chunk FROM __agents_stream_chunks
-WHERE stream_id = ?1
-  AND sequence > (
-    SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END FROM __agents_streams
-    WHERE stream_id = ?1 AND largest_chunk <= ?4 / 256
-  )
-ORDER BY sequence
-LIMIT COALESCE(
-  (SELECT CASE WHEN ?4 / largest_chunk < ?3 THEN ?4 / largest_chunk ELSE ?3 END
-   FROM __agents_streams WHERE stream_id = ?1),
-  0
-);
+-- The rows with the kept chunks after ?2: at most ?3 of them, and so few that they stay below ?4 characters even if all
+-- are as large as the largest of the stream, and what the last row has beyond that. Nothing, if that would be fewer
+-- than 256. A page ends so many sequences behind its first chunk, so that no more rows are opened than it needs.
+WITH start (at, room) AS (
+  SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END,
+    CASE WHEN ?4 / largest_chunk < ?3 THEN ?4 / largest_chunk ELSE ?3 END
+  FROM __agents_streams WHERE stream_id = ?1 AND largest_chunk <= ?4 / 256
+),
+opening (row, behind) AS (
+  SELECT g.first_sequence, (CASE WHEN g.first_sequence > start.at THEN g.first_sequence ELSE start.at + 1 END) + start.room
+  FROM start, __agents_stream_segments g
+  WHERE g.stream_id = ?1 AND g.last_sequence > start.at AND g.first_sequence >= COALESCE(
+    (SELECT MAX(b.first_sequence) FROM __agents_stream_segments b
+     WHERE b.stream_id = ?1 AND b.first_sequence <= start.at + 1), 0)
+  ORDER BY g.first_sequence LIMIT 1
+)
+SELECT g.first_sequence, g.step, g.chunks
+FROM opening AS o CROSS JOIN __agents_stream_segments g
+WHERE g.stream_id = ?1 AND g.first_sequence >= o.row AND g.first_sequence < o.behind
+ORDER BY g.first_sequence;
 
 -- name: large_chunks
--- The same for a stream with large chunks: no further one once ?4 characters are reached.
-SELECT sequence, step, chunk FROM (
-  SELECT sequence, step, chunk,
-    SUM(LENGTH(chunk)) OVER (ORDER BY sequence ROWS UNBOUNDED PRECEDING) - LENGTH(chunk) AS chars_before
-  FROM __agents_stream_chunks
-  WHERE stream_id = ?1
-    AND sequence > (
-      SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END FROM __agents_streams
-      WHERE stream_id = ?1 AND largest_chunk > ?4 / 256
-    )
-  ORDER BY sequence LIMIT ?3
+-- The same for a stream with large chunks: no further row once ?4 characters are reached.
+WITH start (at) AS (
+  SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END
+  FROM __agents_streams WHERE stream_id = ?1 AND largest_chunk > ?4 / 256
+),
+opening (row, behind) AS (
+  SELECT g.first_sequence, (CASE WHEN g.first_sequence > start.at THEN g.first_sequence ELSE start.at + 1 END) + ?3
+  FROM start, __agents_stream_segments g
+  WHERE g.stream_id = ?1 AND g.last_sequence > start.at AND g.first_sequence >= COALESCE(
+    (SELECT MAX(b.first_sequence) FROM __agents_stream_segments b
+     WHERE b.stream_id = ?1 AND b.first_sequence <= start.at + 1), 0)
+  ORDER BY g.first_sequence LIMIT 1
+)
+SELECT first_sequence, step, chunks FROM (
+  SELECT g.first_sequence, g.step, g.chunks,
+    SUM(LENGTH(g.chunks)) OVER (ORDER BY g.first_sequence ROWS UNBOUNDED PRECEDING) - LENGTH(g.chunks) AS chars_before
+  FROM opening AS o CROSS JOIN __agents_stream_segments g
+  WHERE g.stream_id = ?1 AND g.first_sequence >= o.row AND g.first_sequence < o.behind
 ) AS page
 WHERE chars_before < ?4
-ORDER BY sequence;
+ORDER BY first_sequence;
 
 -- name: lock_expired
 -- Take the row of an expired stream, so that nobody else revives it. ?2 expired_before.
@@ -51,7 +68,7 @@ UPDATE __agents_streams SET updated_at = updated_at WHERE stream_id = ?1 AND upd
 
 -- name: drop_expired_chunks
 -- The chunks of a stream that has expired. ?2 expired_before.
-DELETE FROM __agents_stream_chunks
+DELETE FROM __agents_stream_segments
 WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
 
 -- name: drop_expired_producers
@@ -112,9 +129,9 @@ SELECT 'stream' WHERE NOT EXISTS (
 
 -- name: insert_chunks
 -- The texts of the JSON array ?5, the first of them ?2 below the latest sequence. ?3 their step, ?4 now.
-INSERT INTO __agents_stream_chunks (stream_id, sequence, step, created_at, chunk)
-SELECT s.stream_id, s.latest_sequence - ?2 + e.key, ?3, ?4, e.value
-FROM __agents_streams s, json_each(?5) e
+INSERT INTO __agents_stream_segments (stream_id, first_sequence, last_sequence, step, created_at, chunks)
+SELECT s.stream_id, s.latest_sequence - ?2, s.latest_sequence - ?2 + json_array_length(?5) - 1, ?3, ?4, ?5
+FROM __agents_streams s
 WHERE s.stream_id = ?1;
 
 -- name: remember_producer
@@ -129,13 +146,20 @@ DO UPDATE SET counter = excluded.counter, sequence = excluded.sequence, updated_
 SELECT sequence FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2;
 
 -- name: keep_newest
--- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the index is walked.
+-- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the rows are added up from
+-- the newest on.
 UPDATE __agents_streams
 SET floor = CASE
     WHEN latest_sequence - floor = total_chunks THEN latest_sequence - ?2
-    ELSE (SELECT c.sequence FROM __agents_stream_chunks c
-          WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
-          ORDER BY c.sequence DESC LIMIT 1 OFFSET ?2)
+    ELSE (SELECT w.last_sequence - (?2 - w.newer) FROM (
+            SELECT g.last_sequence, g.last_sequence - g.first_sequence + 1 AS size,
+              SUM(g.last_sequence - g.first_sequence + 1)
+                OVER (ORDER BY g.first_sequence DESC ROWS UNBOUNDED PRECEDING)
+                - (g.last_sequence - g.first_sequence + 1) AS newer
+            FROM __agents_stream_segments g
+            WHERE g.stream_id = ?1 AND g.last_sequence > __agents_streams.floor
+          ) AS w
+          WHERE w.newer <= ?2 AND w.newer + w.size > ?2)
   END,
   total_chunks = ?2
 WHERE stream_id = ?1 AND total_chunks > ?2
@@ -145,32 +169,35 @@ RETURNING floor, trimmed_to;
 -- Raise the floor over the chunks at the front that were written at ?2 or earlier.
 UPDATE __agents_streams
 SET floor = (
-    SELECT MAX(d.sequence) FROM __agents_stream_chunks d
-    WHERE d.stream_id = ?1 AND d.sequence < (
-      SELECT c.sequence FROM __agents_stream_chunks c
-      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
-      ORDER BY c.sequence LIMIT 1
+    SELECT MAX(d.last_sequence) FROM __agents_stream_segments d
+    WHERE d.stream_id = ?1 AND d.first_sequence < (
+      SELECT c.first_sequence FROM __agents_stream_segments c
+      WHERE c.stream_id = ?1 AND c.last_sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.first_sequence LIMIT 1
     )
   ),
   total_chunks = total_chunks - (
-    SELECT COUNT(*) FROM __agents_stream_chunks d
-    WHERE d.stream_id = ?1 AND d.sequence > __agents_streams.floor AND d.sequence < (
-      SELECT c.sequence FROM __agents_stream_chunks c
-      WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor AND c.created_at > ?2
-      ORDER BY c.sequence LIMIT 1
+    SELECT SUM(d.last_sequence - MAX(d.first_sequence - 1, __agents_streams.floor)) FROM __agents_stream_segments d
+    WHERE d.stream_id = ?1 AND d.last_sequence > __agents_streams.floor AND d.first_sequence < (
+      SELECT c.first_sequence FROM __agents_stream_segments c
+      WHERE c.stream_id = ?1 AND c.last_sequence > __agents_streams.floor AND c.created_at > ?2
+      ORDER BY c.first_sequence LIMIT 1
     )
   )
 WHERE stream_id = ?1 AND (
-  SELECT c.created_at FROM __agents_stream_chunks c
-  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
-  ORDER BY c.sequence LIMIT 1
+  SELECT c.created_at FROM __agents_stream_segments c
+  WHERE c.stream_id = ?1 AND c.last_sequence > __agents_streams.floor AND c.first_sequence >= COALESCE(
+    (SELECT MAX(b.first_sequence) FROM __agents_stream_segments b
+     WHERE b.stream_id = ?1 AND b.first_sequence <= __agents_streams.floor + 1), 0)
+  ORDER BY c.first_sequence LIMIT 1
 ) <= ?2
 RETURNING floor, trimmed_to;
 
 -- name: trim_chunks
--- Remove the rows that the floor hides.
-DELETE FROM __agents_stream_chunks
-WHERE stream_id = ?1 AND sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+-- Remove the rows that the floor hides; one that it cuts in two stays until the rest of it goes.
+DELETE FROM __agents_stream_segments
+WHERE stream_id = ?1 AND first_sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1)
+  AND last_sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
 
 -- name: trimmed
 -- Note how far the rows are removed.
@@ -196,19 +223,21 @@ WHERE stream_id = ?1 AND updated_at > ?4 AND fence <= COALESCE(CAST(?5 AS BIGINT
 
 -- name: count_beyond_step
 -- How many kept chunks have a higher step than ?2.
-SELECT COUNT(*) FROM __agents_stream_chunks
-WHERE stream_id = ?1 AND step > ?2 AND sequence > (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
+SELECT COALESCE(SUM(g.last_sequence - MAX(g.first_sequence - 1, s.floor)), 0)
+FROM __agents_streams AS s CROSS JOIN __agents_stream_segments AS g
+WHERE s.stream_id = ?1 AND g.stream_id = ?1 AND g.step > ?2 AND g.last_sequence > s.floor;
 
 -- name: drop_beyond_step
 -- Remove the chunks with a higher step than ?2.
-DELETE FROM __agents_stream_chunks WHERE stream_id = ?1 AND step > ?2;
+DELETE FROM __agents_stream_segments WHERE stream_id = ?1 AND step > ?2;
 
 -- name: recount
 -- Count the kept chunks anew.
 UPDATE __agents_streams
 SET total_chunks = (
-  SELECT COUNT(*) FROM __agents_stream_chunks c
-  WHERE c.stream_id = ?1 AND c.sequence > __agents_streams.floor
+  SELECT COALESCE(SUM(g.last_sequence - MAX(g.first_sequence - 1, __agents_streams.floor)), 0)
+  FROM __agents_stream_segments g
+  WHERE g.stream_id = ?1 AND g.last_sequence > __agents_streams.floor
 )
 WHERE stream_id = ?1;
 
@@ -228,7 +257,7 @@ DELETE FROM __agents_streams WHERE stream_id = ?1;
 
 -- name: delete_chunks
 -- All chunks of the stream.
-DELETE FROM __agents_stream_chunks WHERE stream_id = ?1;
+DELETE FROM __agents_stream_segments WHERE stream_id = ?1;
 
 -- name: delete_producers
 -- All that is remembered of producers of the stream.

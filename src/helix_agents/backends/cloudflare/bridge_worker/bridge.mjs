@@ -132,8 +132,18 @@ export class HelixObject extends DurableObject {
     for (const { socket, at } of readers) if (at !== Infinity) close(socket, head.status === "failed" ? 1011 : 1000, last);
   }
 
+  // The next kept chunks, as [sequence, text]. A row holds those of one append, one after the other.
   chunks(stream, after, limit) {
-    return [...this.ctx.storage.sql.exec("SELECT sequence, chunk FROM __agents_stream_chunks WHERE stream_id = ? AND sequence > ? ORDER BY sequence LIMIT ?", stream, after, limit).raw()];
+    const rows = this.ctx.storage.sql.exec(`SELECT first_sequence, chunks FROM __agents_stream_segments
+      WHERE stream_id = ?1 AND last_sequence > ?2 AND first_sequence >= COALESCE(
+        (SELECT MAX(first_sequence) FROM __agents_stream_segments WHERE stream_id = ?1 AND first_sequence <= ?2 + 1), 0)
+      ORDER BY first_sequence`, stream, after).raw();
+    const found = [];
+    for (const [first, texts] of rows) {
+      JSON.parse(texts).forEach((text, place) => { if (first + place > after) found.push([first + place, text]); });
+      if (found.length >= limit) break;
+    }
+    return found;
   }
 
   webSocketMessage(socket, message) {
