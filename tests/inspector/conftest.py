@@ -19,7 +19,7 @@ from tests.servers.process import ServerUnavailable
 
 __all__ = ["sid"]
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 
 Visit = Callable[..., Awaitable[Page]]
@@ -78,12 +78,14 @@ async def visit(browser: Browser, server: Running) -> AsyncIterator[Visit]:
         width: int = 1440,
         height: int = 900,
         scheme: Any = "light",
+        zone: str | None = None,
         address: str = server.address,
     ) -> Page:
         context = await browser.new_context(
             base_url=address,
             viewport={"width": width, "height": height},
             color_scheme=scheme,
+            timezone_id=zone,
             permissions=["clipboard-read", "clipboard-write"],
         )
         contexts.append(context)

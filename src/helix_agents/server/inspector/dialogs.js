@@ -28,7 +28,7 @@ export function prompt(title, { label, value = "", yes, type = "text", hint }) {
 		const field = h("input.field", { type, value, label: label, placeholder: label, autocomplete: "off" });
 		const accept = () => { resolve(field.value); node.close(); };
 		const node = open(title, [hint && h("p", hint), field], [button("Cancel", () => node.close()), button(yes, accept, { kind: "primary" })]);
-		field.addEventListener("keydown", (event) => { if (event.key === "Enter") accept(); });
+		field.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); accept(); } });
 		node.addEventListener("close", () => resolve(null));
 		field.focus();
 	});

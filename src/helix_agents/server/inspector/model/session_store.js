@@ -41,7 +41,8 @@ export class SessionStore {
 		this.usage = null;
 		this.usageByStep = new Map();
 		this.state = {};
-		this.flashes = new Set();
+		this.flashes = new Map();
+		this.isPatched = false;
 		this.link = "connecting";
 		this.historyIsWhole = false;
 	}
@@ -105,7 +106,7 @@ export class SessionStore {
 		this.#recent = [];
 		this.story = new Story(found.message_count - found.messages.length);
 		this.story.add(found.messages);
-		this.flashes.clear();
+		this.isPatched = false;
 		this.#tell("session", "story", "draft", "state");
 	}
 
@@ -172,11 +173,12 @@ export class SessionStore {
 	#follow() {
 		this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
 			handle: (frame) => this.#frame(frame),
-			tell: (state, wait) => this.#linked(state, wait),
+			tell: (state, wait) => (state.code === "stream_truncated" ? this.reload() : this.#linked(state, wait)),
 		});
 	}
 
 	#linked(state, wait) {
+		if (this.link === "gone") return;
 		this.link = state;
 		this.linkWait = wait;
 		this.#tell("link");
@@ -185,7 +187,7 @@ export class SessionStore {
 	#frame({ event, id, data, size }) {
 		if (event === "chunk") return this.#chunk(id, data, size);
 		if (event === "truncated") return this.reload();
-		if (event === "gone") { this.link = "gone"; this.#tell("link"); }
+		if (event === "gone") this.#linked("gone");
 		if (event === "end" || event === "fail" || event === "pause") this.#refresh();
 		return undefined;
 	}
@@ -213,7 +215,8 @@ export class SessionStore {
 		try {
 			const [state, touched] = applyPatch(this.state, patches);
 			this.state = state;
-			for (const pointer of touched) this.flashes.add(pointer);
+			this.isPatched = true;
+			for (const pointer of touched) this.flashes.set(pointer, performance.now());
 			this.#tell("state");
 		} catch {
 			this.#refresh();
@@ -234,7 +237,7 @@ export class SessionStore {
 		}
 		this.state = state;
 		this.story.add(found.messages);
-		this.flashes.clear();
+		this.isPatched = false;
 		this.#tell("session", "story", "draft", "state");
 		return this.#around();
 	}
@@ -253,18 +256,24 @@ export class SessionStore {
 			this.#tell("history");
 		};
 		if (!until) return finish();
-		let from = Math.max(0, until - PAST);
-		whole.missing = from;
 		const handle = ({ event, id, data, size }) => {
-			if (event === "truncated") { from = whole.missing = data.first_sequence - 1; this.#past.stop(); return begin(); }
+			if (event === "truncated") return begin(data.first_sequence - 1);
 			if (event === "chunk") {
 				whole.add(id, data, size);
 				if (id >= until) finish();
 			} else if (event !== "open") finish();
 			return undefined;
 		};
-		const begin = () => { this.#past = new Follower(path("stream", this.id), from, { handle, tell: (state) => { if (state instanceof Error || state === "over") finish(); } }); };
-		return begin();
+		const tell = (state) => {
+			if (state.code === "stream_truncated") begin(state.body.first_sequence - 1);
+			else if (state instanceof Error || state === "over") finish();
+		};
+		const begin = (from) => {
+			this.#past?.stop();
+			whole.missing = from;
+			this.#past = new Follower(path("stream", this.id), from, { handle, tell });
+		};
+		return begin(Math.max(0, until - PAST));
 	}
 
 	get waiting() {

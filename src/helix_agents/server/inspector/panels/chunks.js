@@ -27,10 +27,20 @@ export function chunksPanel(store) {
 	function line(each) {
 		const first = store.history.lines[0]?.at ?? each.at;
 		const marks = /^stream_/.test(each.type) ? "mark" : /request$/.test(each.type) ? "asking" : each.type === "step_committed" ? "rule" : "";
-		const node = h("div", { class: `row ${marks}`, role: "option", "aria-selected": String(each.sequence === selected) }, h("span", each.sequence), h("span", duration(each.at - first)), h("span", each.type), h("span", { dir: "ltr" }, each.who && h("span.dim", `${short(each.who.split("/").at(-1), 20)}: `), shown(told(each))));
+		const node = h("div", { class: `row ${marks}`, role: "option", "aria-selected": String(each.sequence === selected) }, h("span", each.sequence), h("span", duration(each.at - first)), h("span", each.type), h("span", { dir: "ltr" }, each.who && h("span.dim", `${short(each.who.split("/").at(-1), 20)}: `), shown(each.chunk ? (each.told ??= told(each)) : told(each))));
 		node.addEventListener("click", () => choose(each));
 		return node;
 	}
+
+	rows.node.addEventListener("keydown", (event) => {
+		const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
+		if (!by || !lines.length) return;
+		event.preventDefault();
+		const place = selected === null ? lines.length : lines.findIndex((each) => each.sequence === selected);
+		const next = Math.min(lines.length - 1, Math.max(0, place + by));
+		choose(lines[next]);
+		rows.reveal(next);
+	});
 
 	function choose(each) {
 		selected = each.sequence;
@@ -44,7 +54,7 @@ export function chunksPanel(store) {
 		const { history } = store;
 		lines = KINDS[kind] ? history.lines.filter((each) => KINDS[kind].test(each.type)) : history.lines;
 		put(head, h("b", plural(history.chunks, "chunk")), h("span", history.missing ? `the first ${number(history.missing)} are not kept here` : "deltas in a row are one line"), h("span.grow"), button("Follow", () => { follow = !follow; draw(); }, { kind: "quiet tiny", "aria-pressed": String(follow) }));
-		put(chips, Object.keys(KINDS).map((name) => h("button", { type: "button", class: "chip", "aria-pressed": String(name === kind), onclick: () => { kind = name; draw(); } }, name)));
+		put(chips, Object.keys(KINDS).map((name) => h("button.chip", { type: "button", "aria-pressed": String(name === kind), onclick: () => { kind = name; draw(); } }, name)));
 		put(empty, !lines.length && store.historyIsWhole && blank("No chunks", "The stream keeps its newest chunks; what is older than its retention is gone."));
 		rows.set(lines.length, { follow });
 	}

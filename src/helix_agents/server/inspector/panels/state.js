@@ -38,7 +38,7 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		return cache.get(id);
 	};
 	// What is now differs from the last commit while a step is open; at rest it is that commit, so the one before counts.
-	const previous = (place) => store.checkpoints[place - (place === store.checkpoints.length && !store.flashes.size ? 2 : 1)];
+	const previous = (place) => store.checkpoints[place - (place === store.checkpoints.length && !store.isPatched ? 2 : 1)];
 
 	async function draw() {
 		const list = store.checkpoints;
@@ -66,8 +66,18 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		drawDock(list, place);
 	}
 
+	// The slider itself stays where it is: somebody may be dragging it.
+	const title = h("div.dock-1");
+	const marks = s("svg", { "aria-hidden": "true" });
+	const names = h("ol", { "aria-hidden": "true" });
+	const actions = h("div.dock-2");
+	const none = h("p.dim", "No checkpoint yet. The first commit makes one.");
+	put(dock, none, title, h("div.scrub", marks, slider, names), actions);
+
 	function drawDock(list, place) {
-		if (!list.length) return put(dock, h("p.dim", "No checkpoint yet. The first commit makes one."));
+		none.hidden = list.length > 0;
+		for (const part of [title, slider.parentNode, actions]) part.hidden = !list.length;
+		if (!list.length) return;
 		const here = list[place];
 		const last = list.length;
 		const before = previous(place);
@@ -75,14 +85,13 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		slider.max = String(last);
 		slider.value = String(place);
 		slider.setAttribute("aria-valuetext", here ? `checkpoint of step ${here.step_count}` : "now");
-		const marks = last <= 2 * FEW ? Array.from({ length: last + 1 }, (_, each) => s("circle", { cx: `${(100 * each) / last}%`, cy: "12", r: "3.5" })) : [];
 		const few = last <= FEW ? list : [list[0], list[Math.floor(last / 3)], list[Math.floor((2 * last) / 3)]];
 		put(compare, h("option", { value: "" }, before ? `previous, ${before.name}` : "nothing"), list.filter((each) => each !== here).map((each) => h("option", { value: each.checkpoint_id }, `${each.name}, ${at(each.created_at)}`)));
 		compare.value = other;
-		return put(dock,
-			h("div.dock-1", h("b", here ? `Checkpoint ${here.name}` : "Now"), older > 0 && button(`${plural(older, "older one")}`, () => store.loadOlderCheckpoints(), { kind: "quiet tiny linkish" }), h("span.grow"), h("label.dim", "Compared with ", compare)),
-			h("div.scrub", s("svg", { "aria-hidden": "true" }, s("line", { x1: "0", x2: "100%", y1: "12", y2: "12" }), marks), slider, h("ol", { "aria-hidden": "true" }, few.map((each) => h("li", { "aria-current": each === here ? "true" : undefined }, each.name)), h("li", { "aria-current": here ? undefined : "true" }, "now"))),
-			h("div.dock-2", h("span.grow", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${store.session.version}`), button(here ? `Fork at ${here.name}` : "Fork", () => fork(here?.checkpoint_id), { glyph: "i-fork" }), here && button(`Restore ${here.name}…`, () => restore(here))));
+		put(title, h("b", here ? `Checkpoint ${here.name}` : "Now"), older > 0 && button(plural(older, "older one"), () => store.loadOlderCheckpoints(), { kind: "quiet tiny linkish" }), h("span.grow"), h("label.dim", "Compared with ", compare));
+		put(marks, s("line", { x1: "0", x2: "100%", y1: "12", y2: "12" }), last <= 2 * FEW && Array.from({ length: last + 1 }, (_, each) => s("circle", { cx: `${(100 * each) / last}%`, cy: "12", r: "3.5" })));
+		put(names, few.map((each) => h("li", { "aria-current": each === here ? "true" : undefined }, each.name)), h("li", { "aria-current": here ? undefined : "true" }, "now"));
+		put(actions, h("span.grow", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${store.session.version}`), button(here ? `Fork at ${here.name}` : "Fork", () => fork(here?.checkpoint_id), { glyph: "i-fork" }), here && button(`Restore ${here.name}…`, () => restore(here)));
 	}
 
 	const select = (place) => {

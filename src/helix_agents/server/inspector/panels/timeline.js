@@ -65,7 +65,7 @@ export function timelinePanel(store, { goTo }) {
 
 	function row({ kind, label, bars, time, tokens, cost, target }, scale) {
 		const key = `${target.step} ${target.name} ${target.tries?.[0]?.call ?? ""}`;
-		const node = h("div", { class: `row ${kind}`, role: "option", tabindex: "-1", "aria-selected": String(selected?.key === key), label: `${target.name}, ${duration(time)}` },
+		const node = h("div", { class: `row ${kind}`, role: "option", tabindex: "-1", "aria-selected": String(selected?.key === key) },
 			h("span", label), track(bars, scale), h("span.r", duration(time)), h("span.r.tok", tokens === undefined ? "" : brief(tokens)), h("span.r.cost", money(cost)));
 		node.addEventListener("click", () => { selected = { ...target, key }; draw(); goTo(target.step); });
 		return node;
@@ -74,7 +74,7 @@ export function timelinePanel(store, { goTo }) {
 	function drawDock() {
 		if (!selected) return put(dock, h("p.dim", "Choose a bar to see what it was."));
 		const facts = (selected.tries ?? []).map((each, place) => [["First try", "Second try", "Third try"][place] ?? `Try ${place + 1}`, `${duration((each.to ?? Date.now()) - each.from)}, from ${at(each.from)}${each.lost ? ", lost when its process stopped" : each.state === "fail" ? `, failed: ${short(each.error ?? "", 120)}` : each.state === "wait" ? ", waits for a person" : each.state === "live" ? ", running" : ", finished"}`]);
-		return put(dock, h("h2", h("span.mono.grow", shown(selected.name)), h("button", { type: "button", class: "btn quiet tiny linkish", onclick: () => goTo(selected.step) }, "Go to message")),
+		return put(dock, h("h2", h("span.mono.grow", shown(selected.name)), h("button.btn.quiet.tiny.linkish", { type: "button", onclick: () => goTo(selected.step) }, "Go to message")),
 			facts.length ? h("dl.kv", facts.flatMap(([name, value]) => [h("dt", name), h("dd", shown(value))])) : null);
 	}
 
@@ -123,7 +123,7 @@ function gaps(scale, height) {
 
 function ticks(scale) {
 	const span = (scale.to - scale.from) / 1000;
-	const every = TICKS.find((each) => span / each <= 5) ?? 86400;
+	const every = TICKS.find((each) => span / each <= 5) ?? Math.ceil(span / 5 / 86400) * 86400;
 	return Array.from({ length: Math.floor(span / every) + 1 }, (_, place) => place * every);
 }
 

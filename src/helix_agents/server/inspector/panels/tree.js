@@ -10,6 +10,7 @@ const SIGNS = { added: "+", removed: "−", changed: "~", same: "" };
 const WORDS = { added: "added: ", removed: "removed: ", changed: "changed: ", same: "" };
 const PAGE = 100;
 const LONG = 80;
+const FLASH = 1600;
 const isBranch = (value) => value !== null && typeof value === "object";
 
 export function tree(options) {
@@ -21,11 +22,13 @@ export function tree(options) {
 		const many = branch ? Object.keys(each.value).length : 0;
 		const canOpen = branch && (many > 0 || each.children?.length);
 		const isOpen = canOpen && isUnfolded(each, pointer, depth);
-		const row = h("li", { role: "treeitem", class: `line ${each.mark} d${Math.min(depth, 8)} ${options.flashes?.has(pointer) ? "flash" : ""}`, "aria-level": String(depth + 1), "aria-expanded": canOpen ? String(isOpen) : undefined, tabindex: "-1", "data-pointer": pointer },
+		const row = h("li", { role: "treeitem", class: `line ${each.mark} d${Math.min(depth, 8)} `, "aria-level": String(depth + 1), "aria-expanded": canOpen ? String(isOpen) : undefined, tabindex: "-1", "data-pointer": pointer },
 			h("span.sign", { "aria-hidden": "true" }, SIGNS[each.mark]), h("span.sr", WORDS[each.mark]),
 			canOpen ? icon("i-fold", "i fold-mark") : h("span.no-fold"),
 			h("span.key", shown(short(each.key, 60))), " ",
 			branch ? summary(each, isOpen) : leaf(each));
+		const age = performance.now() - (options.flashes.get(pointer) ?? -FLASH);
+		if (age < FLASH) { row.classList.add("flash"); row.style.animationDelay = `-${age}ms`; }
 		if (canOpen) row.addEventListener("click", () => { toggle(each, pointer, depth); });
 		return row;
 	}

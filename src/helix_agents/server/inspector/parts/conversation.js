@@ -56,7 +56,8 @@ export function conversation(store, { answered, narrow }) {
 		if (event.key !== "Home" || !store.story.first) return;
 		follows = false;
 		while (store.story.first) await store.loadEarlier(MOST);
-		requestAnimationFrame(() => { scroller().scrollTop = 0; });
+		drawNow();
+		scroller().scrollTop = 0;
 	});
 
 	function withCuts(items) {
@@ -75,7 +76,7 @@ export function conversation(store, { answered, narrow }) {
 	const keep = (draw) => { const was = follows; draw(); if (was) toBottom(); };
 	let known = null;
 	let first = 0;
-	const drawStory = eachFrame(() => keep(() => {
+	const drawNow = () => keep(() => {
 		const { story } = store;
 		const items = withCuts(story.items);
 		if (known !== null && story.count > known && !follows) { unseen += story.count - known; jump.hidden = false; put(jump, `${unseen} new`); }
@@ -89,7 +90,8 @@ export function conversation(store, { answered, narrow }) {
 		if (story.first !== first || known === null) watch();
 		known = story.count;
 		first = story.first;
-	}));
+	});
+	const drawStory = eachFrame(drawNow);
 
 	// Questions that wait belong to stored calls as well: a step may be stored before its question is answered.
 	function attachAsks() {
@@ -135,7 +137,7 @@ export function conversation(store, { answered, narrow }) {
 		async goTo(step) {
 			const find = () => store.story.items.find((item) => item.step === step && item.role === "assistant");
 			while (!find() && store.story.first && !open.querySelector(`#open-${step}`)) await store.loadEarlier(MOST);
-			if (find()) pages.set(withCuts(store.story.items));
+			drawNow();
 			const found = find() ? pages.reveal(find()) : open.querySelector(`#open-${step}`);
 			follows = false;
 			found?.scrollIntoView({ block: "start" });

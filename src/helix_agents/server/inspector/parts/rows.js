@@ -1,11 +1,12 @@
 // Rows of one height, as many as you like: only those in sight are in the document.
 
-const SPARE = 20;
+const SPARE = 8;
 
 export class Rows {
 	#height;
 	#draw;
 	#count = 0;
+	#rows = new Map();
 	#from = -1;
 	#to = -1;
 
@@ -26,8 +27,16 @@ export class Rows {
 		this.#count = count;
 		this.inner.style.height = `${count * this.#height}px`;
 		this.#from = -1;
+		this.#rows.clear();
+		this.inner.replaceChildren();
 		if (follow && this.atEnd) this.node.scrollTop = this.node.scrollHeight;
 		this.#window();
+	}
+
+	reveal(place) {
+		const top = place * this.#height;
+		const { scrollTop, clientHeight } = this.node;
+		if (top < scrollTop || top + this.#height > scrollTop + clientHeight) this.node.scrollTop = top - clientHeight / 2;
 	}
 
 	#window() {
@@ -36,12 +45,13 @@ export class Rows {
 		if (from === this.#from && to === this.#to) return;
 		this.#from = from;
 		this.#to = to;
-		const rows = [];
+		for (const [place, row] of this.#rows) if (place < from || place >= to) { row.remove(); this.#rows.delete(place); }
 		for (let place = from; place < to; place += 1) {
+			if (this.#rows.has(place)) continue;
 			const row = this.#draw(place);
 			row.style.top = `${place * this.#height}px`;
-			rows.push(row);
+			this.#rows.set(place, row);
+			this.inner.append(row);
 		}
-		this.inner.replaceChildren(...rows);
 	}
 }

@@ -21,7 +21,7 @@ export function sessions(view, { search, stats }) {
 	const chips = h("div.chips.main", { role: "group", label: "Filters" });
 	const place = h("div.results");
 	const pager = h("div.pager");
-	const field = h("input.field", { type: "search", placeholder: "Text in session ids", value: search.get("q") ?? "", label: "Filter by session id" });
+	const field = h("input.field", { type: "search", placeholder: "Exact session id", value: search.get("q") ?? "", label: "Filter by session id" });
 	const table = h("table.sessions", { label: "Sessions" },
 		h("colgroup", COLUMNS.map(([, kind]) => h("col", { class: kind.replace(" r", "") }))),
 		h("thead", h("tr", COLUMNS.map(([name, kind]) => h("th", { scope: "col", class: kind.replace(/c-\w+ ?/, "") }, name)))), body);
@@ -125,13 +125,13 @@ export function sessions(view, { search, stats }) {
 				const pressed = statuses.some((status) => chosen.includes(status));
 				const many = statuses.reduce((sum, status) => sum + (by[status] ?? 0), 0);
 				const rest = pressed ? chosen.filter((status) => !statuses.includes(status)) : [...chosen, ...statuses];
-				return h("button", { type: "button", class: "chip", "aria-pressed": String(pressed), onclick: () => go(address({ status: rest })) }, glyph(statuses[0]), name === "waiting" ? "Waiting" : word(statuses[0]), stats.value ? h("span.num", number(many)) : null);
+				return h("button.chip", { type: "button", "aria-pressed": String(pressed), onclick: () => go(address({ status: rest })) }, glyph(statuses[0]), name === "waiting" ? "Waiting" : word(statuses[0]), stats.value ? h("span.num", number(many)) : null);
 			}),
 			h("span.sep"),
 			[["agent_type", "Agent"], ["user_id", "User"], ["tag", "Tag"]].flatMap(([name, label]) => state.search.getAll(name).map((value) =>
-				h("button", { type: "button", class: "chip", "aria-pressed": "true", onclick: () => go(address({ [name]: state.search.getAll(name).filter((each) => each !== value) })) }, label, h("b", shown(value)), h("span.sr", ", remove"), icon("i-x")))),
-			h("button", { type: "button", class: "chip", "aria-pressed": String(!state.search.get("roots")), onclick: () => go(address({ roots: state.search.get("roots") ? "" : "1" })) }, "Sub-agents shown"),
-			h("button", { type: "button", class: "chip add", onclick: addFilter }, icon("i-plus"), "Agent, user, tag"));
+				h("button.chip", { type: "button", label: `${label} ${value}, remove`, "aria-pressed": "true", onclick: () => go(address({ [name]: state.search.getAll(name).filter((each) => each !== value) })) }, label, h("b", shown(value)), icon("i-x")))),
+			h("button.chip", { type: "button", "aria-pressed": String(!state.search.get("roots")), onclick: () => go(address({ roots: state.search.get("roots") ? "" : "1" })) }, "Sub-agents shown"),
+			h("button.chip.add", { type: "button", onclick: addFilter }, icon("i-plus"), "Agent, user, tag"));
 	}
 
 	async function addFilter() {
