@@ -8,7 +8,6 @@ from pathlib import Path
 from helix_agents.backends.registry import open_stores
 from helix_agents.demo.gallery import AT_WORK, FINISHED, RECOVERED, WAITING, gallery
 from helix_agents.demo.served import demo_executor
-from helix_agents.server.serve import take_up_lost_runs
 
 
 async def test_four_sessions_come_about(tmp_path: Path) -> None:
@@ -22,7 +21,7 @@ async def test_four_sessions_come_about(tmp_path: Path) -> None:
     async with open_stores(url) as stores, demo_executor(stores) as executor, gallery(executor, stores, url):
         async with asyncio.timeout(90):
             while True:
-                await take_up_lost_runs(executor)
+                await executor.recover()
                 states = {name: await stores.state.load_state(name) for name in wanted}
                 if {name: state and state.status for name, state in states.items()} == wanted:
                     break

@@ -118,13 +118,8 @@ async def _recovering(executor: AgentExecutor) -> AsyncIterator[None]:
 async def _recover_for_ever(executor: AgentExecutor) -> None:
     while True:
         try:
-            for session_id in await take_up_lost_runs(executor):
-                logger.info("Took up session %s, whose process died.", session_id)
+            for handle in await executor.recover():
+                logger.info("Took up session %s.", handle.session_id)
         except HelixError as error:
             logger.warning("Cannot look for lost runs now: %s", error)
         await asyncio.sleep(executor.services.lease_seconds / 2)
-
-
-async def take_up_lost_runs(executor: AgentExecutor) -> list[str]:
-    """Take up the sessions of known agents that nobody works on; which ones this process got."""
-    return [handle.session_id for handle in await executor.recover(limit=RECOVER_AT_ONCE)]
