@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from .errors import StreamFenced as StreamFenced
     from .executor import CanResume as CanResume
     from .llm.openai import OpenAILLM as OpenAILLM
-    from .memory_tools import memory_tools as memory_tools
+    from .remembering import memory_tools as memory_tools
     from .server import create_app as create_app
     from .state import diff as diff
     from .stores.memory.contract import Memory as Memory
@@ -167,7 +167,7 @@ _ON_DEMAND = {
     "WorkspaceProvider": "cleanup",
     "create_app": "server",
     "diff": "state",
-    "memory_tools": "memory_tools",
+    "memory_tools": "remembering",
 }
 
 

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "docstrings": frozenset(),
     "signature": frozenset({"core", "choices", "docstrings"}),
     "tools": frozenset({"core", "state", "docstrings", "signature", "llm", "stores"}),
-    "memory_tools": frozenset({"tools"}),
+    "remembering": frozenset({"tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),
     "agent": frozenset({"core", "state", "tools", "signature", "llm", "limits", "history"}),
@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "redis": frozenset({"backends"}),
     "inmemory": frozenset({"backends"}),
     # The front door re-exports from anywhere; nobody inside uses it.
-    "front door": BELOW_SERVER | {"memory_tools", "server", "cleanup", "backends", "testing"},
+    "front door": BELOW_SERVER | {"remembering", "server", "cleanup", "backends", "testing"},
 }
 
 ANYWHERE = ""

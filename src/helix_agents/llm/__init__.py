@@ -13,7 +13,7 @@ from .contract import (
     ToolSpec,
 )
 from .fallback import FallbackLLM
-from .scripted import Call, Reply, ScriptedLLM
+from .scripted import Call, Line, Reply, ScriptedLLM
 
 __all__ = [
     "LLM",
@@ -28,6 +28,7 @@ __all__ = [
     "ToolCallDelta",
     "ToolSpec",
     "Call",
+    "Line",
     "Reply",
     "ScriptedLLM",
 ]
