@@ -19,6 +19,7 @@ from .runs import add_answer
 from .sessions import add_sessions
 from .transfer import add_transfer
 from .upkeep import add_upkeep
+from .worker import add_worker
 
 DISTRIBUTION = "helix-agents"
 
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sessions(commands)
     add_answer(commands)
     add_upkeep(commands)
+    add_worker(commands)
     add_transfer(commands)
     commands.add_parser("serve", help="serve agents over HTTP: helix serve --help")
     commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")

@@ -5,6 +5,7 @@ from .handle import AgentResult, RunHandle
 from .hooks import Hooks, RunInfo
 from .local import AgentExecutor
 from .modelcall import RetryPolicy
+from .pool import WorkerInfo, WorkerPool
 from .step import Outcome
 from .stepper import Stepper, Ticket
 from .suspension import ToolResultReceipt
@@ -17,6 +18,8 @@ __all__ = [
     "AgentResult",
     "CanResume",
     "ToolResultReceipt",
+    "WorkerPool",
+    "WorkerInfo",
     "Stepper",
     "Ticket",
     "Waiting",

@@ -24,7 +24,7 @@ AGAIN_SECONDS = 1.0
 async def ring(streams: StreamManager) -> None:
     """Wake the workers. Never fails: they also look by themselves."""
     try:
-        async with await streams.create_writer(BELL, "submit", "") as writer:
+        async with await streams.create_writer(BELL, "submit", "bell") as writer:
             await writer.write({"type": "custom", "name": "work", "data": None, "step": 0})
     except HelixError as error:
         logger.warning("Cannot wake the workers now: %s They look by themselves, a little later.", error)
@@ -46,7 +46,7 @@ async def listen(streams: StreamManager, wake: Callable[[], None]) -> None:
 async def _follow(streams: StreamManager, wake: Callable[[], None]) -> None:
     info = await streams.get_stream_info(BELL)
     if info is None or info.status != "active":
-        await (await streams.create_writer(BELL, "worker", "")).close()
+        await (await streams.create_writer(BELL, "worker", "bell")).close()
         info = await streams.get_stream_info(BELL)
     reader = await streams.create_resumable_reader(BELL, from_sequence=info.latest_sequence if info else 0)
     if reader is None:

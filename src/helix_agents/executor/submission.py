@@ -7,9 +7,10 @@ said: there is no queue besides the sessions. Whoever finds it by `list_claimabl
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,9 +24,10 @@ from ..messages import Message
 from ..types import RunRecord, SessionState
 from .bell import ring
 from .claim import NOBODY, Claim, Seen, claim_turn, claim_unfinished, ensure_resumable, is_untouched, load_settled
-from .handle import RunHandle
+from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, run_of_key, session_of_key
 from .inputs import Input, as_messages
+from .loop import Run
 from .services import Services
 from .spending import ensure_countable
 
@@ -40,6 +42,7 @@ class Submitting(ABC):
 
     services: Services
     agents: AgentRegistry
+    _tasks: dict[asyncio.Task[AgentResult], Run]
 
     async def submit(
         self,
@@ -145,6 +148,14 @@ class Submitting(ABC):
         except HelixError as error:
             logger.warning("Cannot take up session %s now: %s", session.session_id, error)
             return None
+
+    async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
+        """Finish the steps that these runs are at, or all that run here, and leave the rest to other processes."""
+        chosen = None if handles is None else {handle.run_id for handle in handles}
+        tasks = [task for task, run in self._tasks.items() if chosen is None or run.context.run_id in chosen]
+        for task in tasks:
+            self._tasks[task].hand_over()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _leave(
         self,

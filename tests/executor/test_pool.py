@@ -1,0 +1,139 @@
+"""Worker pools: what is submitted is executed once, whoever comes, stops or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, Stores, open_stores
+from helix_agents.executor import WorkerPool
+from helix_agents.executor.pool import list_workers
+from tests.executor.pool_agents import STEPS, agent, executor, script
+
+
+async def test_a_pool_executes_what_is_submitted_and_says_who_did_it() -> None:
+    async with open_stores("memory:") as stores, executor(stores) as ours:
+        handles = [await ours.submit(agent, "Go", session_id=f"s{n}") for n in range(12)]
+        async with WorkerPool(ours, at_once=4, name="w1") as pool:
+            assert [(await handle.result()).output for handle in handles] == ["Done."] * 12
+            late = await ours.submit(agent, "Go", session_id="late")
+            assert (await late.result()).output == "Done."
+            await pool.run_until_idle()
+            assert pool.running == 0
+            workers = await list_workers(stores.streams, ours.services.clock())
+            assert [(each.name, each.at_once) for each in workers] == [("w1", 4)]
+        (run,) = await stores.state.list_runs("late")
+        assert (run.status, run.metadata["worker"]) == ("completed", "w1")
+
+
+async def test_a_pool_that_stops_hands_its_runs_over_and_another_goes_on_in_the_same_record() -> None:
+    async with open_stores("memory:") as stores, executor(stores) as first, executor(stores) as second:
+        handle = await first.submit(agent, "Go", session_id="s")
+        async with WorkerPool(first, name="first"):
+            async for chunk in handle.stream():
+                if chunk["type"] == "step_committed":
+                    break
+        run = await stores.state.get_current_run("s")
+        assert run is not None
+        assert (run.status, run.lease_until) == ("running", 0)
+        assert 1 <= run.step_count < STEPS + 1
+        async with WorkerPool(second, name="second") as pool:
+            await pool.run_until_idle()
+        (run,) = await stores.state.list_runs("s")
+        assert (run.status, run.step_count, run.metadata["worker"]) == ("completed", STEPS + 1, "second")
+        state = await stores.state.load_state("s")
+        assert state is not None
+        assert state.custom_state == {"done": [0, 1, 2]}
+
+
+async def test_a_pool_keeps_to_its_limits_of_agents_and_users() -> None:
+    async with open_stores("memory:") as stores, executor(stores) as ours:
+        for number in range(6):
+            await ours.submit(agent, "Go", session_id=f"s{number}", user_id=f"u{number % 2}")
+        async with WorkerPool(ours, at_once=6, per_user=1) as pool:
+            done = asyncio.create_task(pool.run_until_idle())
+            seen = 0
+            while not done.done():
+                seen = max(seen, pool.running)
+                await asyncio.sleep(0)
+            assert seen == 2
+
+
+async def test_a_worker_leaves_runs_of_agents_that_it_does_not_know(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_stores("memory:") as stores:
+        stranger = Agent("stranger")
+        front = AgentExecutor(stores.state, stores.streams, ScriptedLLM(["Hi."]))
+        await front.submit(stranger, "Go", session_id="s")
+        ours = AgentExecutor(stores.state, stores.streams, script(), agents=[agent], lease_seconds=0.1)
+        async with WorkerPool(ours) as pool:
+            await pool.run_until_idle()
+            for _ in range(100):
+                if "stranger" in caplog.text:
+                    break
+                await asyncio.sleep(0.02)
+        assert caplog.text.count("Runs of agent stranger wait for a worker") == 1
+        run = await stores.state.get_current_run("s")
+        assert run is not None
+        assert (run.status, run.lease_until) == ("running", 0)
+        async with WorkerPool(front) as pool:
+            await pool.run_until_idle()
+        assert (await stores.state.load_state("s")).status == "completed"  # type: ignore[union-attr]  # it is there
+
+
+@pytest.mark.parametrize("options", [{"at_once": 0}, {"at_once": True}, {"per_user": -1}, {"per_agent": "2"}])
+async def test_odd_limits_of_a_pool_are_refused(options: dict) -> None:
+    async with open_stores("memory:") as stores:
+        with pytest.raises(InvalidArgument):
+            WorkerPool(executor(stores), **options)
+
+
+async def _worker(url: str, name: str) -> asyncio.subprocess.Process:
+    words = ("worker", "tests.executor.pool_agents:executor", "--url", url, "--at-once", "4", "--name", name)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "helix_agents.cli", *words, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert name.encode() in await asyncio.wait_for(process.stdout.readline(), 60)
+    return process
+
+
+async def _expect_all_done(stores: Stores, names: list[str]) -> None:
+    for name in names:
+        state = await stores.state.load_state(name)
+        assert state is not None
+        assert (state.status, state.custom_state) == ("completed", {"done": [0, 1, 2]})
+        roles = [message["role"] for message in (await stores.state.get_messages(name)).items]
+        assert roles == ["user", *["assistant", "tool"] * STEPS, "assistant"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_worker_process_that_dies_or_freezes_costs_its_lease_and_nothing_else(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    async with open_stores(url) as stores, executor(stores) as front:
+        first, second = await _worker(url, "first"), await _worker(url, "second")
+        names = [f"s{n}" for n in range(10)]
+        try:
+            handles = [await front.submit(agent, "Go", session_id=name) for name in names]
+            await handles[0].stream().__anext__()
+            first.send_signal(end)
+            for handle in handles:
+                assert (await asyncio.wait_for(handle.result(), 60)).status == "completed"
+            await _expect_all_done(stores, names)
+            if end == signal.SIGSTOP:
+                first.send_signal(signal.SIGCONT)
+                first.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(first.wait(), 30) == 0
+                await _expect_all_done(stores, names)
+            second.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(second.wait(), 30) == 0
+        finally:
+            for process in (first, second):
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
