@@ -174,3 +174,20 @@ async def test_all_keys_of_a_stream_expire(connect: Connect, prefix: str, url: s
 async def test_time_to_live_must_be_positive(connect: Connect) -> None:
     with pytest.raises(InvalidArgument):
         RedisStateStore(connect(), ttl=0)
+
+
+async def test_what_waits_for_a_person_outlives_the_time_to_live(connect: Connect, prefix: str, url: str) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=3600)
+    await store.create_session("a", agent_type="agent", user_id="ann")
+    await store.save_state("a", plain_state("a", status="suspended_client_tool", user_id="ann"))
+    await store.append_messages("a", [user("x")])
+    now = time.time() * 1000
+    found = await _deadlines(client, prefix, "a")
+    assert _spread(found) <= 1
+    assert min(found.values()) > now + 300 * 86_400_000
+    async for key in client.scan_iter(match=f"{prefix}:index*:by:*"):
+        if b"suspended" in key:
+            assert await client.pttl(key) > 300 * 86_400_000
+    await store.save_state("a", plain_state("a", status="completed", user_id="ann"))
+    assert max((await _deadlines(client, prefix, "a")).values()) <= now + 2 * 3_600_000

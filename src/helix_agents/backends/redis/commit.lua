@@ -165,7 +165,8 @@ end
 
 -- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when
 -- that gains a tenth of the time to live; in between a key that was made by this write gets the deadline of the others.
-local function expire(expires_at)
+-- With `shrink` it also moves back: a session that waited for somebody was given more time than it needs afterwards.
+local function expire(expires_at, shrink)
   local current, now = tonumber(main.deadline), nil
   if current then
     now = current - call('PTTL', MAIN) -- which costs less than asking for the time
@@ -174,7 +175,7 @@ local function expire(expires_at)
     current, now = 0, time[1] * 1000 + math.floor(time[2] / 1000)
   end
   local best = math.max(now, tonumber(expires_at) or 0) + ttl
-  if best - current < ttl / 10 then
+  if best - current < ttl / 10 and not (shrink == '1' and current - best > 0 + ttl) then
     for key in pairs(new) do call('PEXPIREAT', key, main.deadline) end
     return
   end
@@ -246,9 +247,9 @@ while at <= count do
     local number = make('RPUSH', CHECKPOINTS, table.concat(facts, SEPARATOR))
     call('HSET', CHECKPOINT_IDS, one, number)
     if number == 1 then new[CHECKPOINT_IDS] = true end
-  elseif name == 'deadline' then -- when the session expires: '' is as stored
+  elseif name == 'deadline' then -- when the session expires: '' is as stored; '1' if it may then expire earlier
     log()
-    expire(one == '' and main.expires_at or one)
+    expire(one == '' and main.expires_at or one, two)
   elseif name == 'answer' then -- command, key, the rest
     answers[#answers + 1] = call(one, KEYS[two + 0], unpack(words, first + 2, last))
   elseif name == 'unset' then -- key, beginning of the fields that go

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...codec import encode
+from ...lifecycle import SUSPENDED
 from ...stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
 from .connection import Word
 from .history import SEPARATOR, Entry, add_take_back
-from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
+from .keys import SessionKeys, digest_of, field_name, lives_until, short_checkpoint_id
 from .program import ABSENT, ANYTHING, BATCH, Program
 from .session_hash import struct_text, to_hash
 
@@ -73,16 +74,22 @@ def compiled(
         program.op("run", *lists, commit.run.run_id, struct_text(commit.run))
     for ref in commit.refs:
         program.op("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
-    finish(program, keys, "" if commit.state is None else commit.state.expires_at or 0)
+    if commit.state is None:
+        finish(program, keys)
+    else:
+        finish(program, keys, lives_until(commit.state, commit.now), shrink=commit.state.status not in SUSPENDED)
     for name in want:
         # A cell that cannot be is asked for as a field that is not there.
         program.answer(*(cell_command(keys, name) or ("HGET", keys.main, "")))
     return program
 
 
-def finish(program: Program, keys: SessionKeys, expires_at: Word = "") -> None:
-    """What every write of a session ends with: its keys expire together, its counters are returned."""
-    program.op("deadline", expires_at)
+def finish(program: Program, keys: SessionKeys, expires_at: Word = "", *, shrink: bool = False) -> None:
+    """What every write of a session ends with: its keys expire together, its counters are returned.
+
+    `shrink`: that may be earlier than an earlier write said.
+    """
+    program.op("deadline", expires_at, "1" if shrink else "")
     program.answer("HMGET", keys.main, "version", "step_count", "resume_count")
     program.answer("LLEN", keys.messages)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...types import SessionState
 from .connection import Command
-from .keys import IndexKeys, SessionKeys, labels_of, member_of, status_facet
+from .keys import IndexKeys, SessionKeys, labels_of, lives_until, member_of, status_facet
 from .program import ABSENT, Program
 from .runner import Refused, Runner
 from .session_hash import as_texts, text_or_none
@@ -43,12 +43,23 @@ class SessionIndex:
         self._ttl_ms = ttl_ms
 
     async def announce(
-        self, session_id: str, created_at: int, facets: Sequence[str], *, expires_at: int | None, token: str
+        self,
+        session_id: str,
+        created_at: int,
+        facets: Sequence[str],
+        *,
+        expires_at: int | None,
+        token: str,
+        until: int = 0,
     ) -> None:
-        """Enter a session under facets that it is about to have. Entries are only added."""
+        """Enter a session under facets that it is about to have. Entries are only added.
+
+        `until`: when the session may go, if that is later than its time to live and its `expires_at` say.
+        """
         now = int(time.time() * 1000)
+        until = max(until, expires_at or 0)
         # The index outlives its sessions: it is extended whenever one of their deadlines moves.
-        life_ms = 3 * self._ttl_ms + max(0, (expires_at or 0) - now)
+        life_ms = 3 * self._ttl_ms + max(0, until - now)
         member, entry = member_of(created_at, session_id), self.keys.entry(session_id)
         program = Program(entry)
         for facet in facets:
@@ -62,14 +73,21 @@ class SessionIndex:
         program.do("SADD", entry, *pairs)
         program.extend(entry, life_ms)
         program.do("SET", self.keys.fresh(session_id), token, "PX", str(self.fresh_ms))
-        program.do("ZADD", self.keys.deadlines, str(max(now, expires_at or 0) + self._ttl_ms), session_id)
+        program.do("ZADD", self.keys.deadlines, str(max(now, until) + self._ttl_ms), session_id)
         program.extend(self.keys.deadlines, life_ms)
         await self._runner.run(program)
 
     async def announce_state(self, state: SessionState, *, token: str) -> None:
         """Enter a session as it is."""
         facets = [*labels_of(state), status_facet(state.status)]
-        await self.announce(state.session_id, state.created_at, facets, expires_at=state.expires_at, token=token)
+        await self.announce(
+            state.session_id,
+            state.created_at,
+            facets,
+            expires_at=state.expires_at,
+            token=token,
+            until=lives_until(state, int(time.time() * 1000)),
+        )
 
     async def entered(self, session_id: str) -> Entered:
         """What the index says of a session now; needed for `forget`."""

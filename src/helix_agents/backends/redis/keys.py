@@ -12,7 +12,11 @@ from functools import cached_property, lru_cache
 
 from ...codec import encode, ensure_id, escape_text
 from ...errors import InvalidArgument
+from ...lifecycle import SUSPENDED
 from ...types import SessionState
+
+WAITING_MS = 366 * 86_400_000
+"""How long a session may wait for a person before it expires."""
 
 STATIC = (
     "",
@@ -293,3 +297,9 @@ class MemoryKeys:
     def newest(self, entity_id: str, source: str | None) -> str:
         """ZSET: memory id -> `updated_at`, of all memories or of those of one source."""
         return f"{self._prefix}:memory:newest:{{{entity_id}}}" + ("" if source is None else f":{source}")
+
+
+def lives_until(state: SessionState, now: int) -> int:
+    """Until when a session is needed at least: what waits for a person outlives the time to live of what is at rest."""
+    waits_until = now + WAITING_MS if state.status in SUSPENDED else 0
+    return max(state.expires_at or 0, waits_until)

@@ -323,14 +323,14 @@ class _Attempt:
             keys += [self._name(family, each) for each in names]
         return keys
 
-    async def _deadline(self, expires_at: str) -> None:
+    async def _deadline(self, expires_at: str, shrink: str = "") -> None:
         await self._log()
         seconds, micros = await self._link.one("TIME")
         now, ttl = int(seconds) * 1000 + int(micros) // 1000, int(self._ttl)
         current = int(self._main.get("deadline", 0))
         best = max(now, int(expires_at or self._main.get("expires_at", "0"))) + ttl
         keys = self._new
-        if best - current >= ttl / 10:
+        if best - current >= ttl / 10 or (shrink == "1" and current - best > ttl):
             self.moved, current = 1, best
             self._queue("HSET", self._keys[MAIN], "deadline", best)
             keys = {*self._new, *await self._every_key()}

@@ -20,7 +20,7 @@ from ...types import SessionStatus, StatusConflict, StatusSwapped
 from .compile import Rewind, compiled, finish, status_word
 from .connection import Command
 from .history import entry_of
-from .keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
+from .keys import SessionKeys, labels_of, lives_until, run_key, short_checkpoint_id, status_facet
 from .program import Program
 from .read_verbs import MAX_ATTEMPTS
 from .runner import Done, Refused
@@ -90,7 +90,10 @@ class RedisStateStore(RedisRecords):
             facets += labels_of(commit.state)
             expires_at = commit.state.expires_at
         created_at = refused.created_at or 0
-        await self._index.announce(commit.session_id, created_at, facets, expires_at=expires_at, token=token)
+        until = 0 if commit.state is None else lives_until(commit.state, commit.now)
+        await self._index.announce(
+            commit.session_id, created_at, facets, expires_at=expires_at, token=token, until=until
+        )
         return started_at
 
     async def _afterwards(self, commit: Commit, announced_at: float | None, token: str, *, moved: bool) -> None:
