@@ -105,7 +105,17 @@ async def test_deleting_a_session_ends_the_streams_of_its_run(alice: httpx.Async
     async with streaming(alice, begun["stream_url"]) as frames:
         await anext(frames)
         assert (await alice.delete(f"/sessions/{sid}")).status_code == 204
-        assert [frame.event async for frame in frames][-1] in ("fail", "gone")  # it was aborted first
+        assert [frame.event async for frame in frames][-1] == "gone"  # though it was aborted first
+
+
+async def test_deleting_a_session_that_waits_ends_its_streams(alice: httpx.AsyncClient, sid: str) -> None:
+    begun = await execute(alice, "ask", sid)
+    async with streaming(alice, begun["stream_url"] + "&follow=true") as frames:
+        async for frame in frames:
+            if frame.event == "pause":
+                break
+        assert (await alice.delete(f"/sessions/{sid}")).status_code == 204
+        assert [frame.event async for frame in frames][-1] == "gone"
 
 
 async def test_a_rewound_stream_goes_on_with_the_marker(alice: httpx.AsyncClient, stores: Stores, sid: str) -> None:
@@ -222,6 +232,7 @@ async def test_a_websocket_takes_a_token_in_the_query(server: Running, alice: ht
         ("/ws/{}", {**ALICE, "Origin": "https://evil.example"}, 403),
         ("/ws/nowhere", ALICE, 404),
         ("/ws/{}?from_sequence=x", ALICE, 400),
+        ("/ws/{}?format=ag-ui", ALICE, 400),
         ("/ws/{}?from_sequence=99999", ALICE, 416),
     ],
 )

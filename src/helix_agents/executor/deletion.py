@@ -11,6 +11,9 @@ from ..stores.state.tree import session_tree
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 
+DELETING = "the session is being deleted"
+"""Why its runs and streams stop first. Whoever reads a stream that fails so has seen the end of the session."""
+
 
 async def delete_tree(
     store: StateStore, streams: StreamManager, usage: UsageStore | None, session_id: str, *, keep_usage: bool = False

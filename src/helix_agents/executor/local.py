@@ -49,7 +49,7 @@ from .claim import (
     waits_for_worker,
 )
 from .construction import given_stores
-from .deletion import delete_tree
+from .deletion import DELETING, delete_tree
 from .dependencies import DepsFactory, deps_for, session_to_be
 from .handle import AgentResult, RunHandle
 from .handover import continue_run
@@ -439,7 +439,7 @@ class AgentExecutor(Submitting, ShortForms):
         services = self.services
         if not await services.store.session_exists(session_id):
             return False
-        await self.abort(session_id, "the session is being deleted")
+        await self.abort(session_id, DELETING)
         await self._wait_until_still(session_id)
         return await delete_tree(services.store, services.streams, services.usage, session_id, keep_usage=keep_usage)
 

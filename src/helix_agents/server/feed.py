@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from ..codec import Json
 from ..errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
 from ..executor import AgentExecutor
+from ..executor.deletion import DELETING
 from ..executor.suspension import all_waiting
 from ..streams.contract import StreamOutcome, StreamReader
 from ..streams.reader import DELETED
@@ -132,7 +133,7 @@ class Feed:
 
     async def _last_word(self, outcome: StreamOutcome) -> Event | None:
         """What the end of a stream means for its session; None if it goes on already."""
-        if outcome is DELETED:
+        if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETING):
             return Event("gone", {})
         if outcome.status == "ended":
             return Event("end", {"status": "completed", "output": outcome.final_output})

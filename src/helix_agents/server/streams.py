@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from ..errors import InvalidArgument
 from .auth import User
 from .desk import Desk, Seat
 from .endpoints import Call, Endpoint
@@ -62,6 +63,8 @@ async def serve_websocket(desk: Desk, socket: WebSocket) -> None:
     try:
         try:
             user = await desk.user(socket)
+            if read_query(socket, StreamQuery).format != "helix":
+                raise InvalidArgument("format= is for /stream: a WebSocket carries frames of our own format only.")
             seat = desk.take_seat(user)
             feed = await _open(desk, user, socket, socket.path_params["session_id"], seat)
         except Exception as error:
