@@ -198,6 +198,8 @@ class Tool:
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """`local_names`: what the annotations may mean besides the names of the function's module."""
+        if not callable(function) or (name is None and not hasattr(function, "__name__")):
+            raise InvalidArgument(f"@tool needs a function, not {function!r}. To name it, write @tool(name=...).")
         if execute not in ("server", "client"):
             raise InvalidArgument(f"execute is 'server' or 'client', not {execute!r}.")
         if not isinstance(requires_approval, bool) and not callable(requires_approval):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -165,3 +166,10 @@ async def test_an_input_that_is_refused_reaches_no_model(stores: Stores) -> None
 def test_options_that_make_no_sense_are_refused_at_once(make: Any) -> None:
     with pytest.raises(InvalidArgument):
         make()
+
+
+@pytest.mark.parametrize("what", ["search", 5, functools.partial(print)])
+def test_a_tool_is_made_of_a_function_with_a_name(what: Any) -> None:
+    with pytest.raises(InvalidArgument, match="name=") as caught:
+        tool(what)
+    assert "needs a function" in str(caught.value)
