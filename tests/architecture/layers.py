@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "postgres": frozenset({"backends"}),
     "redis": frozenset({"backends"}),
     "inmemory": frozenset({"backends"}),
+    "cloudflare": frozenset({"backends", "runtimes"}),
     # The front door re-exports from anywhere; nobody inside uses it.
     "front door": BELOW_SERVER | {"remembering", "server", "cleanup", "backends", "testing"},
 }

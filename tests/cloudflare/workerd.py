@@ -66,8 +66,16 @@ class PythonWorkerd(Workerd):
 
     script = "python.mjs"
 
-    def __init__(self, *sources: Path, methods: str = "fetch,alarm,webSocketMessage,webSocketClose") -> None:
+    def __init__(
+        self,
+        *sources: Path,
+        methods: str = "fetch,alarm,webSocketMessage,webSocketClose",
+        objects: str = "PyDO",
+        binding: str = "OBJECTS",
+    ) -> None:
         super().__init__()
+        self._class = objects
+        self._binding = binding
         self._sources = sources
         self._methods = methods
         archives = self.folder / "archives"
@@ -91,4 +99,6 @@ class PythonWorkerd(Workerd):
             "ARCHIVES": str(self.folder / "archives"),
             "SOURCES": ":".join(str(source) for source in self._sources),
             "METHODS": self._methods,
+            "CLASS": self._class,
+            "BINDING": self._binding,
         }

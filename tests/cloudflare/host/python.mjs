@@ -1,10 +1,11 @@
 // Runs a Python Worker under miniflare. Environment: NODE_MODULES, PORT, FOLDER, ARCHIVES (a folder of wheels and zips),
-// SOURCES (files, separated by colons; the first is the main module), METHODS (of its class PyDO).
+// SOURCES (files, separated by colons; the first is the main module), CLASS (the Durable Object in it), METHODS (of that), BINDING
+// (its name in env), TOKEN.
 import { readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { start } from "./start.mjs";
 
-const { NODE_MODULES, ARCHIVES, SOURCES, METHODS } = process.env;
+const { NODE_MODULES, ARCHIVES, SOURCES, METHODS, CLASS, BINDING, TOKEN } = process.env;
 const esm = (path, contents) => ({ type: "ESModule", path, contents: String(contents) });
 const data = (path, contents) => ({ type: "Data", path, contents });
 const here = (name) => esm(name, readFileSync(join(import.meta.dirname, name)));
@@ -17,6 +18,7 @@ const manifest = {
   methods: METHODS.split(","),
   sources: Object.fromEntries(sources.map((path) => [basename(path), readFileSync(path, "utf8")])),
   archives,
+  objects: CLASS,
   lock: JSON.stringify({ info: JSON.parse(pyodide("pyodide-lock.json")).info, packages: {} }),
 };
 await start({
@@ -31,5 +33,6 @@ await start({
     ...archives.map((name) => data(name, readFileSync(join(ARCHIVES, name)))),
   ],
   d1Databases: { DB: "DB" },
-  durableObjects: { OBJECTS: { className: "PyDO", useSQLite: true } },
+  bindings: { TOKEN },
+  durableObjects: { [BINDING]: { className: "PyDO", useSQLite: true } },
 });

@@ -1,5 +1,6 @@
 // Stock Pyodide with wheels and sources in a plain workerd isolate: what Cloudflare's own bootstrap of Python Workers
-// does, from public parts only. `PyDO` is the Durable Object class of the Python module, `Default` its entrypoint.
+// does, from public parts only. `PyDO` stands for the Durable Object
+// class of the Python module (`manifest.objects`), `Default` is its entrypoint.
 import * as cloudflare from "cloudflare:workers";
 import manifest from "./manifest.mjs"; // { lock, main, sources: {path: text}, archives: [name], methods: [name] }
 import { BASE, allowWasm } from "./patch.mjs";
@@ -48,7 +49,7 @@ async function boot(env) {
 export class PyDO extends cloudflare.DurableObject {
   constructor(ctx, env) {
     super(ctx, env);
-    ctx.blockConcurrencyWhile(async () => { this.object = (await python(env)).main.PyDO(ctx, env); });
+    ctx.blockConcurrencyWhile(async () => { this.object = (await python(env)).main[manifest.objects](ctx, env); });
   }
 }
 for (const method of manifest.methods) PyDO.prototype[method] = async function (...args) {

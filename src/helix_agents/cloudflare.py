@@ -1,0 +1,60 @@
+"""The stores on Cloudflare, D1 and Durable Objects, inside a Worker and outside of it; and the server that runs inside.
+
+Outside needs the extra `cloudflare`; inside a Worker nothing but this library. See docs/cloudflare.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
+    from .backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore, run_migration
+    from .backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
+    from .backends.cloudflare.rest import D1Rest
+    from .backends.cloudflare.streams import DurableObjectStreamManager
+    from .runtimes.cloudflare import AgentServer, route
+
+# Imported when first asked for: what works inside a Worker cannot be imported outside, and the other way round.
+_HOMES = {
+    "AgentServer": "runtimes.cloudflare",
+    "Bridge": "backends.cloudflare.bridge",
+    "BridgeD1": "backends.cloudflare.bridge",
+    "BridgeObject": "backends.cloudflare.bridge",
+    "D1MemoryStore": "backends.cloudflare.d1",
+    "D1Rest": "backends.cloudflare.rest",
+    "D1StateStore": "backends.cloudflare.d1",
+    "D1UsageStore": "backends.cloudflare.d1",
+    "DOMemoryStore": "backends.cloudflare.durable_object",
+    "DOStateStore": "backends.cloudflare.durable_object",
+    "DOStreamManager": "backends.cloudflare.durable_object",
+    "DOUsageStore": "backends.cloudflare.durable_object",
+    "DurableObjectStreamManager": "backends.cloudflare.streams",
+    "route": "runtimes.cloudflare",
+    "run_migration": "backends.cloudflare.d1",
+}
+
+__all__ = [
+    "AgentServer",
+    "Bridge",
+    "BridgeD1",
+    "BridgeObject",
+    "D1MemoryStore",
+    "D1Rest",
+    "D1StateStore",
+    "D1UsageStore",
+    "DOMemoryStore",
+    "DOStateStore",
+    "DOStreamManager",
+    "DOUsageStore",
+    "DurableObjectStreamManager",
+    "route",
+    "run_migration",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __package__), name)
