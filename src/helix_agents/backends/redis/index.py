@@ -75,6 +75,7 @@ class SessionIndex:
         program.do("SET", self.keys.fresh(session_id), token, "PX", str(self.fresh_ms))
         program.do("ZADD", self.keys.deadlines, str(max(now, until) + self._ttl_ms), session_id)
         program.extend(self.keys.deadlines, life_ms)
+        program.extend(self.keys.running, life_ms)
         await self._runner.run(program)
 
     async def announce_state(self, state: SessionState, *, token: str) -> None:
