@@ -434,14 +434,26 @@ async def _complete(
     """Steps 3 and 4 of a claim. Raises `RunLost` if somebody else has taken the session since."""
     try:
         ready = await stream()
-        # The old record is closed last: until there is a new one, it is what a search for lost runs finds.
+        earlier = await _earlier(services, claim, old)
+        # Old records are closed last: until there is a new one, they are what a search for lost runs finds.
         record = await _begin_record(services, claim, ready.latest_sequence, {**metadata, "fence": claim.fence})
-        if old is not None and old.status == "running":
-            await _close_record(services, old, old_status)
-            await _close_before(services, old)
+        for each in earlier:
+            await _close_record(services, each, old_status)
+            await _close_before(services, each)
     except StreamFenced as error:
         raise claim.lost() from error
     return replace(claim, run=record, rewound=ready.rewound)
+
+
+async def _earlier(services: Services, claim: Claim, old: RunRecord | None) -> list[RunRecord]:
+    """The runs to close: the one taken over, and that of a claim which stalled and wrote it after this one had looked.
+
+    The session is this claim's own by now, so none can come later.
+    """
+    found = {} if old is None else {old.run_id: old}
+    if claim.resumed and (late := await services.store.get_current_run(claim.session.session_id)) is not None:
+        found.setdefault(late.run_id, late)
+    return [run for run in found.values() if run.status == "running"]
 
 
 async def _close_record(services: Services, old: RunRecord, old_status: str) -> None:

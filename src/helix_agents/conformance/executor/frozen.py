@@ -16,14 +16,15 @@ from .harness import Parts
 
 
 class Freezer:
-    """Counts the calls of one process and stops it at number `at`."""
+    """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`."""
 
-    def __init__(self, at: int, *, after: bool = False) -> None:
+    def __init__(self, at: int = 0, *, on: str = "", after: bool = False) -> None:
         self.calls = 0
         self.place = ""
         """The call at which it froze."""
         self.frozen = asyncio.Event()
         self._at = at
+        self._on = on
         self._after = after
         self._woken = asyncio.Event()
 
@@ -42,14 +43,14 @@ class Freezer:
     async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of the process."""
         self.calls += 1
-        number = self.calls
-        if number == self._at and not self._after:
+        here = self.calls == self._at or (name == self._on and not self.frozen.is_set())
+        if here and not self._after:
             self._freeze(name)
         await self._wait()
         try:
             answer = await method(*args, **kwargs)
         finally:
-            if number == self._at and self._after:
+            if here and self._after:
                 self._freeze(f"the reply of {name}")
             await self._wait()
         return self._wrapped(answer) if name == "create_writer" else answer

@@ -21,6 +21,8 @@ from .view import View
 LEASE_SECONDS = 30.0
 PATIENCE_SECONDS = 60
 INPUT = "Go."
+RECORD = "create_run"
+MOST_CALLS_OF_A_CLAIM = 40
 
 Begin = Callable[[AgentExecutor, Agent, str], Awaitable[RunHandle]]
 
@@ -161,3 +163,50 @@ async def frozen_while_resuming(harness: Harness) -> None:
 @check("X2", "frozen at any call of a first turn, a run that was taken over changes nothing", kind="faults")
 async def frozen_in_a_first_turn(harness: Harness) -> None:
     await _stall_everywhere(harness, _execute, crashed=False)
+
+
+@check("X2", "of two claims that stall in each other, one runs and no run is left without an end", kind="faults")
+async def claims_that_stall_in_each_other(harness: Harness) -> None:
+    """X stalls before it writes its run, and writes it at any call of the claim by which Y takes over."""
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    await _crash(stores, "undisturbed", clock)
+    await (await _executor(stores, clock).resume("main", "undisturbed")).result()
+    expected = await _remains(stores, "undisturbed")
+    for number in range(1, MOST_CALLS_OF_A_CLAIM):
+        session_id, other = f"stalled {number}", Freezer(number)
+        await _crash(stores, session_id, clock)
+        outcomes = await _interleaved(stores, session_id, other, clock)
+        what = f"the other claim at call {number}, {other.place}"
+        results = [each.status for each in outcomes if isinstance(each, AgentResult)]
+        expect_same(results, ["completed"], f"{what}: the results, of {outcomes}")
+        expect_same(await _remains(stores, session_id), expected, what)
+        if other.place in ("", RECORD):
+            break
+
+
+async def _interleaved(stores: StoreSet, session_id: str, other: Freezer, clock: Clockwork) -> list[Any]:
+    before, after = Freezer(on=RECORD), Freezer(on=RECORD, after=True)
+    slow, quick = _executor(after.wrap(before.wrap(stores)), clock), _executor(other.wrap(stores), clock)
+
+    async def run(executor: AgentExecutor) -> AgentResult:
+        return await (await executor.resume("main", session_id)).result()
+
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            first = asyncio.create_task(run(slow))
+            await before.frozen.wait()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            second = asyncio.create_task(run(quick))
+            freezing = asyncio.create_task(other.frozen.wait())
+            await asyncio.wait({second, freezing}, return_when=asyncio.FIRST_COMPLETED)
+            freezing.cancel()
+            before.wake()
+            await after.frozen.wait()
+            other.wake()
+            outcomes: list[Any] = [*await asyncio.gather(second, return_exceptions=True)]
+            after.wake()
+            return [*outcomes, *await asyncio.gather(first, return_exceptions=True)]
+    finally:
+        await slow.close()
+        await quick.close()
