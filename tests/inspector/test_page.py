@@ -20,6 +20,15 @@ async def test_the_page_is_served_with_a_policy_that_allows_nothing_else(server:
     assert again.status_code == 304
 
 
+async def test_all_files_together_travel_in_less_than_150_kilobytes(page: Page) -> None:
+    await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
+    sizes = await page.evaluate(
+        "performance.getEntries().filter(({name: at}) => /inspector\\/|\\/$/.test(at)).map((it) => it.encodedBodySize)"
+    )
+    print(f"{len(sizes)} files, {sum(sizes)} bytes")
+    assert 0 < sum(sizes) < 150_000
+
+
 async def test_a_session_is_listed_and_opened(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "search ants", sid)
     await result(admin, sid)
