@@ -19,14 +19,13 @@ import aiohttp
 import pytest
 
 from helix_agents.conformance.contracts import DOORS
-from helix_agents.conformance.executor import EXECUTOR
 from helix_agents.conformance.registry import Registry
 from tests.cloudflare.workerd import PythonWorkerd
 from tests.servers.fixtures import started
 
 INSIDE = Path(__file__).parent / "inside"
 LIMIT_SECONDS = 240
-STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE = (registry for _, registry in DOORS)
+STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR = (registry for _, registry in DOORS)
 QUICK = {"example", "tasks", "random", "faults"}
 
 

@@ -30,15 +30,12 @@ from helix_agents.backends.sql.driver import Statement
 from helix_agents.backends.sql.self_migrating import MigratedDriver
 from helix_agents.backends.sql.stream_manager import SqlStreamManager
 from helix_agents.conformance.contracts import DOORS
-from helix_agents.conformance.executor import EXECUTOR
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.run import run_check
 from helix_agents.streams.wakeup import Wakeup
 
-ALL = (*(registry for _, registry in DOORS), EXECUTOR)
-CHECKS = {check.name: check for registry in ALL for check in registry.select()}
-OF_THE_EXECUTOR = {check.name for check in EXECUTOR.select()}
+CHECKS = {check.name: check for _, registry in DOORS for check in registry.select()}
 TABLES = (
     "SELECT type, name FROM sqlite_master WHERE name LIKE '%\\_\\_agents\\_%' ESCAPE '\\' AND type IN ('view', 'table')"
     " AND name NOT LIKE '%\\_index\\_%' ESCAPE '\\' ORDER BY type DESC"
@@ -80,6 +77,9 @@ class Home(Harness):
 
     async def reopen(self) -> Any:
         return await self.open()
+
+    async def open_stores(self) -> Parts:
+        return Parts(await self.open(), await self.open_streams(), await self.open_usage())
 
     def stream_child_spec(self) -> None:
         return None
@@ -168,22 +168,11 @@ def in_d1(database: Any) -> type[Home]:
     return D1Home
 
 
-def of_the_executor(home: type[Home]) -> type[Home]:
-    class Executing(home):  # type: ignore[valid-type,misc]
-        async def open(self) -> Any:
-            return Parts(await home.open(self), await self.open_streams(), await self.open_usage())
-
-        def child_spec(self) -> None:
-            return None
-
-    return Executing
-
-
 async def outcome(name: str, home: type[Home]) -> str:
     """What came of a check, as JSON."""
     began = time.time()
     try:
-        result = await run_check(CHECKS[name], of_the_executor(home) if name in OF_THE_EXECUTOR else home)
+        result = await run_check(CHECKS[name], home)
         trace = "".join(traceback.format_exception(result.error)[-12:]) if result.error else ""
         told = {"outcome": result.outcome, "detail": result.detail, "trace": trace}
     except BaseException as error:
