@@ -83,7 +83,7 @@ class Agent(Generic[Output]):
         if history is not None and not callable(history):
             raise InvalidArgument(f"Agent {name!r}: history is a function of messages and context, not {history!r}.")
         if limits is not None and not isinstance(limits, UsageLimits):
-            raise InvalidArgument(f"Agent {name!r}: limits is a UsageLimits, not {limits!r}.")
+            raise InvalidArgument(f"Agent {name!r}: limits must be a UsageLimits, not {limits!r}.")
         choices = {"auto", "required", "none", *self._tools}
         if tool_choice not in choices:
             raise InvalidArgument(f"Agent {name!r}: tool_choice {tool_choice!r} is none of {sorted(choices)}.")
@@ -223,7 +223,7 @@ class AgentRegistry:
 
 def _guard(agent: str, guard: Guard) -> Guard:
     if not callable(guard):
-        raise InvalidArgument(f"Agent {agent!r}: a check is a function, not {guard!r}.")
+        raise InvalidArgument(f"Agent {agent!r}: a check must be a function, not {guard!r}.")
     return guard
 
 
@@ -231,7 +231,7 @@ def _by_name(agent: str, tools: Sequence[Tool]) -> dict[str, Tool]:
     named: dict[str, Tool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
-            raise InvalidArgument(f"Agent {agent!r}: {tool!r} is no tool: decorate it with @tool, or use as_tool().")
+            raise InvalidArgument(f"Agent {agent!r}: {tool!r} is not a tool: decorate it with @tool, or use as_tool().")
         if tool.name in named:
             raise InvalidArgument(f"Agent {agent!r} has two tools called {tool.name!r}: rename one.")
         named[tool.name] = tool

@@ -164,7 +164,7 @@ def _check_members(value: dict[Any, Any], path: str, above: list[int]) -> None:
 def ensure_object(value: object, what: str, required: str) -> None:
     """Refuse what is not a JSON object with the string member `required` (a message's role, a chunk's type)."""
     if value.__class__ is not dict and not isinstance(value, Mapping):
-        raise InvalidArgument(f"A {what} is a dict, not {type(value).__name__}.")
+        raise InvalidArgument(f"A {what} must be a dict, not {type(value).__name__}.")
     if not isinstance(value.get(required), str):
         raise InvalidArgument(f"A {what} needs a string {required!r}: {shown(value)}")
     ensure_json(value)
@@ -182,7 +182,7 @@ def ensure_id(value: object, what: str) -> str:
 def ensure_printable(value: object, what: str) -> str:
     """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} is a string, not {shown(value)}.")
+        raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
     if not value.isprintable() or "{" in value or "}" in value:
         for char in value:
             if char in "{}" or ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000:

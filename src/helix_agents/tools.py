@@ -143,7 +143,7 @@ class ToolContext(Generic[Deps]):
     def emit(self, name: str, data: Json = None) -> None:
         """Send a `custom` chunk to whoever reads the stream."""
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"The name of a custom chunk is a text, not {name!r}.")
+            raise InvalidArgument(f"The name of a custom chunk must be a string, not {name!r}.")
         ensure_json(data)
         self._ensure_open()
         self._at_home(lambda: self._outlet.emit(name, data))

@@ -92,7 +92,7 @@ _KINDS: dict[object, str] = {int: "an integer", float: "a number"}
 def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
     """The parts of an address."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"The address of stores is a string, not {type(text).__name__}: {EXAMPLES}.")
+        raise InvalidArgument(f"The address of stores must be a string, not {type(text).__name__}: {EXAMPLES}.")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme:
         raise InvalidArgument(f"{_without_user(text)!r} is not an address of stores: {EXAMPLES}.")

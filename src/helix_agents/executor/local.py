@@ -403,7 +403,7 @@ class AgentExecutor(Submitting, ShortForms):
         if sum(given) != 1:
             raise InvalidArgument("Give exactly one of result, error and approved.")
         if approved is not None and not isinstance(approved, bool):
-            raise InvalidArgument(f"approved is True or False, not {approved!r}: a text is no decision.")
+            raise InvalidArgument(f"approved is True or False, not {approved!r}: a string is not a decision.")
         if not isinstance(error, str | None) or not isinstance(reason, str | None):
             raise InvalidArgument("error and reason are texts.")
         if arguments is not None and (approved is not True or not isinstance(arguments, Mapping)):

@@ -271,7 +271,7 @@ def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
     approval = "approved" in answer.response
     if answer.is_stale_for(pending):
         raise InvalidArgument(
-            f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about anew, "
+            f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about again, "
             f"as {pending.approval_id!r}."
         )
     if approval and pending.approval_id is None:

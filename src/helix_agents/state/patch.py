@@ -35,7 +35,7 @@ def _apply(editor: Editor, operation: Any) -> None:
         raise PatchError("an operation is an object")
     name = operation.get("op")
     if not isinstance(name, str) or name not in _OPERATIONS:
-        raise PatchError(f"{name!r} is no operation")
+        raise PatchError(f"{name!r} is not an operation")
     _OPERATIONS[name](editor, to_tokens(_needed(operation, "path")), operation)
 
 
@@ -126,7 +126,7 @@ def _path(editor: Editor, tokens: Tokens) -> list[str | int]:
 
 def _index(token: str) -> int:
     if not token.isascii() or not token.isdigit() or (len(token) > 1 and token[0] == "0"):
-        raise PatchError(f"{token!r} is no position in a list")
+        raise PatchError(f"{token!r} is not a position in a list")
     return int(token)
 
 

@@ -27,7 +27,7 @@ def to_pointer(path: Iterable[str | int]) -> str:
 def to_tokens(pointer: object) -> list[str]:
     """The reference tokens of a pointer, unescaped; raises `PatchError` where it is not one."""
     if not isinstance(pointer, str):
-        raise PatchError(f"A JSON pointer is a string, not {type(pointer).__name__}.")
+        raise PatchError(f"A JSON pointer must be a string, not {type(pointer).__name__}.")
     if pointer == "":
         return []
     if pointer[0] != "/":

@@ -35,7 +35,7 @@ class StepSequencer:
         """The lost writes of the merge so far."""
 
     def accept(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
-        """Take all that a tool has written up to now (it replaces what was taken before); answer what to send."""
+        """Take all that a tool has written up to now (it replaces what was taken before); return what to send."""
         self._growing.pop(tool_index, None)
         self._writes[tool_index] = writes
         return self._advance()
@@ -63,7 +63,7 @@ class StepSequencer:
         return self.accept(tool_index, writes)
 
     def withdraw(self, tool_index: int) -> JsonPatch:
-        """Forget a tool that failed; answer the patches that take back what it had shown."""
+        """Forget a tool that failed; return the patches that take back what it had shown."""
         self._writes.pop(tool_index, None)
         self._growing.pop(tool_index, None)
         return self._advance()

@@ -48,7 +48,7 @@ class StateTracker:
     def __init__(self, initial_state: dict[str, Any], *, array_delta_mode: bool = True) -> None:
         state = freeze(initial_state)
         if state.__class__ is not FrozenDict:
-            raise InvalidArgument(f"The state of a session is a dict, not {type(initial_state).__name__}.")
+            raise InvalidArgument(f"The state of a session must be a dict, not {type(initial_state).__name__}.")
         self._state: FrozenDict = state
         self._array_delta_mode = array_delta_mode
         self._updating = False
@@ -61,7 +61,7 @@ class StateTracker:
         return self._state
 
     def update(self, fn: Callable[[Any], object]) -> FrozenDict:
-        """Let `fn` change a draft of the state as if it were plain dicts and lists; answer the new state.
+        """Let `fn` change a draft of the state as if it were plain dicts and lists; return the new state.
 
         Its return value is ignored. If it raises, or leaves a value that is not JSON, nothing has changed.
         """

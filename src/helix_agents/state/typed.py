@@ -24,7 +24,7 @@ def view(state: dict[str, Any], schema: type[T]) -> T:
     try:
         return validate(plain) if validate is not None else msgspec.convert(plain, schema)
     except (ValueError, msgspec.ValidationError) as error:
-        raise InvalidArgument(f"The state is no {getattr(schema, '__name__', schema)}: {error}") from error
+        raise InvalidArgument(f"The state is not a valid {getattr(schema, '__name__', schema)}: {error}") from error
 
 
 def initial_state(source: Any) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _parse(op: object) -> ParsedOp:
         raise _Malformed("an op is an object")
     kind = op.get("kind")
     if not isinstance(kind, str) or kind not in _MEMBER:
-        raise _Malformed(f"{kind!r} is no kind of op")
+        raise _Malformed(f"{kind!r} is not a kind of op")
     path = _parse_path(op)
     member = _MEMBER[kind]
     if not path and not (kind == "replace" and isinstance(op.get("value"), dict)):
@@ -135,4 +135,4 @@ def _append_patch(patch: JsonPatch, op: Op) -> None:
     elif kind == "ensure":
         patch.append({"op": "add", "path": pointer, "value": op["value"]})
     else:
-        raise _Malformed(f"{kind!r} is no kind of op")
+        raise _Malformed(f"{kind!r} is not a kind of op")

@@ -103,7 +103,7 @@ class StreamManagerBase(StreamManager):
 
     @abstractmethod
     async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
-        """Create the stream if there is none (active, revision 0, no chunks, this incarnation); answer its head.
+        """Create the stream if there is none (active, revision 0, no chunks, this incarnation); return its head.
 
         One that has expired is brought back, see above.
 
@@ -121,7 +121,7 @@ class StreamManagerBase(StreamManager):
         fence: int | None,
         now: int,
     ) -> int:
-        """Append the chunks under the next sequences, all or none; answer the sequence of the last one.
+        """Append the chunks under the next sequences, all or none; return the sequence of the last one.
 
         `counter` is the number of the last chunk in its producer's own count. In this order, in one atomic write:
 
@@ -158,7 +158,7 @@ class StreamManagerBase(StreamManager):
         fence: int | None,
         now: int,
     ) -> StreamHead | None:
-        """If the present status is in `allowed`, set status, output and error; answer the head as it is then.
+        """If the present status is in `allowed`, set status, output and error; return the head as it is then.
 
         Otherwise change nothing; the head's status tells. None if there is no such stream.
         """

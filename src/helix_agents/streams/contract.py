@@ -73,7 +73,7 @@ class StreamWriter(ABC):
 
     @abstractmethod
     async def flush(self) -> int:
-        """Wait until every chunk taken so far is stored; answer the sequence of the last one (0 if none)."""
+        """Wait until every chunk taken so far is stored; return the sequence of the last one (0 if none)."""
 
     @abstractmethod
     async def close(self) -> None:

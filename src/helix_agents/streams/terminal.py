@@ -23,7 +23,7 @@ OK, NO_STREAM, FAILED, TRUNCATED = 0, 1, 2, 3
 async def tail(
     manager: StreamManager, stream_id: str, *, from_sequence: int | None = None, as_json: bool = False, out: TextIO
 ) -> int:
-    """Follow a stream until it comes to an end; answer an exit code.
+    """Follow a stream until it comes to an end; return an exit code.
 
     Without `from_sequence` from the first kept chunk, a failed stream included; with it, the chunks after that one.
     """

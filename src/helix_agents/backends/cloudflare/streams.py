@@ -27,7 +27,7 @@ from .wire import MissingTable, Reply, WireStatement
 RECONNECT_SECONDS = 0.5
 GATHER_SECONDS = 0.025
 MAX_OBJECTS = 10_000
-"""How many objects a manager remembers; a forgotten one is only opened anew."""
+"""How many objects a manager remembers; a forgotten one is only opened again."""
 
 
 class StreamObject(BridgeObject):

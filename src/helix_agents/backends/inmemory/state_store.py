@@ -259,7 +259,7 @@ def _detached(kept: Kept) -> Kept:
 
 
 def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...]]:
-    """What answers the values of those fields of a struct that may be dicts or lists."""
+    """What returns the values of those fields of a struct that may be dicts or lists."""
     fields = msgspec.structs.fields(kind)
     may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
     names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]

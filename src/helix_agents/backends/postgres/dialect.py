@@ -47,7 +47,7 @@ def parameter_count(sql: str) -> int:
 
 
 def one_snapshot(statements: Sequence[Statement]) -> tuple[str, list[Value]]:
-    """Several SELECTs as one, which answers an array of rows for each: one round trip, one moment."""
+    """Several SELECTs as one, which returns an array of rows for each: one round trip, one moment."""
     params: list[Value] = []
     columns = []
     for statement in statements:

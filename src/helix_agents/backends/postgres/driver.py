@@ -142,7 +142,7 @@ class PostgresDriver:
         clean = False
         try:
             if self.transaction_pooler or not lane.keeps_statements:
-                # Statements are prepared anew each time, as is usual behind a pooler: see the module's first lines.
+                # Statements are prepared again each time, as is usual behind a pooler: see the module's first lines.
                 async with lane.connection.transaction():
                     answer = await work(lane.connection)
             else:

@@ -3,7 +3,7 @@
 asyncpg sends one statement at a time, so a batch of ten would be twelve round trips. A single statement with CTEs would
 be one, but all its parts see the moment when it began: whoever had to wait for a row would then decide by what was
 true before. In a function each statement sees what was committed before it, exactly as in a transaction of many round
-trips, and its plan is kept. The function gets numbers of statements and their parameters, and answers the rows of each
+trips, and its plan is kept. The function gets numbers of statements and their parameters, and returns the rows of each
 as JSON.
 
 A function is derived from the statements and its name carries their hash: an older or newer version of this library

@@ -56,7 +56,7 @@ def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
 
 
 async def migrate_postgres(connection: AnyConnection, *, schema: str | None = None, prefix: str = "") -> list[int]:
-    """Bring tables and functions up to date; answer the versions that this call applied. Raises `SchemaTooNew`.
+    """Bring tables and functions up to date; return the versions that this call applied. Raises `SchemaTooNew`.
 
     Works on a connection of the caller, also inside his transaction: then everything happens when he commits.
     """

@@ -252,7 +252,7 @@ _REFUSED_FOR_GOOD = (redis_errors.AuthenticationError, redis_errors.Authorizatio
 
 
 async def _revive(connection: Any) -> None:
-    """Open a connection anew that the server has closed while it was idle. Newer pools no longer look."""
+    """Open a connection again that the server has closed while it was idle. Newer pools no longer look."""
     reader = getattr(connection, "_reader", None)
     if not connection.is_connected:
         await connection.connect()
@@ -453,7 +453,7 @@ def _says_elsewhere(error: Exception) -> bool:
 
 
 async def _reload(cluster: Any) -> None:
-    """Have the client read the topology anew, without closing what others use."""
+    """Have the client read the topology again, without closing what others use."""
     await cluster.nodes_manager.initialize()
 
 

@@ -98,7 +98,7 @@ class SessionIndex:
         return Entered(as_texts(pairs), text_or_none(fresh))
 
     async def forget(self, session_id: str, entered: Entered) -> None:
-        """Remove a session that is gone, unless somebody has announced it anew since `entered` was read."""
+        """Remove a session that is gone, unless somebody has announced it again since `entered` was read."""
         await self._remove(session_id, entered.pairs, entered.fresh, whole=True)
 
     async def retract(self, state: SessionState, *, token: str) -> None:

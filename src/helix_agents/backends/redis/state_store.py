@@ -113,7 +113,7 @@ class RedisStateStore(RedisRecords):
             await self._index.retract(commit.state, token=token)
 
     async def _sweep(self) -> None:
-        """Look after a few sessions that may have expired, so that the index does not keep them for ever."""
+        """Look after a few sessions that may have expired, so that the index does not keep them forever."""
         for session_id in await self._index.overdue():
             entered = await self._index.entered(session_id)
             stored = await self._read_session(session_id, custom_state=False)

@@ -141,7 +141,7 @@ class CommitBatch:
     def _add_keys(self, session_id: str, changes: CustomChanges, whole: dict[str, KeyContent], made: int) -> None:
         cells = [*key_cells(whole)]
         wanted = encode(cells)
-        # Too long for one parameter: drop every cell of those keys and begin them anew.
+        # Too long for one parameter: drop every cell of those keys and begin them again.
         wanted = wanted if len(wanted) <= self._limit else "[]"
         if changes.replace_all:
             self._add("keep_all", session_id, wanted, made)

@@ -216,7 +216,7 @@ class _Writes:
             )
 
     def _add_cells(self, session_id: str, plan: CellPlan, since: int) -> list[Row]:
-        """Rows of cells; answers what has to be kept: key, slot, text and since when."""
+        """Rows of cells; returns what has to be kept: key, slot, text and since when."""
         self.rows["put_cell"] += [
             (session_id, escape_text(key), rows.slot_text(slot), text, since) for (key, slot), text in plan.put
         ]

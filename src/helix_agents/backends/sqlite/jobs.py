@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 MAX_GROUP = 256
-"""The most jobs that share one transaction, so that nobody waits for ever behind others."""
+"""The most jobs that share one transaction, so that nobody waits forever behind others."""
 
 WORTH_HALVING = 8
 """How many have to come together: a transaction has costs of its own, so small ones do not pay."""

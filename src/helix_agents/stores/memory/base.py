@@ -98,7 +98,7 @@ class MemoryStoreBase(MemoryStore):
         _check(memory)
         embedding = memory.embedding and tuple(map(float, memory.embedding))
         if self._embedder:
-            # Always made anew: an embedding that came with edited content would speak of the old one.
+            # Always made again: an embedding that came with edited content would speak of the old one.
             embedding = await self._embed(memory.content)
         now = self._clock()
         kept = msgspec.structs.replace(
@@ -199,13 +199,13 @@ def _check(memory: Memory) -> None:
     if memory.id != "":
         ensure_id(memory.id, "id of a memory")
     if not isinstance(memory.content, str):
-        raise InvalidArgument(f"The content of a memory is a string, not {type(memory.content).__name__}.")
+        raise InvalidArgument(f"The content of a memory must be a string, not {type(memory.content).__name__}.")
     if len(memory.content) > MAX_CONTENT_LENGTH:
         raise InvalidArgument(
             f"The content of a memory has {len(memory.content)} characters; {MAX_CONTENT_LENGTH} is the most: split it."
         )
     if not isinstance(memory.metadata, dict):
-        raise InvalidArgument(f"The metadata of a memory is a dict, not {type(memory.metadata).__name__}.")
+        raise InvalidArgument(f"The metadata of a memory must be a dict, not {type(memory.metadata).__name__}.")
     ensure_storable(memory.metadata)
     ensure_exact(memory.content, "/content")
     if not isinstance(memory.created_at, int) or not 0 <= memory.created_at < 2**53:

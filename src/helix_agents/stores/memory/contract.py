@@ -2,7 +2,7 @@
 
 - M1 save: a memory is found by `(entity_id, id)`; saving it again replaces it as a whole and keeps `created_at`.
 - M2 exact: content and metadata come back byte for byte.
-- M3 isolation: no call ever answers with memories of another entity.
+- M3 isolation: no call ever returns memories of another entity.
 - M4 search: every word of the query must occur in the content, as a whole word or as the beginning of one; capitals,
   accents and punctuation do not matter. Best first. No query is an error: what looks like query syntax is text, and a
   query without words finds the newest memories. Searching costs what the entity holds, not what the store holds.

@@ -38,7 +38,7 @@ class ReadyStep(NamedTuple):
 
 
 def staged_call(row: StagedRow) -> StagedCall:
-    """The call of a row. Its writes are decoded anew: nobody else has a hand on them."""
+    """The call of a row. Its writes are decoded again: nobody else has a hand on them."""
     return StagedCall(row.position, row.tool_call_id, row.token, prepared(writes_of(row)))
 
 

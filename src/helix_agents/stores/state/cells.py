@@ -118,7 +118,10 @@ def merged_changes(
     else:
         result, warnings = merge_step_writes(base, writes)
     if not isinstance(result, dict):
-        return CustomChanges(), [*warnings, "The writes replace custom state by something that is no object: dropped."]
+        return CustomChanges(), [
+            *warnings,
+            "The writes replace custom state with a value that is not an object: dropped.",
+        ]
     overwritten = _overwritten_keys(writes)
     if overwritten is None:
         return msgspec.structs.replace(replacement(result), expected=known), warnings

@@ -106,7 +106,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
-        """Store the session's fields; answer the new version (S3). *Atomic.*
+        """Store the session's fields; return the new version (S3). *Atomic.*
 
         `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
         `updated_at`, `interrupt_flag`. Raises `VersionConflict`, and `IllegalTransition` for a status that the
@@ -182,7 +182,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
-        """Merge what is staged for a step into custom state and drop it; answer the warnings. *Atomic* (S5)."""
+        """Merge what is staged for a step into custom state and drop it; return the warnings. *Atomic* (S5)."""
 
     @abstractmethod
     async def discard_staging(

@@ -296,7 +296,7 @@ def _merged_into(custom_state: dict[str, Json], writes: Iterable[StepWrites]) ->
 
 def _ensure_meta(checkpoint: object) -> None:
     if not isinstance(checkpoint, CheckpointMeta):
-        raise InvalidArgument(f"checkpoint is a CheckpointMeta, not {type(checkpoint).__name__}.")
+        raise InvalidArgument(f"checkpoint must be a CheckpointMeta, not {type(checkpoint).__name__}.")
     ensure_id(checkpoint.step_id, "step_id")
     ensure_count(checkpoint.step_count, "step_count")
     ensure_count(checkpoint.stream_sequence, "stream_sequence")

@@ -1,4 +1,4 @@
-"""What a refusal means: a backend answers with a reason or with None, a user gets an error of our own tree."""
+"""What a refusal means: a backend returns a reason or None, a user gets an error of our own tree."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def ensure_writes(writes: object) -> StepWrites:
         if type(op) is dict and is_json(op):
             continue
         if not isinstance(op, Mapping):
-            raise InvalidArgument(f"An op of StepWrites is a dict, not {type(op).__name__}.")
+            raise InvalidArgument(f"An op of StepWrites must be a dict, not {type(op).__name__}.")
         path = op.get("path", [op.get("key")])
         pointer = to_pointer(path) if isinstance(path, list | tuple) and _is_path(path) else ""
         for member, value in op.items():
@@ -74,7 +74,7 @@ def _is_path(path: Iterable[object]) -> bool:
 def ensure_custom_state(value: object) -> None:
     """Custom state is a JSON object."""
     if not isinstance(value, Mapping):
-        raise InvalidArgument(f"Custom state is a dict, not {type(value).__name__}.")
+        raise InvalidArgument(f"Custom state must be a dict, not {type(value).__name__}.")
     if not isinstance(value, dict):
         raise NotSerializable("", type(value).__name__)
     ensure_json(value)
@@ -96,7 +96,7 @@ class _Sound(SessionState, frozen=True, array_like=True):
 def ensure_state(session_id: str, state: object) -> SessionState:
     """A session state that may be stored under `session_id`."""
     if not isinstance(state, SessionState):
-        raise InvalidArgument(f"A session's state is a SessionState, not {type(state).__name__}.")
+        raise InvalidArgument(f"A session's state must be a SessionState, not {type(state).__name__}.")
     if state.session_id != session_id:
         raise InvalidArgument(f"This is the state of session {state.session_id!r}, not of {session_id!r}.")
     try:
@@ -206,13 +206,13 @@ def ensure_many(value: Any, what: str) -> Iterable[Any]:
 def ensure_text(value: object, what: str) -> None:
     """A string."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} is a string, not {shown(value)}.")
+        raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
 
 
 def ensure_ref(ref: object) -> SubSessionRef:
     """A ref that may be stored."""
     if not isinstance(ref, SubSessionRef):
-        raise InvalidArgument(f"A sub-session ref is a SubSessionRef, not {type(ref).__name__}.")
+        raise InvalidArgument(f"A sub-session ref must be a SubSessionRef, not {type(ref).__name__}.")
     _ensure_types(ref)
     ensure_id(ref.sub_session_id, "sub_session_id")
     ensure_id(ref.agent_type, "agent_type")
@@ -220,7 +220,7 @@ def ensure_ref(ref: object) -> SubSessionRef:
     if ref.mode.__class__ is not str or ref.mode not in ("ephemeral", "persistent"):
         raise InvalidArgument(f"A ref's mode is 'ephemeral' or 'persistent', not {shown(ref.mode)}.")
     if not isinstance(ref.status, str):
-        raise InvalidArgument(f"A ref's status is a string, not {shown(ref.status)}.")
+        raise InvalidArgument(f"A ref's status must be a string, not {shown(ref.status)}.")
     ensure_storable(ref.remote, "/remote")
     return ref
 
@@ -283,7 +283,7 @@ def from_cursor(cursor: str) -> tuple[int, str]:
 def ensure_run_metadata(metadata: object) -> None:
     """What a run notes of itself."""
     if not isinstance(metadata, Mapping):
-        raise InvalidArgument(f"The metadata of a run is a dict, not {type(metadata).__name__}.")
+        raise InvalidArgument(f"The metadata of a run must be a dict, not {type(metadata).__name__}.")
     ensure_storable(dict(metadata), "/metadata")
 
 

@@ -2,7 +2,7 @@
 
 A backend implements these and nothing else; `base.py` turns them into the contract. A verb either happens as a
 whole or not at all, sees everything that was acknowledged before it, and raises `StoreUnavailable` when the backend
-cannot be reached. Answers are texts and numbers as stored, or None where the session does not exist.
+cannot be reached. Replies are texts and numbers as stored, or None where the session does not exist.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        """Make the commit visible; answer the counters after it, and the cells `want` as they are then.
+        """Make the commit visible; return the counters after it, and the cells `want` as they are then.
 
         Raises `GuardFailed`; of several violated guards the first in the order of `Commit` is reported.
         """

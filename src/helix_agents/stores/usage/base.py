@@ -158,7 +158,7 @@ def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
         data = msgspec.to_builtins(entry) if isinstance(entry, msgspec.Struct) else dict(entry)
         made: UsageEntry = msgspec.convert(data, UsageEntry)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"This is no usage entry: {error}. It was {shown(data)}") from error
+        raise InvalidArgument(f"Not a usage entry: {error}. It was {shown(data)}") from error
     ensure_id(made.id, "id of a usage entry")
     ensure_id(made.session_id, "session_id")
     for field in _NAMES:
