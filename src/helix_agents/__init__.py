@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .errors import NotResumable as NotResumable
     from .errors import RunLost as RunLost
     from .errors import RunNotFound as RunNotFound
+    from .errors import StaleTicket as StaleTicket
     from .errors import StoreCorrupt as StoreCorrupt
     from .errors import StoreError as StoreError
     from .errors import StreamError as StreamError
@@ -148,6 +149,7 @@ _ON_DEMAND = {
     "SqliteStreamManager": "backends.sqlite.stream_manager",
     "SqliteUsageStore": "backends.sqlite.usage_store",
     "StagedChanges": "types",
+    "StaleTicket": "errors",
     "StatusConflict": "types",
     "StatusSwapped": "types",
     "StoreCorrupt": "errors",
