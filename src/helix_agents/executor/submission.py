@@ -23,11 +23,22 @@ from ..limits import UsageLimits
 from ..messages import Message
 from ..types import RunRecord, SessionState
 from .bell import ring
-from .claim import NOBODY, Claim, Seen, claim_turn, claim_unfinished, ensure_resumable, is_untouched, load_settled
+from .claim import (
+    NOBODY,
+    Claim,
+    Seen,
+    claim_turn,
+    claim_unfinished,
+    ensure_resumable,
+    is_untouched,
+    load_settled,
+    waits_for_worker,
+)
 from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, run_of_key, session_of_key
 from .inputs import Input, as_messages
 from .loop import Run
+from .recovered import note_recovered
 from .services import Services
 from .spending import ensure_countable
 
@@ -142,12 +153,15 @@ class Submitting(ABC):
         if run is None or ENGINE in run.metadata:
             return None
         try:
-            return await self._take_up(self.agents.get(session.agent_type), session.session_id, worker)
+            handle = await self._take_up(self.agents.get(session.agent_type), session.session_id, worker)
         except (AlreadyRunning, NotResumable, RunLost, SessionNotFound):
             return None  # another process was faster
         except HelixError as error:
             logger.warning("Cannot take up session %s now: %s", session.session_id, error)
             return None
+        if session.status == "active" and not waits_for_worker(run):
+            await note_recovered(self.services.streams, session.session_id, self.services.clock())
+        return handle
 
     async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
         """Finish the steps that these runs are at, or all that run here, and leave the rest to other processes."""

@@ -12,6 +12,8 @@ from starlette.responses import Response
 from ..agent import Agent
 from ..codec import Json
 from ..errors import StoreUnavailable
+from ..executor.pool import list_workers
+from ..executor.recovered import recovered_today
 from ..lifecycle import SUSPENDED
 from ..signature import json_schema
 from ..types import SessionStatus
@@ -108,7 +110,7 @@ async def waiting(call: Call) -> Response:
 async def stats(call: Call) -> Response:
     if not call.user.is_admin:
         raise Problem(403, "forbidden", "Only an admin may see figures about all sessions.")
-    desk = call.desk
+    desk, now = call.desk, call.desk.executor.services.clock()
     latency_ms = await _probe(desk)
     statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
     pages = await asyncio.gather(*(desk.store.list_sessions(status=status, limit=1) for status in statuses))
@@ -119,8 +121,8 @@ async def stats(call: Call) -> Response:
             by_status=by_status,
             waiting=sum(by_status[status] or 0 for status in SUSPENDED),
             oldest_waiting_since=min((wait.since for wait in waits), default=None),
-            workers=[],
-            recovered_today=0,
+            workers=[msgspec.to_builtins(worker) for worker in await list_workers(desk.streams, now)],
+            recovered_today=await recovered_today(desk.streams, now),
             backend={"name": backend_name(desk), "latency_ms": round(latency_ms, 2)},
             # Sessions, not questions; and the oldest of the newest questions, if there are very many.
             approximate=["waiting", "oldest_waiting_since"],
