@@ -110,6 +110,7 @@ async def _expect_all_done(stores: Stores, names: list[str]) -> None:
         assert roles == ["user", *["assistant", "tool"] * STEPS, "assistant"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_worker_process_that_dies_or_freezes_costs_its_lease_and_nothing_else(
     tmp_path: Path, end: signal.Signals

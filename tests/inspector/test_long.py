@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page, expect
 
 from helix_agents.backends.registry import Stores
 from helix_agents.chunks import Chunk
 from helix_agents.messages import Message
 from tests.inspector.frames import frames_while_scrolling
+
+# Long: a browser, one person, many looks. `test_page`, `test_looks` and `test_hostile` are the short form.
+pytestmark = pytest.mark.soak
 
 MESSAGES = 10_000
 CHUNKS = 100_000

@@ -7,11 +7,15 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.inspector.conftest import Visit
 from tests.server.running import Running, execute, result, running
 from tests.servers.proxy import Proxy
+
+# Long: a browser, one person, many looks. `test_page`, `test_looks` and `test_hostile` are the short form.
+pytestmark = pytest.mark.soak
 
 
 def words(count: int) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.server.running import execute, result
+
+# Long: a browser, one person, many looks. `test_page`, `test_looks` and `test_hostile` are the short form.
+pytestmark = pytest.mark.soak
 
 
 async def test_the_timeline_draws_parallel_bars_and_leads_to_the_message(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 from playwright.async_api import Page, expect
 
 from helix_agents.clock import random_id
 from tests.inspector.conftest import Visit
 from tests.server.running import execute, result
+
+# Long: a browser, one person, many looks. `test_page`, `test_looks` and `test_hostile` are the short form.
+pytestmark = pytest.mark.soak
 
 
 async def test_text_streams_in_once_in_two_tabs(page: Page, visit: Visit, admin: httpx.AsyncClient, sid: str) -> None:

@@ -188,17 +188,23 @@ class Submitting(ABC):
                 claim = await self._leave_unfinished(session, run, messages, noted, run_id)
                 return self._handle(agent, claim.session, claim.run, None)
             seen = Seen(session, run)
-        claim = await claim_turn(
-            services,
-            agent,
-            session_id,
-            messages,
-            session_options=options,
-            run_metadata=noted,
-            run_id=run_id,
-            seen=seen,
-            waits=True,
-        )
+        try:
+            claim = await claim_turn(
+                services,
+                agent,
+                session_id,
+                messages,
+                session_options=options,
+                run_metadata=noted,
+                run_id=run_id,
+                seen=seen,
+                waits=True,
+            )
+        except RunLost:
+            # A worker found the run before its stream was ready here, and has readied it: the run is in good hands.
+            if (taken := await services.store.load_state(session_id)) is None:
+                raise
+            return self._handle(agent, taken, await services.store.get_current_run(session_id), None)
         return self._handle(agent, claim.session, claim.run, None)
 
     async def _leave_unfinished(

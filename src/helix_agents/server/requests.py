@@ -47,6 +47,8 @@ async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
 
 def read_query(connection: HTTPConnection, kind: type[T]) -> T:
     """The query parameters that `kind` has as fields; others are ignored, lists are given by repeating."""
+    if "" in connection.query_params:
+        raise InvalidArgument("A query parameter has no name: write ?name=value.")
     return _fit(_plain(connection.query_params, kind), kind, strict=False)
 
 

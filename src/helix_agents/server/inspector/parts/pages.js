@@ -104,7 +104,9 @@ export class Pages {
 	#fill(page) {
 		page.isDrawn = true;
 		page.node.style.height = "";
+		const focused = page.node.contains(document.activeElement) && document.activeElement.closest("article")?.id;
 		page.node.replaceChildren(...page.items.map((item) => this.#draw(item)));
+		if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 		for (const item of page.items) item.changed = false;
 	}
 }

@@ -61,7 +61,8 @@ export function session(view, { parts, search }) {
 
 	function drawHead() {
 		const now = store.session;
-		if (!now) return;
+		// A menu that somebody has opened stays as it is until it is closed.
+		if (!now || head.querySelector(".menu[open]")) return;
 		const many = store.waiting.length;
 		const run = store.runs.at(-1);
 		const total = store.usage?.tokens.total;
