@@ -117,7 +117,7 @@ async def test_a_question_of_a_sub_agent_is_answered_at_the_root(alice: httpx.As
 
 
 async def test_an_interrupted_run_can_be_resumed_with_a_message(alice: httpx.AsyncClient, sid: str) -> None:
-    await execute(alice, "nap 30", sid)
+    await execute(alice, "nap 3", sid)
     stopped = await alice.post(f"/sessions/{sid}/interrupt", json={"reason": "enough"})
     assert (stopped.status_code, stopped.json()) == (202, {})
     assert (await result(alice, sid))["status"] == "interrupted"
