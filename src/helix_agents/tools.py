@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
@@ -23,7 +23,7 @@ from .docstrings import split_docstring
 from .errors import InvalidArgument, NotSerializable
 from .llm.contract import ToolSpec
 from .signature import InputModel, context_arguments, find_context, input_model, to_json
-from .state import JsonPatch, StateTracker, StepWrites
+from .state import Op, StateTracker, StepWrites
 from .stores.memory.contract import MemoryStore
 from .stores.memory.scoped import ScopedMemory
 
@@ -48,7 +48,9 @@ MAX_AMOUNT = 10**15
 class ToolOutlet(Protocol):
     """Where a context sends what its tool does; called in the event loop's thread."""
 
-    def state_changed(self, patches: JsonPatch, state: Any, writes: Callable[[], StepWrites]) -> None:
+    def state_changed(
+        self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
+    ) -> None:
         """An update was made: what it changed, the state after it, and how to get all writes of the call."""
         ...
 
@@ -131,14 +133,14 @@ class ToolContext(Generic[Deps]):
             self._ensure_open()
             state = self._tracker.update(fn)
             # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
-            patches = self._tracker.drain_patches()
-        if patches:
-            self._at_home(lambda: self._outlet.state_changed(patches, state, self._writes))
+            ops = self._tracker.drain_ops()
+        if ops:
+            self._at_home(lambda: self._outlet.state_changed(ops, state, self._writes))
         return state
 
-    def _writes(self) -> StepWrites:
+    def _writes(self, keys: Collection[str] | None) -> StepWrites:
         with self._lock:
-            return self._tracker.get_step_writes()
+            return self._tracker.get_step_writes(keys)
 
     def emit(self, name: str, data: Json = None) -> None:
         """Send a `custom` chunk to whoever reads the stream."""

@@ -129,21 +129,25 @@ def test_an_unknown_durability_is_refused_at_once() -> None:
         AgentExecutor(InMemoryStateStore(), None, ScriptedLLM([]), durability="never")  # type: ignore[arg-type]
 
 
-async def test_the_cost_of_an_update_follows_the_update(stores: Stores) -> None:
-    def grow(n: int, draft: Any) -> None:
+@pytest.mark.parametrize("tools", [1, 2])
+async def test_the_cost_of_an_update_follows_the_update(stores: Stores, tools: int) -> None:
+    def grow(n: int, tool_name: str, draft: Any) -> None:
         draft["seen"].append(n)
         draft[f"key {n}"] = n
+        draft.setdefault("members", {})[f"{tool_name} {n}"] = n
 
     @tool
-    async def work(updates: int, ctx: ToolContext) -> str:
+    async def work(updates: int, name: str, ctx: ToolContext) -> str:
         """Update the state many times."""
         for n in range(updates):
-            ctx.update_state(partial(grow, n))
+            ctx.update_state(partial(grow, n, name))
+            await asyncio.sleep(0)
         return "ok"
 
     async def calls_for(updates: int) -> int:
         agent = Agent("main", tools=[work], state={"seen": []})
-        llm = ScriptedLLM([[Call("work", {"updates": updates})], "Done."])
+        calls = [Call("work", {"updates": updates, "name": f"tool {number}"}) for number in range(tools)]
+        llm = ScriptedLLM([calls, "Done."])
         profile = cProfile.Profile()
         async with AgentExecutor(InMemoryStateStore(), stores.streams, llm) as executor:
             with profile:

@@ -193,3 +193,29 @@ def test_the_wire_ends_at_the_merge_for_any_interleaving(base: Any, schedule: An
     client = apply_patch(client, sequencer.withdraw(failing))
     survivors = [one for tool, one in enumerate(writes) if tool != failing]
     assert text(client) == text(merge_step_writes(start, survivors)[0])
+
+
+@modest
+@given(states, schedules, pools, st.integers(0, 2))
+def test_updates_shown_one_by_one_end_at_the_merge(base: Any, schedule: Any, pool: Any, failing: int) -> None:
+    start = freeze(base)
+    trackers = [StateTracker(start) for _ in range(3)]
+    sequencer = StepSequencer(start)
+    client, strict_client = thaw(start), thaw(start)
+
+    def show(patches: Any) -> None:
+        nonlocal client, strict_client
+        patches = json.loads(json.dumps(patches))
+        client, strict_client = apply_patch(client, patches), jsonpatch.apply_patch(strict_client, patches)
+        present, _ = merge_step_writes(start, [tracker.get_step_writes() for tracker in trackers])
+        assert text(client) == text(strict_client) == text(sequencer.state) == text(present)
+
+    for tool, program in schedule:
+        tracker = trackers[tool]
+        run_on_tracker(tracker, program, pool)
+        show(sequencer.grow(tool, tracker.drain_ops(), tracker.state, tracker.get_step_writes))
+    trackers[failing] = StateTracker(start)
+    show(sequencer.withdraw(failing))
+    for tool, tracker in enumerate(trackers):
+        show(sequencer.finish(tool, tracker.get_step_writes()))
+    assert sequencer.warnings == merge_step_writes(start, [one.get_step_writes() for one in trackers])[1]

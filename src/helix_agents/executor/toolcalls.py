@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from ..codec import Json
 from ..errors import InvalidArgument, RunLost, StoreError
 from ..messages import ToolCall
 from ..signature import InvalidInput
-from ..state import JsonPatch, StateTracker, StepWrites
+from ..state import Op, StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ..tools import AnswerNotJson, ModelRetry, Tool, ToolContext, ToolEscape
 from ..types import StagedChanges
@@ -228,9 +228,11 @@ class _Outlet:
     def interrupted(self) -> bool:
         return self._stop.requested
 
-    def state_changed(self, patches: JsonPatch, state: Any, writes: Callable[[], StepWrites]) -> None:
+    def state_changed(
+        self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
+    ) -> None:
         if not self._withdrawn:
-            self._show(self._step.sequencer.grow(self._index, patches, state, writes))
+            self._show(self._step.sequencer.grow(self._index, ops, state, writes))
 
     def finish(self, writes: StepWrites) -> None:
         """The call has ended well, with these writes."""

@@ -68,7 +68,7 @@ def _common_start(a: list[Any], b: list[Any]) -> int:
 
 def _common_end(a: list[Any], b: list[Any], start: int) -> int:
     most = min(len(a), len(b)) - start
-    size = 0
+    size = min(most, next(compress(count(), map(is_not, reversed(a), reversed(b))), most))
     while size < most and _same(a[-1 - size], b[-1 - size]):
         size += 1
     return size

@@ -3,69 +3,81 @@
 Each tool has its own tracker and its own view of positions, so patches that tools sent on their own would drift apart.
 Here the client is always shown the merge of everything so far, as the difference from what it was shown before; so the
 last patch ends exactly at the state that the commit will store.
+
+An update costs what it changes, as long as tools stay out of each other's way: then it is made to what was shown, as it
+is. Where two tools meet, all that was written under that key of the state is merged again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from .counting import is_number
 from .diff import diff
 from .editor import Editor, Misfit
 from .freeze import freeze
-from .merge import Path, merge_step_writes
+from .frozen import FrozenDict
+from .merge import Path, apply_op, merge_step_writes
 from .pointer import to_pointer
-from .writes import AnyWrites, JsonPatch, parsed
+from .touches import Touches
+from .writes import AnyWrites, JsonPatch, Op, ParsedOp, parsed, step_writes_to_rfc6902
+
+WritesUnder = Callable[[Collection[str] | None], AnyWrites]
+"""All writes of a tool up to now; given keys, those below these keys of the state."""
 
 
 class StepSequencer:
     """Turns the writes of parallel tools, whenever they arrive, into one sequence of patches."""
 
-    __slots__ = ("_base", "_growing", "_shared", "_writes", "state", "warnings")
+    __slots__ = ("_base", "_growing", "_mixed", "_touches", "_whole", "_writes", "state", "warnings")
 
     def __init__(self, base: dict[str, Any]) -> None:
         self._base = freeze(base)
         self._writes: dict[int, AnyWrites] = {}
-        self._growing: dict[int, Callable[[], AnyWrites]] = {}
-        self._shared = False
+        self._growing: dict[int, WritesUnder] = {}
+        self._touches = Touches()
+        self._mixed: set[str] = set()
+        """The keys below which tools are in each other's way."""
+        self._whole = False
+        """Whether a tool has written the state as a whole."""
         self.state = self._base
         """What the client has been shown."""
         self.warnings: list[str] = []
-        """The lost writes of the merge so far."""
+        """The lost writes of all tools that have ended."""
 
     def accept(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
         """Take all that a tool has written up to now (it replaces what was taken before); return what to send."""
-        self._growing.pop(tool_index, None)
+        self._forget(tool_index)
         self._writes[tool_index] = writes
+        for op in parsed(writes)[0]:
+            self._touch(tool_index, op)
         return self._advance()
 
-    def grow(
-        self, tool_index: int, patches: JsonPatch, state: dict[str, Any], writes: Callable[[], AnyWrites]
-    ) -> JsonPatch:
-        """Take one more update of a tool: its patches, the tool's state after it, and how to get all of its writes.
-
-        As long as no other tool has written, the tool's state is the merge, so the update costs what it changed. From
-        then on all writes are merged.
-        """
+    def grow(self, tool_index: int, ops: Iterable[Op], state: dict[str, Any], writes: WritesUnder) -> JsonPatch:
+        """Take one more update of a tool: its ops, the tool's state after it, and how to get all of its writes."""
+        if self._writes.pop(tool_index, None) is not None:
+            self._touches.forget(tool_index)
         self._growing[tool_index] = writes
-        self._shared = self._shared or any(index != tool_index for index in (*self._writes, *self._growing))
-        if not self._shared and tool_index not in self._writes:
+        new, _ = parsed(list(ops))
+        free = [op for op in new if self._touch(tool_index, op)]
+        if self._touches.is_alone(tool_index):
             self.state = state
-            return patches
-        return self._advance()
+            return step_writes_to_rfc6902([op.op for op in new])
+        if self._whole:
+            return self._advance()
+        return self._made(free) + self._merged({key for op in new if (key := str(op.path[0])) in self._mixed})
 
     def finish(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
         """Take all that a tool has written, now that it has ended."""
-        if self._growing.pop(tool_index, None) is not None and not self._shared:
+        if self._touches.is_alone(tool_index) and self._growing.pop(tool_index, None) is not None:
             self._writes[tool_index] = writes
             return []
         return self.accept(tool_index, writes)
 
     def withdraw(self, tool_index: int) -> JsonPatch:
         """Forget a tool that failed; return the patches that take back what it had shown."""
-        self._writes.pop(tool_index, None)
-        self._growing.pop(tool_index, None)
+        self._forget(tool_index)
         return self._advance()
 
     def likely_lost_counts(self) -> list[str]:
@@ -86,14 +98,63 @@ class StepSequencer:
             if len(found) > 1 and is_number(old := _value_at(self._base, path))
         ]
 
+    def _forget(self, tool_index: int) -> None:
+        self._writes.pop(tool_index, None)
+        self._growing.pop(tool_index, None)
+        self._touches.forget(tool_index)
+
+    def _touch(self, tool_index: int, op: ParsedOp) -> bool:
+        """Note where a write goes; whether nobody else has anything to do with it."""
+        free = self._touches.add(tool_index, op.path, ensures=op.kind == "ensure")
+        if not op.path:
+            self._whole = True
+            return False
+        key = str(op.path[0])
+        if free and op.kind == "ensure":
+            there = _value_at(self.state, op.path)
+            free = there is None or there.__class__ is op.value.__class__
+        if not free:
+            self._mixed.add(key)
+        return key not in self._mixed
+
+    def _made(self, ops: list[ParsedOp]) -> JsonPatch:
+        """Make ops that are in nobody's way to what was shown."""
+        editor = Editor(self.state)
+        shown: list[Op] = []
+        for op in ops:
+            if op.kind != "ensure" or _value_at(editor.root, op.path) is None:
+                apply_op(editor, op)
+                shown.append(op.op)
+        self.state = editor.root
+        return step_writes_to_rfc6902(shown)
+
+    def _merged(self, keys: set[str]) -> JsonPatch:
+        """Merge again all that was written below these keys."""
+        if not keys:
+            return []
+        base = FrozenDict({key: self._base[key] for key in keys if key in self._base})
+        merged, _ = merge_step_writes(base, self._in_order(keys))
+        before = {key: self.state[key] for key in keys if key in self.state}
+        rest = {key: value for key, value in self.state.items() if key not in keys}
+        self.state = FrozenDict({**rest, **merged})
+        return diff(before, merged)
+
     def _advance(self) -> JsonPatch:
-        writes = self._writes | {index: read() for index, read in self._growing.items()}
-        # Tools that have written nothing yet keep their number, so that warnings name the right one.
-        in_order = [writes.get(tool_index, ()) for tool_index in range(max(writes, default=-1) + 1)]
-        state, self.warnings = merge_step_writes(self._base, in_order)
+        """Merge everything again."""
+        state, self.warnings = merge_step_writes(self._base, self._in_order(None))
         patch = diff(self.state, state)
         self.state = state
         return patch
+
+    def _in_order(self, keys: Collection[str] | None) -> list[AnyWrites]:
+        """The writes of all tools. One that has written nothing keeps its number: warnings name the right one."""
+        found = {index: _under(keys, writes) for index, writes in self._writes.items()}
+        found |= {index: read(keys) for index, read in self._growing.items()}
+        return [found.get(tool_index, ()) for tool_index in range(max(found, default=-1) + 1)]
+
+
+def _under(keys: Collection[str] | None, writes: AnyWrites) -> AnyWrites:
+    return writes if keys is None else [op.op for op in parsed(writes)[0] if op.path and op.path[0] in keys]
 
 
 def _value_at(state: Any, path: Path) -> Any:

@@ -6,7 +6,7 @@ Writes go on to the store's staging; patches of parallel tools go through `seque
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from inspect import iscoroutine
 from typing import Any
 
@@ -89,9 +89,9 @@ class StateTracker:
             self._wire.add(cloned(marks))
         self._step.add(marks)
 
-    def get_step_writes(self) -> StepWrites:
-        """The writes since the last reset, coalesced."""
-        return StepWrites(self._ops(self._step))
+    def get_step_writes(self, keys: Collection[str] | None = None) -> StepWrites:
+        """The writes since the last reset, coalesced; with `keys`, only those below these keys of the state."""
+        return StepWrites(self._ops(self._step, keys))
 
     def get_rfc6902_patches(self) -> JsonPatch:
         """The same writes as a JSON Patch."""
@@ -99,15 +99,22 @@ class StateTracker:
 
     def drain_patches(self) -> JsonPatch:
         """The JSON Patch of what changed since the last drain or reset; hides nothing from `get_step_writes`."""
-        patches = step_writes_to_rfc6902(self._ops(self._wire))
+        return step_writes_to_rfc6902(self.drain_ops())
+
+    def drain_ops(self) -> list[Op]:
+        """The same as writes."""
+        ops = self._ops(self._wire)
         self._wire = _Cursor(self._state)
-        return patches
+        return ops
 
     def reset_tracking(self) -> None:
         """Forget the record, for both cursors; the state stays."""
         self._step = self._wire = _Cursor(self._state)
 
-    def _ops(self, cursor: _Cursor) -> list[Op]:
-        if not cursor.marks:
+    def _ops(self, cursor: _Cursor, keys: Collection[str] | None = None) -> list[Op]:
+        marks = cursor.marks
+        if marks and keys is not None:
+            marks = {key: marks[key] for key in keys if key in marks}
+        if not marks:
             return []
-        return derive(cursor.base, self._state, cursor.marks, array_delta_mode=self._array_delta_mode)
+        return derive(cursor.base, self._state, marks, array_delta_mode=self._array_delta_mode)

@@ -1,0 +1,76 @@
+"""Which places of the state each tool of a step has written to, so that one can tell who is in whose way.
+
+A place is a path up to the first list on it: what happens inside a list concerns all of the list. Nothing here knows
+what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Place = tuple[str, ...]
+
+
+class Touches:
+    """The places of all tools."""
+
+    __slots__ = ("_tools",)
+
+    def __init__(self) -> None:
+        self._tools: dict[int, _Tool] = {}
+
+    def forget(self, tool_index: int) -> None:
+        """Drop what a tool has touched."""
+        self._tools.pop(tool_index, None)
+
+    def is_alone(self, tool_index: int) -> bool:
+        """Whether no other tool has written anything."""
+        return not self._tools.keys() - {tool_index}
+
+    def add(self, tool_index: int, path: Sequence[str | int], *, ensures: bool) -> bool:
+        """Note a write; whether it is out of the way of all writes of other tools.
+
+        `ensures`: the write only makes sure that a container is there, which several tools may do.
+        """
+        place = _place(path)
+        free = not any(
+            tool.is_in_the_way(place, ensures=ensures) for index, tool in self._tools.items() if index != tool_index
+        )
+        self._tools.setdefault(tool_index, _Tool()).add(place, ensures=ensures)
+        return free
+
+
+class _Tool:
+    """The places of one tool."""
+
+    __slots__ = ("_above", "_places")
+
+    def __init__(self) -> None:
+        self._places: dict[Place, bool] = {}
+        """Whether the tool has done no more than to ensure a container there."""
+        self._above: set[Place] = set()
+
+    def add(self, place: Place, *, ensures: bool) -> None:
+        self._places[place] = ensures and self._places.get(place, True)
+        self._above.update(_prefixes(place))
+
+    def is_in_the_way(self, place: Place, *, ensures: bool) -> bool:
+        if any(self._places.get(prefix) is False for prefix in _prefixes(place)):
+            return True
+        there = self._places.get(place)
+        if there is not None and not (there and ensures):
+            return True
+        return place in self._above and not ensures
+
+
+def _prefixes(place: Place) -> Iterable[Place]:
+    return (place[:length] for length in range(len(place)))
+
+
+def _place(path: Sequence[str | int]) -> Place:
+    place: list[str] = []
+    for token in path:
+        if token.__class__ is int:
+            break
+        place.append(token)  # type: ignore[arg-type]  # a path has keys and positions
+    return tuple(place)
