@@ -7,22 +7,15 @@ must refuse because of what is stored. `now` is set by the walk, so that both si
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ....codec import Json
-from ....errors import (
-    CheckpointNotFound,
-    IllegalTransition,
-    InvalidArgument,
-    RunNotFound,
-    SessionExists,
-    SessionNotFound,
-    VersionConflict,
-)
-from ....lifecycle import SESSION_TRANSITIONS, ensure_status
+from ....errors import IllegalTransition, InvalidArgument, RunNotFound, SessionExists, SessionNotFound
+from ....lifecycle import ensure_status
 from ....messages import Message
 from ....state.writes import StepWrites
 from ....stores.state.contract import UNSET, StateStore, Unset
@@ -41,22 +34,9 @@ from ....types import (
     StatusSwapped,
     SubSessionRef,
 )
-from .merge import naive_apply, naive_merge
-
-KEPT = ("session_id", "version", "created_at", "updated_at", "interrupt_flag")
-"""Fields of a session that `save_state` and `restore_checkpoint` never take from their argument."""
-
-
-class Session:
-    """Everything that is kept of one session."""
-
-    def __init__(self, state: SessionState) -> None:
-        self.state = state
-        self.messages: list[Message] = []
-        self.staged: dict[str, dict[str, StagedChanges]] = {}
-        self.refs: dict[str, SubSessionRef] = {}
-        self.runs: list[RunRecord] = []
-        self.checkpoints: list[Checkpoint] = []
+from .listing import longest_waiting_first, newest_first, page_of
+from .merge import naive_apply
+from .session import Session
 
 
 class ModelStore(StateStore):
@@ -65,7 +45,7 @@ class ModelStore(StateStore):
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.now = 1
-        self._checkpoints_made = 0
+        self._numbers = itertools.count(1)
 
     # -- sessions
 
@@ -107,8 +87,8 @@ class ModelStore(StateStore):
         session = self.sessions[session_id] = Session(state)
         session.messages.extend(copy.deepcopy(list(messages)))
         if checkpoint is not None:
-            self._make_checkpoint(session, checkpoint)
-        self._begin(session, run)
+            session.make_checkpoint(checkpoint, self.now, next(self._numbers))
+        session.begin(run, self.now)
         return copy.deepcopy(state)
 
     async def session_exists(self, session_id: str) -> bool:
@@ -133,8 +113,8 @@ class ModelStore(StateStore):
 
     async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
         session = self._guarded(session_id, expected_version)
-        self._pass(session, state.status)
-        self._overwrite(session, state)
+        session.require_transition(state.status)
+        session.overwrite(state)
         return session.state.version
 
     async def save_state_and_promote_staging(
@@ -149,54 +129,20 @@ class ModelStore(StateStore):
         run: RunRecord | None = None,
     ) -> Committed:
         session = self._guarded(session_id, expected_version)
-        self._pass(session, state.status)
+        session.require_transition(state.status)
         self._refuse_taken(run)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
-        self._overwrite(session, msgspec.structs.replace(state, step_count=checkpoint.step_count))
-        warnings = self._promote(session, checkpoint.step_id)
+        session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count))
+        warnings = session.promote(checkpoint.step_id)
         session.messages.extend(copy.deepcopy(list(append_messages)))
-        made = self._make_checkpoint(session, checkpoint)
-        self._begin(session, run)
+        made = session.make_checkpoint(checkpoint, self.now, next(self._numbers))
+        session.begin(run, self.now)
         return Committed(made.checkpoint_id, session.state.version, len(session.messages), warnings)
-
-    def _make_checkpoint(self, session: Session, checkpoint: CheckpointMeta) -> Checkpoint:
-        session_id = session.state.session_id
-        self._checkpoints_made += 1
-        made = Checkpoint(
-            checkpoint_id=f"cpv1-{session_id}-s{checkpoint.step_count}-t{self.now}-{self._checkpoints_made:06x}",
-            session_id=session_id,
-            step_id=checkpoint.step_id,
-            step_count=checkpoint.step_count,
-            stream_sequence=checkpoint.stream_sequence,
-            message_count=len(session.messages),
-            status=session.state.status,
-            version=session.state.version,
-            created_at=self.now,
-            # The flag belongs to the present, not to what was committed.
-            state=msgspec.structs.replace(copy.deepcopy(session.state), interrupt_flag=None),
-        )
-        session.checkpoints.append(made)
-        return made
 
     def _refuse_taken(self, run: RunRecord | None) -> None:
         taken = {each.run_id for other in self.sessions.values() for each in other.runs}
         if run is not None and run.run_id in taken:
             raise InvalidArgument(f"There is a run {run.run_id!r} already.")
-
-    def _begin(self, session: Session, run: RunRecord | None) -> RunRecord | None:
-        if run is None:
-            return None
-        made = RunRecord(
-            run_id=run.run_id,
-            session_id=session.state.session_id,
-            turn=1 + max((each.turn for each in session.runs), default=0),
-            start_sequence=run.start_sequence,
-            started_at=self.now,
-            metadata=copy.deepcopy(dict(run.metadata)),
-            lease_until=run.lease_until,
-        )
-        session.runs.append(made)
-        return made
 
     # -- staging
 
@@ -219,7 +165,7 @@ class ModelStore(StateStore):
         return copy.deepcopy(sorted(rows.values(), key=lambda row: (row.index, row.tool_call_id)))
 
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
-        return self._promote(self._session(session_id), step_id)
+        return self._session(session_id).promote(step_id)
 
     async def discard_staging(
         self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
@@ -243,8 +189,8 @@ class ModelStore(StateStore):
 
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
         session = self._session(session_id)
-        self._pass(session, status)
-        return self._bump(session, status=status)
+        session.require_transition(status)
+        return session.bump(status=status)
 
     async def increment_step_count(self, session_id: str) -> int:
         session = self._session(session_id)
@@ -272,10 +218,10 @@ class ModelStore(StateStore):
         allowed = {expected} if isinstance(expected, str) else set(expected)
         if state.status not in allowed or expected_version not in (None, state.version):
             return StatusConflict(state.status, state.version)
-        self._pass(session, new)
+        session.require_transition(new)
         extra = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
-        return StatusSwapped(self._bump(session, status=new, **given))
+        return StatusSwapped(session.bump(status=new, **given))
 
     # -- interrupt flag
 
@@ -358,31 +304,19 @@ class ModelStore(StateStore):
         cursor: str | None = None,
         count: bool = True,
     ) -> Page[SessionState]:
-        statuses = {status} if isinstance(status, str) else set(status) if status is not None else None
-
-        def fits(it: SessionState) -> bool:
-            return (
-                (user_id is None or it.user_id == user_id)
-                and (agent_type is None or it.agent_type == agent_type)
-                and (statuses is None or it.status in statuses)
-                and (parent_session_id is UNSET or it.parent_session_id == parent_session_id)
-                and set(tags) <= set(it.tags)
-                and (metadata or {}).items() <= it.metadata.items()
-                and (created_from is None or it.created_at >= created_from)
-                and (created_to is None or it.created_at < created_to)
-                and (expires_before is None or (it.expires_at is not None and it.expires_at < expires_before))
-            )
-
-        found = [it.state for it in self.sessions.values() if fits(it.state)]
-        found.sort(key=lambda it: (it.created_at, it.session_id), reverse=True)
-        total = len(found)
-        if cursor is not None:
-            created_at, _, last = cursor.partition(" ")
-            found = [it for it in found if (it.created_at, it.session_id) < (int(created_at), last)]
-        items = [msgspec.structs.replace(it, custom_state=None) for it in found[offset : offset + limit]]
-        more = len(found) > offset + limit
-        behind = f"{items[-1].created_at} {items[-1].session_id}" if more and items else None
-        return Page(items, total if count else None, offset, limit, more, behind)
+        found = newest_first(
+            self.sessions,
+            user_id=user_id,
+            agent_type=agent_type,
+            status=status,
+            parent_session_id=parent_session_id,
+            tags=tags,
+            metadata=metadata,
+            created_from=created_from,
+            created_to=created_to,
+            expires_before=expires_before,
+        )
+        return page_of(found, limit=limit, offset=offset, cursor=cursor, count=count)
 
     async def list_claimable(
         self,
@@ -392,19 +326,8 @@ class ModelStore(StateStore):
         status: SessionStatus | Iterable[SessionStatus] = "active",
         limit: int = 100,
     ) -> list[SessionState]:
-        statuses = {status} if isinstance(status, str) else set(status)
-        types = None if agent_types is None else set(agent_types)
-        found = []
-        for session in self.sessions.values():
-            run = max(session.runs, key=lambda it: it.turn, default=None)
-            if run is None or run.status != "running" or (run.lease_until or 0) > now:
-                continue
-            state = session.state
-            fits = state.status in statuses and (types is None or state.agent_type in types)
-            if fits and state.parent_session_id is None:
-                found.append((run.lease_until or 0, run.started_at, run.run_id, state))
-        found.sort(key=lambda it: it[:3])
-        return [msgspec.structs.replace(it[3], custom_state=None) for it in found[:limit]]
+        found = longest_waiting_first(self.sessions, now, agent_types=agent_types, status=status)
+        return found[:limit]
 
     # -- runs
 
@@ -423,7 +346,7 @@ class ModelStore(StateStore):
             run_id, session_id, 0, start_sequence=start_sequence, metadata=dict(metadata or {}), lease_until=lease_until
         )
         self._refuse_taken(wanted)
-        made = self._begin(session, wanted)
+        made = session.begin(wanted, self.now)
         assert made is not None
         return made
 
@@ -493,9 +416,9 @@ class ModelStore(StateStore):
     async def restore_checkpoint(
         self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
     ) -> int:
-        place, made = self._checkpoint(self._session(session_id), checkpoint_id)
+        place, made = self._session(session_id).find_checkpoint(checkpoint_id)
         session = self._guarded(session_id, expected_version)
-        self._overwrite(session, made.state)
+        session.overwrite(made.state)
         del session.messages[made.message_count :]
         session.checkpoints = session.checkpoints[: place + 1]
         session.staged = {}
@@ -504,27 +427,9 @@ class ModelStore(StateStore):
     async def fork_session(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
     ) -> SessionState:
-        source = self._session(session_id)
-        state, messages = source.state, source.messages
-        if checkpoint_id is not None:
-            made_then = self._checkpoint(source, checkpoint_id)[1]
-            state, messages = made_then.state, messages[: made_then.message_count]
+        made = self._session(session_id).forked(new_session_id, checkpoint_id, self.now)
         if new_session_id in self.sessions:
             raise SessionExists(new_session_id)
-        made = Session(
-            msgspec.structs.replace(
-                copy.deepcopy(state),
-                session_id=new_session_id,
-                stream_id=new_session_id,
-                parent_session_id=None,
-                root_session_id=None,
-                interrupt_flag=None,
-                version=1,
-                created_at=self.now,
-                updated_at=self.now,
-            )
-        )
-        made.messages = copy.deepcopy(messages)
         self.sessions[new_session_id] = made
         return copy.deepcopy(made.state)
 
@@ -537,33 +442,5 @@ class ModelStore(StateStore):
 
     def _guarded(self, session_id: str, expected_version: int | None) -> Session:
         session = self._session(session_id)
-        if expected_version not in (None, session.state.version):
-            raise VersionConflict(expected_version or 0, session.state.version, session.state.status, session_id)
+        session.require_version(expected_version)
         return session
-
-    def _pass(self, session: Session, status: str) -> None:
-        if status not in SESSION_TRANSITIONS[session.state.status]:
-            raise IllegalTransition("session", session.state.status, status, session.state.session_id)
-
-    def _checkpoint(self, session: Session, checkpoint_id: str) -> tuple[int, Checkpoint]:
-        for place, made in enumerate(session.checkpoints):
-            if made.checkpoint_id == checkpoint_id:
-                return place, made
-        raise CheckpointNotFound(session.state.session_id, checkpoint_id)
-
-    def _bump(self, session: Session, **changes: Any) -> int:
-        session.state = msgspec.structs.replace(session.state, version=session.state.version + 1, **changes)
-        return session.state.version
-
-    def _overwrite(self, session: Session, state: SessionState) -> None:
-        kept = {name: getattr(session.state, name) for name in KEPT}
-        if state.custom_state is None:
-            kept["custom_state"] = session.state.custom_state
-        session.state = msgspec.structs.replace(copy.deepcopy(state), **kept)
-        self._bump(session)
-
-    def _promote(self, session: Session, step_id: str) -> list[str]:
-        rows = sorted(session.staged.pop(step_id, {}).values(), key=lambda row: (row.index, row.tool_call_id))
-        merged, lost = naive_merge(session.state.custom_state, [list(row.writes.ops) for row in rows])
-        session.state = msgspec.structs.replace(session.state, custom_state=merged)
-        return {True: ["lost"], None: ["perhaps"], False: []}[lost]

@@ -1,0 +1,124 @@
+"""One session as the model keeps it, and what every change does to it. Plain values and deep copies, no store."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from ....errors import CheckpointNotFound, IllegalTransition, VersionConflict
+from ....lifecycle import SESSION_TRANSITIONS
+from ....messages import Message
+from ....types import Checkpoint, CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
+from .merge import naive_merge
+
+KEPT = ("session_id", "version", "created_at", "updated_at", "interrupt_flag")
+"""Fields of a session that `save_state` and `restore_checkpoint` never take from their argument."""
+
+
+class Session:
+    """Everything that is kept of one session."""
+
+    def __init__(self, state: SessionState) -> None:
+        self.state = state
+        self.messages: list[Message] = []
+        self.staged: dict[str, dict[str, StagedChanges]] = {}
+        self.refs: dict[str, SubSessionRef] = {}
+        self.runs: list[RunRecord] = []
+        self.checkpoints: list[Checkpoint] = []
+
+    def require_version(self, expected_version: int | None) -> None:
+        """Raise unless the session is at this version; None is any."""
+        state = self.state
+        if expected_version not in (None, state.version):
+            raise VersionConflict(expected_version or 0, state.version, state.status, state.session_id)
+
+    def require_transition(self, status: str) -> None:
+        """Raise unless the lifecycle lets the session go to this status."""
+        if status not in SESSION_TRANSITIONS[self.state.status]:
+            raise IllegalTransition("session", self.state.status, status, self.state.session_id)
+
+    def bump(self, **changes: Any) -> int:
+        """Change fields and count the version up; returns the new version."""
+        self.state = msgspec.structs.replace(self.state, version=self.state.version + 1, **changes)
+        return self.state.version
+
+    def overwrite(self, state: SessionState) -> None:
+        """Replace the session's fields, as `save_state` does."""
+        kept = {name: getattr(self.state, name) for name in KEPT}
+        if state.custom_state is None:
+            kept["custom_state"] = self.state.custom_state
+        self.state = msgspec.structs.replace(copy.deepcopy(state), **kept)
+        self.bump()
+
+    def promote(self, step_id: str) -> list[str]:
+        """Merge a step's staged writes into custom state; returns whether writes were lost, as warnings."""
+        rows = sorted(self.staged.pop(step_id, {}).values(), key=lambda row: (row.index, row.tool_call_id))
+        merged, lost = naive_merge(self.state.custom_state, [list(row.writes.ops) for row in rows])
+        self.state = msgspec.structs.replace(self.state, custom_state=merged)
+        return {True: ["lost"], None: ["perhaps"], False: []}[lost]
+
+    def begin(self, run: RunRecord | None, now: int) -> RunRecord | None:
+        """Add a run, with the next turn."""
+        if run is None:
+            return None
+        made = RunRecord(
+            run_id=run.run_id,
+            session_id=self.state.session_id,
+            turn=1 + max((each.turn for each in self.runs), default=0),
+            start_sequence=run.start_sequence,
+            started_at=now,
+            metadata=copy.deepcopy(dict(run.metadata)),
+            lease_until=run.lease_until,
+        )
+        self.runs.append(made)
+        return made
+
+    def make_checkpoint(self, meta: CheckpointMeta, now: int, number: int) -> Checkpoint:
+        """Keep the session as it is now; `number` makes the id unique."""
+        session_id = self.state.session_id
+        made = Checkpoint(
+            checkpoint_id=f"cpv1-{session_id}-s{meta.step_count}-t{now}-{number:06x}",
+            session_id=session_id,
+            step_id=meta.step_id,
+            step_count=meta.step_count,
+            stream_sequence=meta.stream_sequence,
+            message_count=len(self.messages),
+            status=self.state.status,
+            version=self.state.version,
+            created_at=now,
+            # The flag belongs to the present, not to what was committed.
+            state=msgspec.structs.replace(copy.deepcopy(self.state), interrupt_flag=None),
+        )
+        self.checkpoints.append(made)
+        return made
+
+    def find_checkpoint(self, checkpoint_id: str) -> tuple[int, Checkpoint]:
+        """A checkpoint and its place among the others."""
+        for place, made in enumerate(self.checkpoints):
+            if made.checkpoint_id == checkpoint_id:
+                return place, made
+        raise CheckpointNotFound(self.state.session_id, checkpoint_id)
+
+    def forked(self, new_session_id: str, checkpoint_id: str | None, now: int) -> Session:
+        """A session of its own that begins with this one as it is now, or was at a checkpoint."""
+        state, messages = self.state, self.messages
+        if checkpoint_id is not None:
+            made = self.find_checkpoint(checkpoint_id)[1]
+            state, messages = made.state, messages[: made.message_count]
+        fork = Session(
+            msgspec.structs.replace(
+                copy.deepcopy(state),
+                session_id=new_session_id,
+                stream_id=new_session_id,
+                parent_session_id=None,
+                root_session_id=None,
+                interrupt_flag=None,
+                version=1,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+        fork.messages = copy.deepcopy(messages)
+        return fork
