@@ -25,6 +25,7 @@ CHECKS: list[Check] = [
     layers.hidden_import_breaches,
     layers.cycle_breaches,
     layers.file_breaches,
+    layers.function_breaches,
 ]
 
 
@@ -78,8 +79,11 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
         ),
     ],
     layers.file_breaches: [
-        ("lines, at most 600", {"cli.py": "X = 1\n" * 601}),
+        ("lines, at most 450", {"cli.py": "X = 1\n" * 451}),
         ("cli: no docstring", {"cli.py": "!X = 1"}),
+    ],
+    layers.function_breaches: [
+        ("run has 61 lines, at most 60", {"cli.py": "async def run():\n" + "    X = 1\n" * 60}),
     ],
 }
 

@@ -57,7 +57,7 @@ async def test_two_memory_stores_are_two_worlds() -> None:
     [
         ("helix.db", "is not an address of stores"),
         ("cassandra://x", "Unknown backend 'cassandra'. Known backends: .*sqlite"),
-        ("sqlite:", "which file"),
+        ("sqlite:", "needs a file"),
         ("sqlite:a.db?colour=red", "Unknown option 'colour' of sqlite:a.db. Known options: max_chunks, prefix"),
         ("sqlite:a.db?synchronous=maybe", "FULL, NORMAL or OFF"),
         ("sqlite:a.db?max_chunks=many", "Invalid option max_chunks='many' of sqlite:a.db: expected an integer"),
@@ -71,6 +71,26 @@ async def test_a_bad_address_says_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidArgument, match=says):
         async with open_stores(url):
+            pass
+
+
+@pytest.mark.parametrize("backend", ["memory:", "sqlite:a.db"])
+async def test_retention_of_streams_is_said_alike_on_every_backend(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_stores(f"{backend}?stream_ttl_seconds=30&max_chunks=5") as stores:
+        kept = vars(stores.streams)
+        assert (kept["ttl_seconds"], kept["max_chunks"]) == (30, 5)
+
+
+@pytest.mark.parametrize("backend", ["memory:", "sqlite:a.db", "redis://127.0.0.1:1", "do://:t@127.0.0.1:1/x"])
+async def test_a_time_without_a_unit_is_refused_on_every_backend(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"Unknown option 'ttl' .*stream_ttl_seconds"):
+        async with open_stores(f"{backend}?ttl=5"):
             pass
 
 
@@ -113,7 +133,7 @@ ADDRESSES_WITH_PASSWORDS = [
     f"valkey://:{SECRET}@127.0.0.1:1/0",
     f"redis+cluster://:{SECRET}@127.0.0.1:1",
     f"redis://u:{SECRET}@127.0.0.1:1/0?foo=1",
-    f"redis://u:{SECRET}@127.0.0.1:1/0?ttl=soon",
+    f"redis://u:{SECRET}@127.0.0.1:1/0?session_ttl_seconds=soon",
     f"redis://u:{SECRET}@127.0.0.1:1/0?ssl_ca_certs=x",
     f"redis://u:{SECRET}@127.0.0.1:1/0?max_connections=x",
     f"redis://u:{SECRET}/x@127.0.0.1:1/0",

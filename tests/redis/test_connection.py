@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis, RedisCluster
 
 from helix_agents.backends.redis import connection
-from helix_agents.backends.redis.connection import client_from_url
+from helix_agents.backends.redis.opening import client_from_url
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.registry import open_stores
@@ -50,7 +50,8 @@ async def test_other_urls_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("server", ["valkey", "cluster"])
 async def test_stores_open_by_address(server: str, prefix: str, request: pytest.FixtureRequest) -> None:
-    url = f"{request.getfixturevalue(server)}?prefix={prefix}&ttl=60&stream_ttl=30&max_chunks=5&socket_timeout=5"
+    url = f"{request.getfixturevalue(server)}?prefix={prefix}&session_ttl_seconds=60"
+    url += "&stream_ttl_seconds=30&max_chunks=5&socket_timeout=5"
     async with open_stores(url) as stores:
         await stores.state.create_session("a", agent_type="agent")
         writer = await stores.streams.create_writer("a", "run", "agent")

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from ..errors import InvalidArgument
+from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 
 T = TypeVar("T")
+
+STREAM_OPTIONS = frozenset({"max_chunks", "stream_ttl_seconds"})
+"""What every backend can be told about the streams it keeps."""
 
 HIDDEN = "***"
 EXAMPLES = "write for example sqlite:helix.db, memory: or redis://localhost:6379"
 
 _HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 _SECRET_OPTIONS = re.compile(r"pass|secret|token|dsn|key", re.IGNORECASE)
+
+
+class StreamRetention(TypedDict):
+    """How much of its streams a stream manager keeps; `ttl` is in seconds."""
+
+    max_chunks: int
+    ttl: int
 
 
 class StoresUrl(NamedTuple):
@@ -85,8 +96,22 @@ class StoresUrl(NamedTuple):
                 ", with / ? # @ : in a password percent-encoded."
             )
 
+    def stream_retention(self) -> StreamRetention:
+        """The two `STREAM_OPTIONS`, as arguments of a stream manager."""
+        return {
+            "max_chunks": self.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
+            "ttl": self.option("stream_ttl_seconds", int, DEFAULT_TTL_SECONDS),
+        }
 
-_KINDS: dict[object, str] = {int: "an integer", float: "a number"}
+
+def as_bool(text: str) -> bool:
+    """The value of an option that is on or off."""
+    if text.lower() not in ("0", "1", "true", "false", "yes", "no"):
+        raise ValueError(text)
+    return text.lower() in ("1", "true", "yes")
+
+
+_KINDS: dict[object, str] = {int: "an integer", float: "a number", as_bool: "true or false"}
 
 
 def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:

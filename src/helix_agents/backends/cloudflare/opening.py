@@ -15,11 +15,10 @@ import os
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ...errors import InvalidArgument
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..sql.driver import SqlDriver
 from ..sql.memory_store import SqlMemoryStore
@@ -27,7 +26,7 @@ from ..sql.migrate import FAMILIES, ensure_migrated, migrate
 from ..sql.state_store import SqlStateStore
 from ..sql.stream_manager import SqlStreamManager
 from ..sql.usage_store import SqlUsageStore
-from ..url import StoresUrl
+from ..url import STREAM_OPTIONS, StoresUrl, StreamRetention, as_bool
 from .bridge import Bridge, BridgeD1, BridgeObject
 from .d1 import D1_FAMILIES
 from .http import TIMEOUT_SECONDS
@@ -36,7 +35,7 @@ from .rest import D1Rest
 from .streams import DurableObjectStreamManager
 
 TOKEN_VARIABLE = "HELIX_CLOUDFLARE_TOKEN"
-OPTIONS = frozenset({"prefix", "max_chunks", "ttl", "timeout", "tls"})
+OPTIONS = frozenset({"prefix", "timeout", "tls"}) | STREAM_OPTIONS
 POLL_SECONDS = 1.0
 
 _ACCOUNT = re.compile(r"[0-9a-f]{32}")
@@ -52,7 +51,7 @@ class _Place(NamedTuple):
     name: str
     prefix: str
     timeout_seconds: float
-    of_streams: dict[str, Any]
+    of_streams: StreamRetention
     shown: str
     migrate: bool
 
@@ -66,7 +65,7 @@ class _Place(NamedTuple):
 
 @asynccontextmanager
 async def open_d1(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), max_chunks, ttl (of streams, in seconds), timeout (seconds), tls (true or false)."""
+    """Options: prefix (of tables), timeout (seconds), tls (true or false), and those of streams."""
     place = _place(url, "d1://:TOKEN@bridge.example.workers.dev/DB or d1://:TOKEN@ACCOUNT_ID/DATABASE_ID")
     if _ACCOUNT.fullmatch(place.host):
         async with _open_rest(place) as stores:
@@ -78,7 +77,7 @@ async def open_d1(url: StoresUrl) -> AsyncIterator[Stores]:
 
 @asynccontextmanager
 async def open_do(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), max_chunks, ttl (of streams, in seconds), timeout (seconds), tls (true or false)."""
+    """Options: prefix (of tables), timeout (seconds), tls (true or false), and those of streams."""
     place = _place(url, "do://:TOKEN@bridge.example.workers.dev/NAME")
     async with _open_bridge(place) as bridge:
         async with _stores(place, bridge, BridgeObject(bridge, f"object:{place.name}")) as stores:
@@ -134,7 +133,7 @@ def _place(url: StoresUrl, example: str) -> _Place:
     token = unquote(parts.password or parts.username or "") or os.environ.get(TOKEN_VARIABLE, "")
     if not token:
         raise InvalidArgument(f"{url.scheme}://{host}/{name}: no token. Put it into the address or {TOKEN_VARIABLE}.")
-    tls = url.option("tls", _truth, host not in _LOOPBACK)
+    tls = url.option("tls", as_bool, host not in _LOOPBACK)
     return _Place(
         host,
         f"{'https' if tls else 'http'}://{parts.netloc.rpartition('@')[2]}",
@@ -142,16 +141,7 @@ def _place(url: StoresUrl, example: str) -> _Place:
         name,
         url.option("prefix", str, ""),
         url.option("timeout", float, TIMEOUT_SECONDS),
-        {
-            "max_chunks": url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
-            "ttl": url.option("ttl", int, DEFAULT_TTL_SECONDS),
-        },
+        url.stream_retention(),
         url.shown,
         url.migrate,
     )
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in ("1", "true", "0", "false"):
-        raise ValueError(text)
-    return text.lower() in ("1", "true")

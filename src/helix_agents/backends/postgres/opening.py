@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 import asyncpg
 
 from ...errors import HelixError, InvalidArgument
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
-from ..url import StoresUrl
+from ..url import STREAM_OPTIONS, StoresUrl, as_bool
 from .driver import PostgresDriver
 from .driver_errors import raise_translated
 from .memory_store import PostgresMemoryStore
@@ -27,8 +26,7 @@ OPTIONS = {
     "command_timeout",
     "transaction_pooler",
     "listen_dsn",
-    "max_chunks",
-    "ttl",
+    *STREAM_OPTIONS,
 }
 """Ours; all other parameters of the address (sslmode, application_name, ...) are asyncpg's."""
 
@@ -46,8 +44,8 @@ class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else a
 
 @asynccontextmanager
 async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: schema, prefix (of tables), pool_size, command_timeout (seconds), max_chunks, ttl (of streams, seconds),
-    transaction_pooler=1 (a pooler in transaction mode is in between), listen_dsn (an address that goes past it).
+    """Options: schema, prefix (of tables), pool_size, command_timeout (seconds), transaction_pooler=1 (a pooler in
+    transaction mode is in between), listen_dsn (an address that goes past it), and those of streams.
     """
     url.ensure_server()
     async with AsyncExitStack() as opened:
@@ -58,7 +56,7 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
             pool,
             schema=url.option("schema", _name, None),
             prefix=url.option("prefix", str, ""),
-            transaction_pooler=url.option("transaction_pooler", switch, False),
+            transaction_pooler=url.option("transaction_pooler", as_bool, False),
         )
         opened.push_async_callback(driver.close)
         direct = None if driver.transaction_pooler else _dsn(url)
@@ -66,8 +64,7 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
             pool,
             driver=driver,
             listen_dsn=url.option("listen_dsn", _name, direct),
-            max_chunks=url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
-            ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
+            **url.stream_retention(),
         )
         opened.push_async_callback(streams.close)
         if url.migrate:
@@ -83,7 +80,7 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
 
 
 async def _open_pool(url: StoresUrl) -> Any:
-    pooler = url.option("transaction_pooler", switch, False)
+    pooler = url.option("transaction_pooler", as_bool, False)
     try:
         return await asyncpg.create_pool(
             _dsn(url),
@@ -111,12 +108,6 @@ def _dsn(url: StoresUrl) -> str:
     """The address as asyncpg understands it: without what is ours."""
     others = urlencode({name: value for name, value in url.options.items() if name not in OPTIONS})
     return f"postgresql:{url.place}" + (f"?{others}" if others else "")
-
-
-def switch(text: str) -> bool:
-    if text.lower() not in ("0", "1", "true", "false", "yes", "no"):
-        raise ValueError(text)
-    return text.lower() in ("1", "true", "yes")
 
 
 def _name(text: str) -> str | None:

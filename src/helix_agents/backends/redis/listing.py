@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from ...stores.state.commit import SessionFilter
 from ...types import SessionState
-from .connection import Command, Servers
+from .connection import Command
 from .index import EXPIRES, SessionIndex
 from .keys import SessionKeys, labels_of, member_of, metadata_facet, session_of, status_facet
+from .servers import Servers
 from .session_hash import as_fields, as_texts, from_hash
 
 PAGE = 200

@@ -16,10 +16,11 @@ from ...codec import decode, encode, to_struct
 from ...errors import StoreUnavailable
 from ...stores.memory.base import Candidate, MemoryStoreBase
 from ...stores.memory.contract import Embedder, EntitySummary, Memory
-from .connection import Client, Command, Servers
+from .connection import Client, Command
 from .keys import MemoryKeys, checked_prefix
 from .program import ABSENT, Program
 from .runner import Refused, Runner
+from .servers import Servers
 from .session_hash import as_texts, struct_text, text_or_none
 
 SEPARATOR = "\x1f"
@@ -34,8 +35,8 @@ class RedisMemoryStore(MemoryStoreBase):
     def __init__(
         self,
         redis: Client,
-        prefix: str = "agent",
         *,
+        prefix: str = "agent",
         embedder: Embedder | None = None,
         min_similarity: float = 0.0,
         clock: Clock = system_clock,

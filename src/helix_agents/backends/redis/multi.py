@@ -15,10 +15,11 @@ from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
 from ...stores.state.commit import LIST, OBJECT
-from .connection import Command, Link, Servers, Word
+from .connection import Command, Link, Word
 from .history import SEPARATOR
 from .keys import STATIC
 from .program import ANYTHING, BATCH, Program
+from .servers import Servers
 from .session_hash import as_fields, as_texts
 
 MAX_ATTEMPTS = 300

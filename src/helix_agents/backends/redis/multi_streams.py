@@ -10,8 +10,9 @@ from weakref import WeakValueDictionary
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import Command, Link, Servers
+from .connection import Command, Link
 from .keys import StreamKeys
+from .servers import Servers
 from .session_hash import as_fields
 
 MAX_ATTEMPTS = 300

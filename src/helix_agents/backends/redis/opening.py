@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from redis.asyncio import Redis, RedisCluster
 
 from ...errors import InvalidArgument
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
-from ..url import StoresUrl
-from .connection import Client, TranslatedErrors, client_from_url
+from ..url import STREAM_OPTIONS, StoresUrl
+from .connection import Client, TranslatedErrors
 from .memory_store import RedisMemoryStore
 from .read_verbs import DEFAULT_TTL_SECONDS as SESSION_TTL_SECONDS
 from .state_store import RedisStateStore
 from .stream_manager import RedisStreamManager
 from .usage_store import RedisUsageStore
 
-OPTIONS = {"prefix", "ttl", "stream_ttl", "max_chunks"}
+OPTIONS = {"prefix", "session_ttl_seconds"} | STREAM_OPTIONS
 
 CLIENT_OPTIONS = {
     "client_name",
@@ -44,7 +46,7 @@ CLIENT_OPTIONS = {
 
 @asynccontextmanager
 async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix, ttl (of sessions, seconds), stream_ttl (of streams, seconds), max_chunks."""
+    """Options: prefix, session_ttl_seconds, and those of streams."""
     url.only(OPTIONS | CLIENT_OPTIONS)
     url.ensure_server()
     prefix = url.option("prefix", str, "agent")
@@ -52,17 +54,11 @@ async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
         # Each is closed from the moment it is there: what comes after it may refuse its options.
         client = _client(url)
         opened.push_async_callback(client.aclose)
-        streams = RedisStreamManager(
-            client,
-            prefix,
-            url.option("stream_ttl", int, DEFAULT_TTL_SECONDS),
-            url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
-        )
         stores = Stores(
-            RedisStateStore(client, prefix, url.option("ttl", int, SESSION_TTL_SECONDS)),
-            streams,
-            RedisUsageStore(client, prefix),
-            RedisMemoryStore(client, prefix),
+            RedisStateStore(client, prefix=prefix, ttl=url.option("session_ttl_seconds", int, SESSION_TTL_SECONDS)),
+            RedisStreamManager(client, prefix=prefix, **url.stream_retention()),
+            RedisUsageStore(client, prefix=prefix),
+            RedisMemoryStore(client, prefix=prefix),
         )
         for store in stores:
             opened.push_async_callback(store.close)
@@ -86,3 +82,18 @@ def _client(url: StoresUrl) -> Client:
 def _refused(url: StoresUrl, error: Exception) -> InvalidArgument:
     """Without the cause: it may quote the address with its password."""
     return InvalidArgument(f"{url.shown} cannot be opened: {url.without_secrets(error)}")
+
+
+def client_from_url(url: str, **options: Any) -> Client:
+    """A client for `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`; the caller closes it."""
+    parts = urlsplit(url)
+    scheme, _, kind = parts.scheme.partition("+")
+    if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):
+        raise InvalidArgument(
+            f"A Redis URL begins with redis://, rediss:// or redis+cluster://, not with {parts.scheme}://."
+        )
+    plain = urlunsplit(parts._replace(scheme=scheme))
+    try:
+        return (RedisCluster if kind == "cluster" else Redis).from_url(plain, **options)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"The Redis URL for {parts.hostname} cannot be used: {error}") from error

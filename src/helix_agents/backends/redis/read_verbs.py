@@ -15,12 +15,13 @@ from ...stores.state.cells import rebuild
 from ...stores.state.commit import CellName, ClaimableFilter, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 from .compile import cell_command, staged_field
-from .connection import Client, Command, Servers
+from .connection import Client, Command
 from .index import SessionIndex
 from .keys import SessionKeys, checked_prefix, short_checkpoint_id
 from .listing import Listing
 from .runner import Runner
 from .running import RunningRuns
+from .servers import Servers
 from .session_hash import as_fields, as_texts, from_hash, run_from, text_or_none
 from .session_reader import CheckpointRead, SessionReader, checkpoint_from
 
@@ -35,9 +36,9 @@ class RedisReads(StateStoreBase):
     def __init__(
         self,
         redis: Client,
+        *,
         prefix: str = "agent",
         ttl: int = DEFAULT_TTL_SECONDS,
-        *,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:

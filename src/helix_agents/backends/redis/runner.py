@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import MAX_REDIRECTS, NotReached, Servers, TranslatedErrors, Word, checked
+from .connection import NotReached, TranslatedErrors, Word, checked
 from .multi import MultiRunner
 from .program import Program
+from .servers import MAX_REDIRECTS, Servers
 
 
 class Refused(NamedTuple):

@@ -33,13 +33,13 @@ class RedisRecords(RedisReads):
     def __init__(
         self,
         redis: Client,
+        *,
         prefix: str = "agent",
         ttl: int = DEFAULT_TTL_SECONDS,
-        *,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        super().__init__(redis, prefix, ttl, clock=clock, ids=ids)
+        super().__init__(redis, prefix=prefix, ttl=ttl, clock=clock, ids=ids)
         self._run_owners: OrderedDict[str, str] = OrderedDict()
 
     async def _claim_run(self, run: RunRecord) -> bool:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from ...codec import decode
 from ...errors import StoreCorrupt, StoreUnavailable
 from ...stores.state.commit import LIST, OBJECT, StoredCheckpoint
-from .connection import Command, Servers
+from .connection import Command
 from .history import CustomImage, Entry, Holder, entry_of, shelves_of
 from .keys import SessionKeys
+from .servers import Servers
 from .session_hash import as_fields, as_texts, text_or_none
 
 SEPARATOR = "\x1f"

@@ -18,10 +18,11 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManag
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client, NotReached, Servers, TranslatedErrors
+from .connection import Client, NotReached, TranslatedErrors
 from .keys import StreamKeys, checked_prefix
 from .multi_streams import MultiStreams
 from .runner import Script, evaluate, is_forbidden
+from .servers import Servers
 from .session_hash import as_fields
 from .wakeup import ChannelWakeup
 
@@ -39,10 +40,10 @@ class RedisStreamManager(StreamManagerBase):
     def __init__(
         self,
         redis: Client,
-        prefix: str = "agent",
-        ttl: int | None = DEFAULT_TTL_SECONDS,
-        max_chunks: int = DEFAULT_MAX_CHUNKS,
         *,
+        prefix: str = "agent",
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,

@@ -15,10 +15,11 @@ from ...codec import decode, to_struct
 from ...errors import StoreUnavailable
 from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums, sums_of
 from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
-from .connection import Client, Command, Servers
+from .connection import Client, Command
 from .keys import UsageKeys, checked_prefix
 from .program import ABSENT, Program
 from .runner import Refused, Runner
+from .servers import Servers
 from .session_hash import as_fields, as_texts, struct_text
 
 SEPARATOR = "\x1f"
@@ -29,7 +30,7 @@ MAX_ATTEMPTS = 100
 class RedisUsageStore(UsageStoreBase):
     """UsageStore on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
-    def __init__(self, redis: Client, prefix: str = "agent", *, clock: Clock = system_clock) -> None:
+    def __init__(self, redis: Client, *, prefix: str = "agent", clock: Clock = system_clock) -> None:
         super().__init__(clock=clock)
         self._keys = UsageKeys(checked_prefix(prefix))
         self._servers = Servers(redis)

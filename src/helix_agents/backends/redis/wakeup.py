@@ -16,7 +16,8 @@ from redis import exceptions as redis_errors
 
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
-from .connection import Servers, TranslatedErrors
+from .connection import TranslatedErrors
+from .servers import Servers
 
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 6.0

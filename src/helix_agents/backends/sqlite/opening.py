@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import cast
 
 from ...errors import InvalidArgument, NotMigrated
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..registry import Stores
 from ..sql.memory_store import SqlMemoryStore
 from ..sql.migrate import LEDGER, ensure_migrated, known_migrations, migrate
 from ..sql.queries import with_prefix
 from ..sql.usage_store import SqlUsageStore
-from ..url import StoresUrl
+from ..url import STREAM_OPTIONS, StoresUrl
 from .driver import SqliteDriver, Synchronous
 from .state_store import SqliteStateStore
 from .stream_manager import SqliteStreamManager
@@ -24,12 +23,12 @@ from .stream_manager import SqliteStreamManager
 
 @asynccontextmanager
 async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), synchronous (FULL, NORMAL, OFF), max_chunks, ttl (of streams, in seconds)."""
-    url.only({"prefix", "synchronous", "max_chunks", "ttl"})
+    """Options: prefix (of tables), synchronous (FULL, NORMAL, OFF), and those of streams."""
+    url.only({"prefix", "synchronous"} | STREAM_OPTIONS)
     # sqlite:path.db and sqlite://path.db are relative, sqlite:/path.db and sqlite:///path.db absolute.
     path = url.place.removeprefix("//")
     if not path:
-        raise InvalidArgument("sqlite: which file? Write for example sqlite:helix.db.")
+        raise InvalidArgument("The address of a SQLite store needs a file: write for example sqlite:helix.db.")
     synchronous = url.option("synchronous", str, "FULL").upper()
     if synchronous not in ("FULL", "NORMAL", "OFF"):
         raise InvalidArgument(f"Invalid option synchronous={synchronous!r}: expected FULL, NORMAL or OFF.")
@@ -37,13 +36,7 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     if not url.migrate and not await asyncio.to_thread(_has_ledger, path, with_prefix(LEDGER, prefix)):
         raise NotMigrated(url.shown, 0, known_migrations("sqlite")[-1].version)
     driver = SqliteDriver(path, synchronous=cast(Synchronous, synchronous))
-    streams = SqliteStreamManager(
-        path,
-        prefix=prefix,
-        driver=driver,
-        max_chunks=url.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
-        ttl=url.option("ttl", int, DEFAULT_TTL_SECONDS),
-    )
+    streams = SqliteStreamManager(path, prefix=prefix, driver=driver, **url.stream_retention())
     try:
         if url.migrate:
             await migrate(driver, prefix=prefix)

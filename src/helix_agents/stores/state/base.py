@@ -87,21 +87,32 @@ class StateStoreBase(CheckpointingStore):
             created_at=now,
             updated_at=now,
         )
-        changes = replacement(custom) if custom else NO_CHANGES
-        texts = validate.encoded_messages(messages) if messages else ()
-        commit = Commit(
-            session_id=session_id,
-            now=now,
-            create=True,
-            state=state,
-            custom=changes,
-            messages=texts,
-            checkpoint=None if checkpoint is None else self._row_of_checkpoint(state, checkpoint, now),
-            run=None if run is None else new_run(session_id, run, now),
-        )
-        await self._write(commit)
-        self._cells.learn(session_id, changes)
+        await self._create(state, custom, messages, checkpoint, run)
         return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
+
+    async def _create(
+        self,
+        state: SessionState,
+        custom: Mapping[str, Json],
+        messages: Sequence[Message],
+        checkpoint: CheckpointMeta | None,
+        run: RunRecord | None,
+    ) -> None:
+        session_id, now = state.session_id, state.created_at
+        changes = replacement(custom) if custom else NO_CHANGES
+        await self._write(
+            Commit(
+                session_id=session_id,
+                now=now,
+                create=True,
+                state=state,
+                custom=changes,
+                messages=validate.encoded_messages(messages) if messages else (),
+                checkpoint=None if checkpoint is None else self._row_of_checkpoint(state, checkpoint, now),
+                run=None if run is None else new_run(session_id, run, now),
+            )
+        )
+        self._cells.learn(session_id, changes)
 
     async def session_exists(self, session_id: str) -> bool:
         ensure_id(session_id, "session_id")
