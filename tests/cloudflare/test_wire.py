@@ -8,7 +8,7 @@ import pytest
 
 from helix_agents import InvalidArgument, StoreError, StoreUnavailable
 from helix_agents.backends.cloudflare.wire import MissingTable, refusal, to_wire
-from helix_agents.backends.sql.driver import GuardTripped, Statement
+from helix_agents.backends.sql.driver import BatchRefused, Statement
 from helix_agents.backends.sql.queries import Queries
 
 
@@ -57,9 +57,9 @@ def test_guards_are_read_from_what_sqlite_says() -> None:
         ("CHECK constraint failed: guard_version: SQLITE_CONSTRAINT", "version"),
         ("UNIQUE constraint failed: __agents_states.session_id: SQLITE_CONSTRAINT", "unique __agents_states"),
     ]:
-        tripped = refusal(said)
-        assert isinstance(tripped, GuardTripped)
-        assert tripped.reason == reason
+        refused = refusal(said)
+        assert isinstance(refused, BatchRefused)
+        assert refused.reason == reason
 
 
 @pytest.mark.parametrize("file", ["queries", "stream_queries", "usage_queries", "memory_queries"])

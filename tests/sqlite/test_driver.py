@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helix_agents import CheckpointMeta, InvalidArgument, SqliteStateStore, StoreCorrupt, StoreUnavailable
-from helix_agents.backends.sql.driver import GuardTripped, Statement
+from helix_agents.backends.sql.driver import BatchRefused, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from tests.sqlite.held import Held
 
@@ -44,7 +44,7 @@ async def test_a_batch_answers_the_rows_of_each_statement(driver: SqliteDriver) 
 
 
 async def test_a_batch_that_trips_a_guard_leaves_nothing(driver: SqliteDriver) -> None:
-    with pytest.raises(GuardTripped) as caught:
+    with pytest.raises(BatchRefused) as caught:
         await driver.batch([put(1), put(100)])
     assert caught.value.reason == "small"
     assert await count(driver) == 0
@@ -64,13 +64,13 @@ async def test_a_call_looks_and_writes_in_one_transaction(driver: SqliteDriver) 
 async def test_a_call_that_trips_a_guard_leaves_nothing_and_no_mark_on_its_neighbours(driver: SqliteDriver) -> None:
     def refuse(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[None]:
         connection.executemany("INSERT INTO t (n) VALUES (?1)", [(n,) for n in numbers])
-        raise GuardTripped("version")
+        raise BatchRefused("version")
 
     first, refused, last = await asyncio.gather(
         driver.batch([put(1)]), driver.call(refuse, 50), driver.batch([put(2)]), return_exceptions=True
     )
     assert first == last == [[]]
-    assert isinstance(refused, GuardTripped)
+    assert isinstance(refused, BatchRefused)
     assert refused.reason == "version"
     assert await count(driver) == 2
 
@@ -78,12 +78,12 @@ async def test_a_call_that_trips_a_guard_leaves_nothing_and_no_mark_on_its_neigh
 async def test_calls_of_one_kind_that_wait_together_are_made_together(driver: SqliteDriver) -> None:
     groups: list[list[int]] = []
 
-    def odd_only(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[int | GuardTripped]:
+    def odd_only(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[int | BatchRefused]:
         groups.append(list(numbers))
-        return [n if n % 2 else GuardTripped("even") for n in numbers]
+        return [n if n % 2 else BatchRefused("even") for n in numbers]
 
     answers = await asyncio.gather(*(driver.call(odd_only, n) for n in range(20)), return_exceptions=True)
-    assert [isinstance(answer, GuardTripped) for answer in answers] == [n % 2 == 0 for n in range(20)]
+    assert [isinstance(answer, BatchRefused) for answer in answers] == [n % 2 == 0 for n in range(20)]
     assert [n for group in groups for n in group] == list(range(20)), (
         "each once: a tripped guard is no lost transaction"
     )
@@ -94,7 +94,7 @@ async def test_a_conflict_never_spoils_its_neighbours(driver: SqliteDriver) -> N
     answers = await asyncio.gather(
         *(driver.batch([put(n), put(n)]) for n in (1, 2, 100, 3, 200, 4)), return_exceptions=True
     )
-    assert [isinstance(answer, GuardTripped) for answer in answers] == [False, False, True, False, True, False]
+    assert [isinstance(answer, BatchRefused) for answer in answers] == [False, False, True, False, True, False]
     assert await count(driver) == 8
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helix_agents.backends.sqlite.driver import SqliteDriver
-from helix_agents.backends.sqlite.jobs import MAX_GROUP, WORTH_HALVING, Job, JobQueue
+from helix_agents.backends.sqlite.jobs import MAX_GROUP, MIN_GROUP_TO_SPLIT, Job, JobQueue
 
 
 def same(connection: sqlite3.Connection, items: Sequence[int]) -> Sequence[int]:
@@ -48,7 +48,7 @@ async def test_half_of_many_may_go_first_and_the_others_next() -> None:
 
 
 async def test_few_are_not_divided() -> None:
-    assert len(waiting(WORTH_HALVING - 1).take(halve=True)) == WORTH_HALVING - 1
+    assert len(waiting(MIN_GROUP_TO_SPLIT - 1).take(halve=True)) == MIN_GROUP_TO_SPLIT - 1
 
 
 async def test_a_closed_queue_is_drained_when_the_second_half_is_taken() -> None:
@@ -61,7 +61,7 @@ async def test_a_closed_queue_is_drained_when_the_second_half_is_taken() -> None
     assert queue.take(halve=True) == []
 
 
-@pytest.mark.parametrize("tasks", [1, WORTH_HALVING, 50])
+@pytest.mark.parametrize("tasks", [1, MIN_GROUP_TO_SPLIT, 50])
 async def test_everybody_is_answered_also_when_the_driver_closes(tmp_path: Path, tasks: int) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
 
@@ -78,7 +78,7 @@ async def test_everybody_is_answered_also_when_the_driver_closes(tmp_path: Path,
 async def test_who_is_done_does_not_wait_for_the_lock_of_another_process(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     done = Job(same, 1, read_only=False)
-    driver._untold = [done]
+    driver._unanswered = [done]
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None, check_same_thread=False)
     other.execute("PRAGMA journal_mode=WAL")
     other.execute("BEGIN IMMEDIATE")

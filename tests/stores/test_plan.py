@@ -11,12 +11,12 @@ import pytest
 from helix_agents import RunRecord
 from helix_agents.conformance.state.model.merge import naive_apply, naive_merge
 from helix_agents.conformance.tools.sample import add, drop, plain_state, push, put, writes
-from helix_agents.stores.state.cells import planned_changes, prepared, replacement, together
+from helix_agents.stores.state.cells import combine, plan_merge, prepare, replacement
 from helix_agents.stores.state.commit import (
     CellName,
     Commit,
+    CommitRefused,
     CustomChanges,
-    GuardFailed,
     StagedStep,
 )
 from helix_agents.stores.state.plan import Counters, Plan, Seen, decide, needs
@@ -57,9 +57,9 @@ def test_plans_end_where_the_naive_merge_does_and_every_checkpoint_can_be_read_b
         else:
             tools = [writes(*(some_op(chance) for _ in range(chance.randint(1, 3)))) for _ in range(2)]
             in_order = action < 0.4
-            ready = prepared(tools[0]) if in_order else together([prepared(each) for each in tools])
+            ready = prepare(tools[0]) if in_order else combine([prepare(each) for each in tools])
             known = {name: table.cells.text(name) for name in ready.touched}
-            changes, _ = planned_changes(ready, known, in_order=in_order)
+            changes, _ = plan_merge(ready, known, in_order=in_order)
             model = (
                 naive_apply(model, list(tools[0].ops))[0]
                 if in_order
@@ -102,7 +102,7 @@ def test_the_first_violated_guard_is_the_one_that_is_told() -> None:
     told = []
     for mend in ("session", "version", "staged", "cells", "run", "checkpoint"):
         outcome = decide(commit, seen)
-        assert isinstance(outcome, GuardFailed)
+        assert isinstance(outcome, CommitRefused)
         told.append(outcome.reason)
         match mend:
             case "session":
@@ -125,7 +125,7 @@ def test_a_session_that_exists_is_not_created_again() -> None:
     seen = Seen()
     seen.session = Counters(1, 0, 0, 0, 0, "active")
     outcome = decide(Commit(session_id=SESSION, now=1, create=True, state=plain_state(SESSION)), seen)
-    assert isinstance(outcome, GuardFailed)
+    assert isinstance(outcome, CommitRefused)
     assert outcome.reason == "exists"
 
 

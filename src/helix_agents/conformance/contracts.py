@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import state as checks
+from . import state  # noqa: F401  # importing the checks of the StateStore contract fills their registry
 from .executor import EXECUTOR
 from .harness import STATE_STORE, Harness
 from .memory.checks import MEMORY_STORE
 from .registry import Check, Registry
 from .streams import STREAM_MANAGER
 from .usage.checks import USAGE_STORE
-
-FILLED_BY = checks
-"""Importing the checks of the StateStore contract is what fills their registry."""
 
 DOORS: tuple[tuple[str, Registry[Any]], ...] = (
     ("open", STATE_STORE),

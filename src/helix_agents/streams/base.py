@@ -57,6 +57,10 @@ from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
 
 DEFAULT_MAX_CHUNKS = 10_000
 DEFAULT_TTL_SECONDS = 86_400
+PRODUCER_MEMORY_MS = 3_600_000
+"""How long a reset stream still recognises the retry of an earlier append."""
+PURGE_EVERY_MS = 600_000
+"""How often a manager looks for streams that have expired."""
 MAX_RESTARTS = 50
 
 

@@ -19,7 +19,7 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, decode, encode
 from ...errors import StreamCursorAhead
 from ...stores.memory.contract import Embedder
-from ...stores.state.commit import Applied, CellName, Commit, GuardFailed
+from ...stores.state.commit import Applied, CellName, Commit, CommitRefused
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
@@ -61,7 +61,7 @@ class DOStateStore(SqlStateStore):
             await self._migrated.migrate()
         request = (commit, tuple(want))
         (outcome,) = self._storage.transaction(lambda: self._commits.run(self._storage, [request]))
-        if isinstance(outcome, GuardFailed):
+        if isinstance(outcome, CommitRefused):
             raise outcome
         return outcome
 

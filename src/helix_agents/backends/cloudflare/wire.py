@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...errors import InvalidArgument, StoreError, StoreUnavailable
 from ..sql.driver import Dialect, Row, Statement, Value
-from ..sql.refusals import guard_tripped
+from ..sql.refusals import refused_batch
 
 MAX_INTEGER = 2**53 - 1
 MAX_VALUE_BYTES = 2_000_000
@@ -78,8 +78,8 @@ def _with_casts(sql: str, integers: tuple[int, ...]) -> str:
 def refusal(text: str) -> Exception:
     """What Cloudflare said instead of an answer, as an outcome or an error of ours."""
     said = text.lower()
-    if tripped := guard_tripped(text):
-        return tripped
+    if refused := refused_batch(text):
+        return refused
     if "no such table" in said:
         return MissingTable(f"Cloudflare: {text}. Has this database been migrated?")
     if "too big" in said or "too large" in said:

@@ -19,7 +19,7 @@ from ...stores.state.commit import (
     CheckpointRow,
     ClaimableFilter,
     Commit,
-    GuardFailed,
+    CommitRefused,
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
@@ -47,7 +47,7 @@ class InMemoryStateStore(StateStoreBase):
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         plan = decide(commit, self._seen(commit))
-        if isinstance(plan, GuardFailed):
+        if isinstance(plan, CommitRefused):
             raise plan
         if commit.create:
             assert commit.state is not None
@@ -148,11 +148,11 @@ class InMemoryStateStore(StateStoreBase):
     ) -> None:
         source = self._data.by_id.get(source_id)
         if source is None:
-            raise GuardFailed("missing")
+            raise CommitRefused("missing")
         if source_version not in (None, source.state.version):
-            raise GuardFailed("version")
+            raise CommitRefused("version")
         if number is not None and number > len(source.checkpoints):
-            raise GuardFailed("checkpoint")
+            raise CommitRefused("checkpoint")
         await self._apply(commit)
         copy = self._data.by_id[commit.session_id]
         copy.messages = source.messages[:message_count]

@@ -13,13 +13,16 @@ from operator import attrgetter
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StreamFenced, StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
+from ...streams.base import (
+    DEFAULT_MAX_CHUNKS,
+    DEFAULT_TTL_SECONDS,
+    PRODUCER_MEMORY_MS,
+    PURGE_EVERY_MS,
+    StreamManagerBase,
+)
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wake, Wakeup
 from ...types import StreamStatus
-
-PURGE_EVERY_MS = 600_000
-PRODUCER_MEMORY_MS = 3_600_000
 
 _sequence = attrgetter("sequence")
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 import asyncpg
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
-from ..sql.driver import GuardTripped
+from ..sql.driver import BatchRefused
 
 RETRYABLE = ("40001", "40P01")
 """Serialization failure and deadlock: the server has undone everything, so the same batch may be sent again."""
@@ -34,7 +34,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 def raise_translated(error: Exception) -> NoReturn:
     """Raise the outcome or the error of our tree that says the same; the original is its cause."""
-    if isinstance(error, HelixError | GuardTripped):
+    if isinstance(error, HelixError | BatchRefused):
         raise error
     raise _translate(error) from error
 
@@ -57,9 +57,9 @@ def _of_server(error: asyncpg.PostgresError) -> Exception:
     state = error.sqlstate or ""
     name = getattr(error, "constraint_name", None) or ""
     if isinstance(error, asyncpg.CheckViolationError) and name.startswith(_GUARD):
-        return GuardTripped(name.removeprefix(_GUARD))
+        return BatchRefused(name.removeprefix(_GUARD))
     if isinstance(error, asyncpg.UniqueViolationError):
-        return GuardTripped(f"unique {getattr(error, 'table_name', None)}")
+        return BatchRefused(f"unique {getattr(error, 'table_name', None)}")
     if state == FORBIDDEN:
         return StoreError(f"Postgres refused: {error}. Grant the role what it needs, or migrate with another one.")
     if state == NO_TABLE:

@@ -10,8 +10,8 @@ from ...codec import encode
 from ...stores.state.commit import Applied, CellName, Commit, StoredSession
 from ...types import SubSessionRef
 from ..sql import rows
-from ..sql.driver import GuardTripped
-from ..sql.state_store import ALL_ROWS, SqlStateStore, as_guard_failure, rebuilt
+from ..sql.driver import BatchRefused
+from ..sql.state_store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
 from . import commit_call
 from .driver import PostgresDriver
 
@@ -65,8 +65,8 @@ class PostgresStateStore(SqlStateStore):
         params, as_list = commit_call.arguments(commit, texts)
         try:
             return await self._postgres.commit(params, as_list=as_list)
-        except GuardTripped as tripped:
-            raise as_guard_failure(tripped) from tripped
+        except BatchRefused as refused:
+            raise as_commit_refusal(refused) from refused
 
     async def _fork(
         self,

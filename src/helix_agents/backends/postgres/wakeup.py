@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -172,7 +173,7 @@ class PostgresWakeup(Wakeup):
 
     async def _listen_again(self) -> None:
         await self._drop_broken()
-        for attempt in range(1_000_000_000):
+        for attempt in itertools.count():
             try:
                 await self._listen()
                 break

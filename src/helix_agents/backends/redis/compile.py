@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...codec import encode
 from ...lifecycle import SUSPENDED
 from ...stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
-from .connection import Word
+from .connection import Argument
 from .history import SEPARATOR, Entry, add_take_back
 from .keys import SessionKeys, digest_of, field_name, lives_until, short_checkpoint_id
 from .program import ABSENT, ANYTHING, BATCH, Program
@@ -84,7 +84,7 @@ def compiled(
     return program
 
 
-def finish(program: Program, keys: SessionKeys, expires_at: Word = "", *, shrink: bool = False) -> None:
+def finish(program: Program, keys: SessionKeys, expires_at: Argument = "", *, shrink: bool = False) -> None:
     """What every write of a session ends with: its keys expire together, its counters are returned.
 
     `shrink`: that may be earlier than an earlier write said.

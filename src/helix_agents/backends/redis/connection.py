@@ -25,8 +25,8 @@ except ImportError:  # pragma: no cover - depends on the installation
 else:
     _pack = getattr(hiredis, "pack_command", None)  # old ones can only read
 
-Word = str | bytes | int
-Command = Sequence[Word]
+Argument = str | bytes | int
+Command = Sequence[Argument]
 Client = Any
 """`redis.asyncio.Redis` or `redis.asyncio.RedisCluster`; both are generic in ways that differ between versions."""
 
@@ -124,7 +124,7 @@ class Link:
                 replies.append(error)
         return replies
 
-    async def one(self, *command: Word) -> Any:
+    async def one(self, *command: Argument) -> Any:
         """Send one command; its reply, or its error raised."""
         (reply,) = await self.ask([command])
         return checked(reply)

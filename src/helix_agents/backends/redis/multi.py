@@ -15,7 +15,7 @@ from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
 from ...stores.state.commit import LIST, OBJECT
-from .connection import Command, Link, Word
+from .connection import Argument, Command, Link
 from .history import SEPARATOR
 from .keys import STATIC
 from .program import ANYTHING, BATCH, Program
@@ -112,10 +112,10 @@ class _Attempt:
     def _name(self, part: str, field: str) -> str:
         return f"{self._head}{part}{self._tail}:{field}"
 
-    def _queue(self, *command: Word) -> None:
+    def _queue(self, *command: Argument) -> None:
         self.commands.append(command)
 
-    async def _ask(self, *command: Word) -> str | None:
+    async def _ask(self, *command: Argument) -> str | None:
         reply = await self._link.one(*command)
         return reply.decode() if isinstance(reply, bytes) else None if reply is None else str(reply)
 
@@ -134,7 +134,7 @@ class _Attempt:
         self._lengths[key] = before + len(items)
         return before
 
-    def _create(self, *command: Word) -> None:
+    def _create(self, *command: Argument) -> None:
         self._new.add(str(command[1]))
         self._queue(*command)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from .connection import Word
+from .connection import Argument
 from .keys import SessionKeys
 
 ABSENT: Final = False
@@ -39,10 +39,10 @@ class Program:
         self.keys: list[str] = [first_key]
         self.repeatable = False
         """Whether it may be sent again when its reply was lost: twice is the same as once."""
-        self.header: tuple[Word, str, str] = ("", "", "")
+        self.header: tuple[Argument, str, str] = ("", "", "")
         self._places: dict[str, int] = {first_key: 1}
-        self._guards: list[Word] = []
-        self._writes: list[Word] = []
+        self._guards: list[Argument] = []
+        self._writes: list[Argument] = []
         self._guarded: set[str] = set()
 
     @classmethod
@@ -64,27 +64,27 @@ class Program:
 
     # -- guards: whenever they are added, they come before all writes
 
-    def guard(self, name: str, *words: Word) -> None:
+    def guard(self, name: str, *words: Argument) -> None:
         """Add a condition."""
         self._guards += (name, len(words), *words)
 
-    def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Word) -> None:
+    def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Argument) -> None:
         """The reply to a command must be exactly this."""
         self._guarded.add(key)
         mode, text = ("absent", "") if expected is ABSENT else ("is", expected)
         self.guard("reply", reason, mode, text, command, self.key(key), *words)
 
-    def require_field(self, reason: str, mode: str, expected: Word, field: str) -> None:
+    def require_field(self, reason: str, mode: str, expected: Argument, field: str) -> None:
         """A field of the main hash `is` this, `has` this word, is `among` `|these|`, is `absent` or is there."""
         self._guards += ("field", 4, reason, mode, expected, field)
 
     # -- writes
 
-    def op(self, name: str, *words: Word) -> None:
+    def op(self, name: str, *words: Argument) -> None:
         """Add an operation."""
         self._writes += (name, len(words), *words)
 
-    def do(self, command: str, key: str, *words: Word) -> None:
+    def do(self, command: str, key: str, *words: Argument) -> None:
         """A plain command. One with very many words must be one that can be cut into several."""
         if len(words) > BATCH:
             for start in range(0, len(words), BATCH):
@@ -92,12 +92,12 @@ class Program:
             return
         self._writes += ("call", len(words) + 2, command, self.key(key), *words)
 
-    def create(self, command: str, key: str, *words: Word) -> None:
+    def create(self, command: str, key: str, *words: Argument) -> None:
         """An HSET or SADD that may create the key, which then gets the session's deadline."""
         for start in range(0, len(words), BATCH):
             self.op("make", command, self.key(key), *words[start : start + BATCH])
 
-    def push(self, key: str, items: Sequence[Word], note: str = "") -> None:
+    def push(self, key: str, items: Sequence[Argument], note: str = "") -> None:
         """Append to a list. `note`: an entry of the undo log that ends with the length before."""
         self._writes += ("push", len(items) + 2, self.key(key), note, *items)
 
@@ -105,7 +105,7 @@ class Program:
         """Let a key live at least so long from now."""
         self.op("extend", self.key(key), least_ms)
 
-    def answer(self, command: str, key: str, *words: Word) -> None:
+    def answer(self, command: str, key: str, *words: Argument) -> None:
         """Return the reply to this command, after all writes."""
         self._writes += ("answer", len(words) + 2, command, self.key(key), *words)
 
@@ -128,7 +128,7 @@ class Program:
             yield str(words[at]), [str(word) for word in words[at + 2 : last]]
             at = last
 
-    def arguments(self) -> Sequence[Word]:
+    def arguments(self) -> Sequence[Argument]:
         """The program as arguments of the script."""
         words = [*self.header, *self._guards, *self._writes]
         return words if len(words) < MAX_ARGUMENTS else [_encoder.encode(list(map(str, words)))]

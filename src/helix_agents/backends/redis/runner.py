@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import NotReached, TranslatedErrors, Word, checked
+from .connection import Argument, NotReached, TranslatedErrors, checked
 from .multi import MultiRunner
 from .program import Program
 from .servers import MAX_REDIRECTS, Servers
@@ -58,7 +58,7 @@ def is_forbidden(error: Exception) -> bool:
     return (lacks and "eval" in text.lower()) or ("unknown command" in text.lower() and "eval" in text.lower())
 
 
-async def evaluate(servers: Servers, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
+async def evaluate(servers: Servers, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
     """Run a script; the server learns it if it does not know it. Raises the driver's error if it is refused."""
     by_digest = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
     for attempt in range(MAX_REDIRECTS):

@@ -21,7 +21,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...errors import StoreUnavailable
-from .connection import LOST, Client, Command, Link, Node, NotReached, TranslatedErrors, Word, checked
+from .connection import LOST, Argument, Client, Command, Link, Node, NotReached, TranslatedErrors, checked
 
 MAX_REDIRECTS = 16
 REDIRECT_DELAY_SECONDS = 0.05
@@ -148,7 +148,7 @@ class Servers:
                         raise
         raise StoreUnavailable(f"Redis, key {key!r}: the cluster sent us from node to node. Try again.")
 
-    async def one(self, key: str, *command: Word) -> Any:
+    async def one(self, key: str, *command: Argument) -> Any:
         """Send one command."""
         return (await self.run(key, [command]))[0]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ...codec import encode
 from ...errors import StoreUnavailable
-from ...stores.state.commit import Applied, CellName, Commit, CustomChanges, GuardFailed
+from ...stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
 from ...types import SessionStatus, StatusConflict, StatusSwapped
 from .compile import Rewind, compiled, finish, status_word
 from .connection import Command
@@ -67,7 +67,7 @@ class RedisStateStore(RedisRecords):
                 announced_at = await self._announce_change(commit, answer, token)
             elif answer.reason != "rewind":
                 await self._after_refusal_of(commit, answer, token)
-                raise GuardFailed(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
+                raise CommitRefused(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
@@ -201,15 +201,15 @@ class RedisStateStore(RedisRecords):
         if number is not None:
             row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
             if row is None:
-                raise GuardFailed("checkpoint")
+                raise CommitRefused("checkpoint")
             at = checkpoint_from(row, number)
         last = -1 if message_count is None else message_count - 1
         wanted = (1, 0) if message_count == 0 else (0, last)
         source = await self._reader.session(keys, at=at, messages=wanted)
         if source is None:
-            raise GuardFailed("missing" if at is None else "checkpoint")
+            raise CommitRefused("missing" if at is None else "checkpoint")
         if source_version is not None and int(source.fields["version"]) != source_version:
-            raise GuardFailed("version")
+            raise CommitRefused("version")
         custom = CustomChanges(set_keys=source.custom.contents())
         await self._apply(msgspec.structs.replace(commit, messages=tuple(source.messages), custom=custom))
 

@@ -14,7 +14,7 @@ from redis import exceptions as redis_errors
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_MEMORY_MS, StreamManagerBase
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
@@ -26,7 +26,6 @@ from .servers import Servers
 from .session_hash import as_fields
 from .wakeup import ChannelWakeup
 
-PRODUCER_MEMORY_MS = 3_600_000
 REPEATABLE = frozenset({"open", "status", "delete"})
 """Changes that are sent again when their reply was lost. Appends are repeated by the writer; a rewind leaves a mark."""
 

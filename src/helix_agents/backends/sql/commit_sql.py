@@ -43,7 +43,7 @@ class CommitBatch:
         self._add_custom(commit.session_id, commit.custom, int(commit.checkpoint is not None))
         self._add_staging(commit)
         self._add_checkpoint(commit)
-        self._add_company(commit)
+        self._add_run_refs_and_flag(commit)
         if self._want:
             self._add("read_cells", commit.session_id, cell_names_text(self._want))
 
@@ -170,7 +170,7 @@ class CommitBatch:
         if row is not None:
             self._add("insert_checkpoint", commit.session_id, *row, commit.now)
 
-    def _add_company(self, commit: Commit) -> None:
+    def _add_run_refs_and_flag(self, commit: Commit) -> None:
         if commit.run is not None:
             self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
         for ref in commit.refs:

@@ -2,7 +2,7 @@
 
 D1 and Durable Objects have no interactive transactions, so nothing here may open one, look, and decide. A batch
 carries its own conditions: a statement that finds a precondition violated inserts into `__agents_guard`, a table
-whose named CHECKs refuse every row, and so undoes the whole batch. The driver reports the name as `GuardTripped`.
+whose named CHECKs refuse every row, and so undoes the whole batch. The driver reports the name as `BatchRefused`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Statement(NamedTuple):
     params: tuple[Value, ...] = ()
 
 
-class GuardTripped(Exception):  # an outcome that callers match on, not a failure
+class BatchRefused(Exception):  # an outcome that callers match on, not a failure
     """A batch undid itself; `reason` is the name of the guard (`version`, `missing`, `exists`, ...).
 
     Never leaves a backend: the store turns it into an answer or one of the library's errors.
@@ -48,7 +48,7 @@ class SqlDriver(Protocol):
         """Run all statements in one transaction and answer the rows of each: all of them or none.
 
         `read_only` promises that nothing is written; the rows then come from one consistent snapshot.
-        Raises `GuardTripped` when a guard undid the batch, `StoreUnavailable` and other `StoreError`s else.
+        Raises `BatchRefused` when a guard undid the batch, `StoreUnavailable` and other `StoreError`s else.
         *Cancellation:* a cancelled batch has happened as a whole or not at all.
         """
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ...clock import Clock, system_clock
 from ...errors import NotMigrated, SchemaTooNew, StoreUnavailable
-from .driver import Dialect, GuardTripped, SqlDriver, Statement
+from .driver import BatchRefused, Dialect, SqlDriver, Statement
 from .queries import with_prefix
 
 FAMILIES = frozenset({"state", "streams", "usage", "memory"})
@@ -118,8 +118,8 @@ async def migrate(
         steps = [step for each, lacking in missing for step in _steps(each, lacking, ledger.get(each.version), now)]
         try:
             await driver.batch([Statement(with_prefix(sql, prefix), params) for sql, params in steps])
-        except GuardTripped as tripped:
-            if "__agents_migrations" not in tripped.reason:
+        except BatchRefused as refused:
+            if "__agents_migrations" not in refused.reason:
                 raise
             continue  # another process was faster
         return [each.version for each, _ in missing]

@@ -14,7 +14,7 @@ from functools import cache
 import msgspec
 
 from ...codec import encode, escape_text, unescape_text
-from ...stores.state.commit import LIST, Applied, CellName, CellTexts, Commit, GuardFailed
+from ...stores.state.commit import LIST, Applied, CellName, CellTexts, Commit, CommitRefused
 from ...stores.state.plan import Cell, CellPlan, Counters, Needs, Plan, Seen, decide, needs
 from . import rows
 from .driver import Row, Statement
@@ -46,19 +46,19 @@ class PlannedCommits:
         self._queries = Queries("queries", "sqlite", prefix)
         self._max_value_bytes = max_value_bytes
 
-    def run(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | GuardFailed]:
+    def run(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | CommitRefused]:
         """Make the commits visible; of one that is refused nothing is written."""
         if len(requests) == 1:
             return self._together(connection, requests)
-        answers: dict[int, Answer | GuardFailed] = {}
+        answers: dict[int, Answer | CommitRefused] = {}
         for wave in _waves(requests):
             made = self._together(connection, [requests[place] for place in wave])
             answers.update(zip(wave, made, strict=True))
         return [answers[place] for place in range(len(requests))]
 
-    def _together(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | GuardFailed]:
+    def _together(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | CommitRefused]:
         """Commits of different sessions."""
-        found = [_Found(commit) for commit, _ in requests]
+        found = [_SeenCommit(commit) for commit, _ in requests]
         self._look(connection, found)
         writes = _Writes(self._queries, self._max_value_bytes)
         outcomes = [decide(each.commit, each.seen) for each in found]
@@ -87,7 +87,7 @@ class PlannedCommits:
 
     # -- looking
 
-    def _look(self, connection: RowConnection, commits: list[_Found]) -> None:
+    def _look(self, connection: RowConnection, commits: list[_SeenCommit]) -> None:
         run = self._statements.run
         sessions = [(at, each.needs.staged, each.commit.session_id) for at, each in enumerate(commits)]
         for at, *session in run(connection, "session", sessions):
@@ -113,7 +113,7 @@ class PlannedCommits:
         for at, taken, turn in run(connection, "turns", begun):
             commits[at].seen.run_is_taken, commits[at].seen.turns = bool(taken), turn
 
-    def _look_at_cells(self, connection: RowConnection, commits: list[_Found]) -> None:
+    def _look_at_cells(self, connection: RowConnection, commits: list[_SeenCommit]) -> None:
         cells = [(each, name) for each in commits for name in each.needs.cells]
         keys = [(each, key) for each in commits for key in each.needs.keys]
         places = [_cell_range(at, each.commit.session_id, name) for at, (each, name) in enumerate(cells)]
@@ -139,7 +139,7 @@ def planned_commits(prefix: str) -> PlannedCommits:
     return PlannedCommits(prefix)
 
 
-class _Found:
+class _SeenCommit:
     """A commit, what it needs, and what the database holds of that."""
 
     __slots__ = ("commit", "is_plain", "labels", "needs", "place", "seen")
@@ -186,7 +186,7 @@ class _Writes:
             "insert_checkpoint": [],
         }
 
-    def add(self, found: _Found, plan: Plan) -> None:
+    def add(self, found: _SeenCommit, plan: Plan) -> None:
         """What a commit wants written."""
         commit, session_id, wanted = found.commit, found.commit.session_id, self.rows
         self._add_rare(commit, plan)
@@ -223,7 +223,7 @@ class _Writes:
         self.rows["drop_cell"] += [(session_id, escape_text(key), rows.slot_text(slot)) for key, slot in plan.drop]
         return [(escape_text(key), rows.slot_text(slot), *cell) for (key, slot), cell in plan.kept]
 
-    def _add_session(self, found: _Found, plan: Plan) -> None:
+    def _add_session(self, found: _SeenCommit, plan: Plan) -> None:
         commit, state, place, wanted = found.commit, found.commit.state, found.place, self.rows
         *counters, status = plan.after
         if state is not None and state.status != status:

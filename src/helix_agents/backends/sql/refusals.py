@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from .driver import GuardTripped
+from .driver import BatchRefused
 
 _CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
 _UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
 
 
-def guard_tripped(text: str) -> GuardTripped | None:
+def refused_batch(text: str) -> BatchRefused | None:
     """The guard that a message of SQLite names, if it names one."""
     if found := _CHECK.search(text):
-        return GuardTripped(found[1])
+        return BatchRefused(found[1])
     if found := _UNIQUE.search(text):
-        return GuardTripped(f"unique {found[1]}")
+        return BatchRefused(f"unique {found[1]}")
     return None

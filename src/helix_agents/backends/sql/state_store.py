@@ -15,7 +15,7 @@ from ...stores.state.commit import (
     CellName,
     ClaimableFilter,
     Commit,
-    GuardFailed,
+    CommitRefused,
     GuardReason,
     SessionFilter,
     StagedRow,
@@ -25,7 +25,7 @@ from ...stores.state.commit import (
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
 from . import rows
 from .commit_sql import CommitBatch, cell_name, cell_names_text
-from .driver import GuardTripped, Row, SqlDriver, Statement
+from .driver import BatchRefused, Row, SqlDriver, Statement
 from .listing import claimable_statement, count_statement, merged_page, page_statements
 from .queries import Queries
 
@@ -62,8 +62,8 @@ class SqlStateStore(StateStoreBase):
     async def _write_batch(self, statements: list[Statement]) -> list[list[Row]]:
         try:
             return await self._driver.batch(statements)
-        except GuardTripped as tripped:
-            raise as_guard_failure(tripped) from tripped
+        except BatchRefused as refused:
+            raise as_commit_refusal(refused) from refused
 
     async def _read_batch(self, *statements: Statement) -> list[list[Row]]:
         return await self._driver.batch(statements, read_only=True)
@@ -265,12 +265,12 @@ def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:
     return rebuild((f'"{key}"', text, below) for key, (text, *below) in texts.items())
 
 
-def as_guard_failure(tripped: GuardTripped) -> Exception:
-    reason = tripped.reason
+def as_commit_refusal(refused: BatchRefused) -> Exception:
+    reason = refused.reason
     if reason.endswith("__agents_states"):
-        return GuardFailed("exists")
+        return CommitRefused("exists")
     if reason.endswith("__agents_runs"):
-        return GuardFailed("run")
+        return CommitRefused("run")
     if reason in _REASONS:
-        return GuardFailed(reason)  # type: ignore[arg-type]  # it is one of them
+        return CommitRefused(reason)  # type: ignore[arg-type]  # it is one of them
     return StoreError(f"The database refused a write for an unexpected reason: {reason}.")

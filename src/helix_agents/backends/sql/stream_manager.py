@@ -15,15 +15,19 @@ from operator import attrgetter
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import decode, encode
 from ...errors import InvalidArgument, StoreError, StreamFenced, StreamNotActive
-from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, StreamManagerBase
+from ...streams.base import (
+    DEFAULT_MAX_CHUNKS,
+    DEFAULT_TTL_SECONDS,
+    PRODUCER_MEMORY_MS,
+    PURGE_EVERY_MS,
+    StreamManagerBase,
+)
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wakeup
 from ...types import StreamStatus
-from .driver import GuardTripped, Row, SqlDriver, Statement
+from .driver import BatchRefused, Row, SqlDriver, Statement
 from .queries import Queries
 
-PURGE_EVERY_MS = 600_000
-PRODUCER_MEMORY_MS = 3_600_000
 TRIM_AT_LEAST = 256
 
 
@@ -88,8 +92,8 @@ class SqlStreamManager(StreamManagerBase):
             statements.append(query("keep_fresh", stream_id, expired_before))
         try:
             answers = await self._home(stream_id).batch(statements)
-        except GuardTripped as tripped:
-            return await self._refused(stream_id, producer_id, tripped, fence, now)
+        except BatchRefused as refused:
+            return await self._refused(stream_id, producer_id, refused, fence, now)
         await self._trim(stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
         return int(answers[0][0][0])
 
@@ -160,8 +164,8 @@ class SqlStreamManager(StreamManagerBase):
         ]
         try:
             answers = await self._home(stream_id).batch(statements)
-        except GuardTripped as tripped:
-            await self._ensure_not_fenced(stream_id, tripped, fence, now)
+        except BatchRefused as refused:
+            await self._ensure_not_fenced(stream_id, refused, fence, now)
             return None
         return int(answers[2][0][0])
 
@@ -177,8 +181,8 @@ class SqlStreamManager(StreamManagerBase):
         ]
         try:
             await self._home(stream_id).batch(statements)
-        except GuardTripped as tripped:
-            await self._ensure_not_fenced(stream_id, tripped, fence, now)
+        except BatchRefused as refused:
+            await self._ensure_not_fenced(stream_id, refused, fence, now)
             return False
         return True
 
@@ -233,25 +237,25 @@ class SqlStreamManager(StreamManagerBase):
             yield from self._arrays(texts[middle:])
 
     async def _ensure_not_fenced(
-        self, stream_id: str, tripped: GuardTripped, fence: int | None, now: int
+        self, stream_id: str, refused: BatchRefused, fence: int | None, now: int
     ) -> StreamHead | None:
         """Whether a batch was undone because of the fence can be told afterwards, since a fence never falls."""
         head = await self._info(stream_id, now=now)
         if head is not None and fence is not None and head.fence > fence:
-            raise StreamFenced(stream_id, fence, head.fence) from tripped
+            raise StreamFenced(stream_id, fence, head.fence) from refused
         return head
 
     async def _refused(
-        self, stream_id: str, producer_id: str, tripped: GuardTripped, fence: int | None, now: int
+        self, stream_id: str, producer_id: str, refused: BatchRefused, fence: int | None, now: int
     ) -> int:
-        if tripped.reason == "producer":
+        if refused.reason == "producer":
             rows = (
                 await self._home(stream_id).batch([self._queries("repeated", stream_id, producer_id)], read_only=True)
             )[0]
             if rows:
                 return int(rows[0][0])
-        head = await self._ensure_not_fenced(stream_id, tripped, fence, now)
-        raise StreamNotActive(stream_id, head.status if head is not None else "deleted") from tripped
+        head = await self._ensure_not_fenced(stream_id, refused, fence, now)
+        raise StreamNotActive(stream_id, head.status if head is not None else "deleted") from refused
 
     async def _trim(self, stream_id: str, floors: list[Row]) -> None:
         """Remove hidden rows, many at a time. Nothing depends on it: the floor hides them already."""

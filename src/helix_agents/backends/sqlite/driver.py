@@ -57,10 +57,10 @@ class SqliteDriver:
         self._busy_timeout_seconds = busy_timeout_seconds
         self._d1_limits = d1_limits
         self._jobs = JobQueue()
-        self._untold: list[Job] = []
+        self._unanswered: list[Job] = []
         """Jobs whose writes are on the disk, and whose answers go out with the next sync."""
-        self._disk_is_quick = False
-        """Whether the last sync took less time than the work before it, so that smaller groups pay."""
+        self._sync_is_cheap = False
+        """Whether the last sync took less time than the work before it, so that smaller groups pay off."""
         self._patient = True
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -107,8 +107,8 @@ class SqliteDriver:
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
         while not self._jobs.drained:
-            was_idle = not self._untold
-            jobs = self._jobs.take(halve=was_idle and self._disk_is_quick)
+            was_idle = not self._unanswered
+            jobs = self._jobs.take(halve=was_idle and self._sync_is_cheap)
             try:
                 connection = connection or self._connect()
             except Exception as error:
@@ -116,17 +116,17 @@ class SqliteDriver:
                     each.error = translated(error, self.path)
             else:
                 jobs = self._serve(connection, jobs)
-            self._tell()
-            self._untold = jobs
+            self._answer_last_group()
+            self._unanswered = jobs
             if not self._jobs.has_more:
-                self._tell()
+                self._answer_last_group()
         if connection is not None:
             connection.close()
 
-    def _tell(self) -> None:
+    def _answer_last_group(self) -> None:
         """Answer the group before this one."""
-        answer(self._untold)
-        self._untold = []
+        answer(self._unanswered)
+        self._unanswered = []
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -150,13 +150,13 @@ class SqliteDriver:
 
     def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
         """Do the jobs; answer those that only read, and give back the others."""
-        # A job that was cancelled while it waited is never done: whoever looks afterwards must not be overtaken by it.
+        # A job that was cancelled while it waited is never done: it must not overtake a later look.
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
         if reads:
-            self._tell()  # a read may take any time
+            self._answer_last_group()  # a read may take any time
             self._read(connection, reads)
-            answer(reads)  # who only reads does not wait until others' writes are on the disk
+            answer(reads)  # reads do not wait until the writes of others are on the disk
         writes = [job for job in jobs if not job.read_only]
         # Savepoints cost as much as two small statements a batch, and most groups hold no conflict: those that do
         # start over with savepoints, and where even that is lost, every batch is tried alone.
@@ -170,7 +170,7 @@ class SqliteDriver:
     def _read(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         """Let the jobs see one snapshot; if one fails, each has its own."""
         try:
-            self._be_patient(connection)
+            self._set_patience(connection)
             run(connection, jobs)
         except Exception as error:  # whatever it is, somebody waits for an answer
             if len(jobs) == 1:
@@ -190,10 +190,10 @@ class SqliteDriver:
             else:
                 for alike in by_kind(jobs):
                     run(connection, alike)
-            self._tell()
+            self._answer_last_group()
             done = time.perf_counter()
             connection.execute("COMMIT")
-            self._disk_is_quick = time.perf_counter() - done < done - begun
+            self._sync_is_cheap = time.perf_counter() - done < done - begun
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -203,18 +203,18 @@ class SqliteDriver:
         return True
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        if self._untold:
+        if self._unanswered:
             # They have what they came for: should another process have the lock, they do not wait for it with us.
-            self._be_patient(connection, patient=False)
+            self._set_patience(connection, patient=False)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError:
-                self._tell()
-        self._be_patient(connection)
+                self._answer_last_group()
+        self._set_patience(connection)
         connection.execute("BEGIN IMMEDIATE")
 
-    def _be_patient(self, connection: sqlite3.Connection, *, patient: bool = True) -> None:
+    def _set_patience(self, connection: sqlite3.Connection, *, patient: bool = True) -> None:
         """Wait for locks of other processes from now on, or do not."""
         if patient != self._patient:
             seconds = self._busy_timeout_seconds if patient else 0

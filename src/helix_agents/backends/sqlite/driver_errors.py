@@ -5,22 +5,22 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
-from ..sql.driver import GuardTripped
-from ..sql.refusals import guard_tripped
+from ..sql.driver import BatchRefused
+from ..sql.refusals import refused_batch
 
 
 def translated(error: BaseException, path: str) -> BaseException:
     """An error of the driver as an outcome or an error of our own, with its cause."""
     ours: BaseException
     text = str(error)
-    if isinstance(error, HelixError | GuardTripped):
+    if isinstance(error, HelixError | BatchRefused):
         return error
     if isinstance(error, OverflowError | UnicodeError):
         ours = InvalidArgument(f"A value cannot be stored: {text}")
         ours.__cause__ = error
         return ours
     if isinstance(error, sqlite3.IntegrityError):
-        ours = guard_tripped(text) or StoreError(f"{path}: {text}")
+        ours = refused_batch(text) or StoreError(f"{path}: {text}")
     elif "locked" in text:
         ours = StoreUnavailable(f"{path} is locked by another process: {text}. Try again.", nothing_written=True)
     elif "readonly" in text:

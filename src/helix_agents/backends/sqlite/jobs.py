@@ -1,4 +1,4 @@
-"""What waits for the worker thread of a SQLite file, and how answers get back to those who wait.
+"""What waits for the worker thread of a SQLite file, and how answers get back to the callers.
 
 Jobs come from any event loop and are done on the one thread; whatever waits when the thread becomes free is a group.
 
@@ -18,10 +18,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 MAX_GROUP = 256
-"""The most jobs that share one transaction, so that nobody waits forever behind others."""
+"""The most jobs that share one transaction, so that no job waits forever behind others."""
 
-WORTH_HALVING = 8
-"""How many have to come together: a transaction has costs of its own, so small ones do not pay."""
+MIN_GROUP_TO_SPLIT = 8
+"""Groups smaller than this stay whole: a transaction has costs of its own."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -32,7 +32,7 @@ written nothing; if the work raises, all of it is undone."""
 
 
 class Job:
-    """An item for some work, and the future of whoever waits for the answer. Made in his event loop."""
+    """An item for some work, and the future that waits for its answer. Made in the event loop of its caller."""
 
     __slots__ = ("answer", "error", "future", "item", "loop", "read_only", "work")
 
@@ -73,7 +73,7 @@ class JobQueue:
         return bool(self._second_half) or not self._queue.empty()
 
     def take(self, *, halve: bool) -> list[Job]:
-        """All jobs that wait, or half of them. If there are none, wait for one; if none will come, come without."""
+        """All jobs that wait, or half of them. If there are none, wait for one; empty once the queue is closed."""
         jobs, self._second_half = self._second_half, []
         while not self._ended and len(jobs) < MAX_GROUP and not (jobs and self._queue.empty()):
             job = self._queue.get()
@@ -81,7 +81,7 @@ class JobQueue:
                 self._ended = True
             else:
                 jobs.append(job)
-        if halve and len(jobs) >= WORTH_HALVING:
+        if halve and len(jobs) >= MIN_GROUP_TO_SPLIT:
             half = len(jobs) // 2
             jobs, self._second_half = jobs[:half], jobs[half:]
         return jobs
@@ -105,7 +105,7 @@ def by_kind(jobs: list[Job]) -> Iterable[list[Job]]:
 
 
 def answer(jobs: Sequence[Job]) -> None:
-    """Tell those who wait what came of it, from whatever thread."""
+    """Resolve the futures of the jobs, from any thread."""
     if not jobs:
         return
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}

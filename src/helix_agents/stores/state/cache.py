@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...codec import decode
 from ...state import StepWrites
-from .cells import Prepared, prepared, together
+from .cells import PreparedWrites, combine, prepare
 from .commit import CellName, CellTexts, CustomChanges, Slot, StagedRow, StagedStep
 
 MAX_STEPS = 4096
@@ -27,19 +27,19 @@ class StagedCall(NamedTuple):
     position: int
     tool_call_id: str
     token: str
-    prepared: Prepared
+    prepared: PreparedWrites
 
 
-class ReadyStep(NamedTuple):
+class PreparedStep(NamedTuple):
     """The staged calls of a step, made ready: the guard that there are no others, and their writes."""
 
     guard: StagedStep
-    prepared: Prepared
+    prepared: PreparedWrites
 
 
 def staged_call(row: StagedRow) -> StagedCall:
     """The call of a row. Its writes are decoded again: nobody else has a hand on them."""
-    return StagedCall(row.position, row.tool_call_id, row.token, prepared(writes_of(row)))
+    return StagedCall(row.position, row.tool_call_id, row.token, prepare(writes_of(row)))
 
 
 def writes_of(row: StagedRow) -> StepWrites:
@@ -48,13 +48,13 @@ def writes_of(row: StagedRow) -> StepWrites:
     return StepWrites(ops, warnings)
 
 
-def ready_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> ReadyStep:
+def prepare_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
     """Staged calls and those that come with the commit, in the order of the model's message."""
     ordered = sorted(calls, key=_place)
     guard = StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in ordered]))
     if unstaged:
         ordered = sorted([*ordered, *unstaged], key=_place)
-    return ReadyStep(guard, together([call.prepared for call in ordered]))
+    return PreparedStep(guard, combine([call.prepared for call in ordered]))
 
 
 def _place(call: StagedCall) -> tuple[int, str]:
@@ -66,7 +66,7 @@ class StagingCache:
 
     def __init__(self) -> None:
         self._calls: OrderedDict[tuple[str, str], dict[str, StagedCall]] = OrderedDict()
-        self._ready: dict[tuple[str, str], ReadyStep] = {}
+        self._ready: dict[tuple[str, str], PreparedStep] = {}
 
     def put(self, session_id: str, step_id: str, call: StagedCall) -> None:
         """Remember a call whose row was stored."""
@@ -75,19 +75,19 @@ class StagingCache:
         calls[call.tool_call_id] = call
         self._calls.move_to_end(step)
         if len(calls) == 1:  # nearly always it stays the only one, and the commit finds everything ready
-            self._ready[step] = ready_step(step_id, [call])
+            self._ready[step] = prepare_step(step_id, [call])
         else:
             self._ready.pop(step, None)
         if len(self._calls) > MAX_STEPS:
             oldest, _ = self._calls.popitem(last=False)
             self._ready.pop(oldest, None)
 
-    def get(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall] = ()) -> ReadyStep:
+    def get(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
         """The calls remembered, made ready together with those that come with the commit."""
         step = (session_id, step_id)
         ready = self._ready.get(step)
         if ready is None or unstaged:
-            return ready_step(step_id, self._calls.get(step, {}).values(), unstaged)
+            return prepare_step(step_id, self._calls.get(step, {}).values(), unstaged)
         return ready
 
     def forget(self, session_id: str, step_id: str | None = None) -> None:

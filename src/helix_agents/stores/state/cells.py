@@ -15,7 +15,7 @@ import msgspec
 from ...codec import Json, decode, encode
 from ...state import Op, StepWrites, apply_step_writes, freeze, merge_step_writes, to_pointer
 from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
-from .commuting import CommutingWrites, added_up, changes_by, content_of, sums_of
+from .commuting import CommutingWrites, as_commuting, combine_commuting, commuting_changes, content_of
 
 
 def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
@@ -39,30 +39,30 @@ def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
     return state
 
 
-class Prepared(NamedTuple):
+class PreparedWrites(NamedTuple):
     """The writes of tools in their order, made ready to be merged: all that can be told without the present state."""
 
     writes: tuple[StepWrites, ...]
     touched: frozenset[CellName]
     """The cells that must be known for the merge."""
-    sums: CommutingWrites | None
-    """What the writes come to, if they are nothing but sums."""
+    commuting: CommutingWrites | None
+    """The same writes in a form that needs no merge, if they commute."""
 
 
-def prepared(writes: StepWrites) -> Prepared:
-    """The writes of one tool, made ready."""
-    sums = sums_of(writes)
-    touched = _touched_cells(writes) if sums is None else sums.touched
-    return Prepared((writes,), touched, sums)
+def prepare(writes: StepWrites) -> PreparedWrites:
+    """The writes of one tool, made ready for a merge."""
+    commuting = as_commuting(writes)
+    touched = _touched_cells(writes) if commuting is None else commuting.touched
+    return PreparedWrites((writes,), touched, commuting)
 
 
-def together(parts: Sequence[Prepared]) -> Prepared:
+def combine(parts: Sequence[PreparedWrites]) -> PreparedWrites:
     """The writes of several tools, in this order."""
     if len(parts) == 1:
         return parts[0]
     writes = tuple([each for part in parts for each in part.writes])
     touched = frozenset[CellName]().union(*[part.touched for part in parts])
-    return Prepared(writes, touched, added_up(part.sums for part in parts))
+    return PreparedWrites(writes, touched, combine_commuting(part.commuting for part in parts))
 
 
 def _touched_cells(writes: StepWrites) -> frozenset[CellName]:
@@ -93,22 +93,20 @@ def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
     return op.get("kind", ""), path
 
 
-def planned_changes(ready: Prepared, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
+def plan_merge(ready: PreparedWrites, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
     """The changes and warnings of merging the writes into the state that `known` tells of.
 
     `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
     """
-    if ready.sums is not None:
-        changes = changes_by(ready.sums, known)
+    if ready.commuting is not None:
+        changes = commuting_changes(ready.commuting, known)
         if changes is not None:
             return changes, []
-    return merged_changes(ready.writes, known, in_order=in_order)
+    return merge_cells(ready.writes, known, in_order=in_order)
 
 
-def merged_changes(
-    writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool
-) -> tuple[CustomChanges, list[str]]:
-    """`planned_changes` of any writes."""
+def merge_cells(writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool) -> tuple[CustomChanges, list[str]]:
+    """`plan_merge` of any writes."""
     base = freeze(_sparse_base(known))
     if in_order:
         (only,) = writes

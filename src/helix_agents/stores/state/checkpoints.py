@@ -16,7 +16,7 @@ from ...codec import Json, ensure_count, ensure_id, ensure_printable
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...types import Checkpoint, Page, SessionState
 from . import validate
-from .commit import Commit, GuardFailed, StoredCheckpoint
+from .commit import Commit, CommitRefused, StoredCheckpoint
 from .fields import fields_from_text
 from .merging import MergingStore
 from .refusals import require_session
@@ -78,7 +78,7 @@ class CheckpointingStore(MergingStore):
             )
             try:
                 applied, _ = await self._apply(commit)
-            except GuardFailed as failed:
+            except CommitRefused as failed:
                 if failed.reason == "checkpoint":  # another restore went further back in the meantime
                     raise CheckpointNotFound(session_id, checkpoint_id) from failed
                 if failed.reason != "version" or expected_version is not None:
@@ -98,7 +98,7 @@ class CheckpointingStore(MergingStore):
         for attempt in range(MAX_ATTEMPTS):
             try:
                 await self._fork_once(session_id, new_session_id, checkpoint_id)
-            except GuardFailed as failed:
+            except CommitRefused as failed:
                 if failed.reason == "exists":
                     raise SessionExists(new_session_id) from failed
                 # The source has moved on since it was read: read it again, out of step with whoever writes.

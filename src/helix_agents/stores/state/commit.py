@@ -2,7 +2,7 @@
 
 `base.py` decides what should happen and says so in a `Commit`; a backend makes it visible all at once or not at
 all, and knows nothing about why. A commit carries its own conditions (guards), because not every technology can look
-before it writes: when one is violated the backend raises `GuardFailed` and nothing has happened.
+before it writes: when one is violated the backend raises `CommitRefused` and nothing has happened.
 
 Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index
 for an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its
@@ -26,7 +26,7 @@ Slot = None | int | str
 GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "checkpoint"]
 
 
-class GuardFailed(Exception):  # an outcome between base and backend; never reaches a user
+class CommitRefused(Exception):  # an outcome between base and backend; never reaches a user
     """A precondition of a commit did not hold; nothing was written."""
 
     def __init__(self, reason: GuardReason) -> None:

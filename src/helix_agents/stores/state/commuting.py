@@ -102,40 +102,40 @@ class CommutingWrites:
         return True
 
 
-def sums_of(writes: StepWrites) -> CommutingWrites | None:
-    """What the writes come to; None if there is anything else among them, or a warning."""
-    sums = CommutingWrites()
-    if writes.warnings or not all(map(sums.take, writes.ops)):
+def as_commuting(writes: StepWrites) -> CommutingWrites | None:
+    """The writes if they commute; None if there is anything else among them, or a warning."""
+    commuting = CommutingWrites()
+    if writes.warnings or not all(map(commuting.take, writes.ops)):
         return None
-    return sums
+    return commuting
 
 
-def added_up(parts: Iterable[CommutingWrites | None]) -> CommutingWrites | None:
-    """The sums of several tools in their order, if all have some and none is in the way of another."""
-    sums = CommutingWrites()
+def combine_commuting(parts: Iterable[CommutingWrites | None]) -> CommutingWrites | None:
+    """The writes of several tools, if all of them commute and none is in the way of another."""
+    commuting = CommutingWrites()
     for part in parts:
-        if part is None or not sums.add(part):
+        if part is None or not commuting.add(part):
             return None
-    return sums
+    return commuting
 
 
-def changes_by(sums: CommutingWrites, known: CellTexts) -> CustomChanges | None:
+def commuting_changes(commuting: CommutingWrites, known: CellTexts) -> CustomChanges | None:
     """The changes, if the keys hold numbers, lists and objects, as they should."""
-    if sums.reach > _MOST_REACH:
+    if commuting.reach > _MOST_REACH:
         return None
-    for name in sums.append:
+    for name in commuting.append:
         if known[name] != LIST:
             return None
-    for name in sums.cells:
+    for name in commuting.cells:
         # A list has only the items that it has; an object takes any member.
         is_item = type(name.slot) is int
         if known[CellName(name.key)] != (LIST if is_item else OBJECT) or (is_item and known[name] is None):
             return None
-    set_keys = sums.values.copy()
-    for name, by in sums.counters.items():
+    set_keys = commuting.values.copy()
+    for name, by in commuting.counters.items():
         text = known[name]
         if text is None or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
             return None
         set_keys[name.key] = KeyContent(str(int(text) + by))
-    append = {name.key: tuple(texts) for name, texts in sums.append.items() if texts}
-    return CustomChanges(expected=known, set_keys=set_keys, set_cells=sums.cells, append=append)
+    append = {name.key: tuple(texts) for name, texts in commuting.append.items() if texts}
+    return CustomChanges(expected=known, set_keys=set_keys, set_cells=commuting.cells, append=append)

@@ -22,9 +22,9 @@ from ...messages import Message
 from ...state import StepWrites, merge_step_writes
 from ...types import CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
 from . import validate
-from .cache import CellCache, ReadyStep, StagedCall, StagingCache, ready_step, staged_call, writes_of
-from .cells import planned_changes, prepared, replacement
-from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CustomChanges, GuardFailed, StagedRow
+from .cache import CellCache, PreparedStep, StagedCall, StagingCache, prepare_step, staged_call, writes_of
+from .cells import plan_merge, prepare, replacement
+from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CommitRefused, CustomChanges, StagedRow
 from .fields import fields_to_text
 from .keyed_lock import KeyedLock
 from .refusals import ExplainingStore, require_session
@@ -85,7 +85,7 @@ class MergingStore(ExplainingStore):
         )
         try:
             _, cells = await self._apply(commit, want)
-        except GuardFailed as failed:
+        except CommitRefused as failed:
             await self._explain(commit, failed)
         self._cells.put(session_id, cells)
         for call in ready:
@@ -131,7 +131,7 @@ class MergingStore(ExplainingStore):
     async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
         ensure_id(session_id, "session_id")
         validate.ensure_writes(writes)
-        ready = prepared(writes)
+        ready = prepare(writes)
         touched = ready.touched
         await self._turns.take(session_id)
         try:
@@ -139,10 +139,10 @@ class MergingStore(ExplainingStore):
                 known = self._cells.get(session_id, touched)
                 if len(known) < len(touched):
                     known = await self._completed(session_id, known, touched)
-                changes, warnings = planned_changes(ready, known, in_order=True)
+                changes, warnings = plan_merge(ready, known, in_order=True)
                 try:
                     await self._apply(Commit(session_id=session_id, now=self._clock(), custom=changes))
-                except GuardFailed as failed:
+                except CommitRefused as failed:
                     await self._after_refusal(session_id, failed, attempt)
                     continue
                 self._cells.learn(session_id, changes)
@@ -214,7 +214,7 @@ class MergingStore(ExplainingStore):
         if not self._turns.take_if_free(session_id):
             await self._turns.take(session_id)
         try:
-            step: ReadyStep | None = self._staging.get(session_id, step_id, unstaged)
+            step: PreparedStep | None = self._staging.get(session_id, step_id, unstaged)
             for attempt in range(MAX_MERGE_ATTEMPTS):
                 if step is None:
                     step = await self._stored_step(session_id, step_id, unstaged)
@@ -223,7 +223,7 @@ class MergingStore(ExplainingStore):
                     known = self._cells.get(session_id, touched)
                     if len(known) < len(touched):
                         known = await self._completed(session_id, known, touched)
-                    changes, warnings = planned_changes(step.prepared, known)
+                    changes, warnings = plan_merge(step.prepared, known)
                 else:
                     changes, warnings = _merged_into(custom_state, step.prepared.writes)
                 commit = msgspec.structs.replace(blank, promote=step.guard, custom=changes)
@@ -232,7 +232,7 @@ class MergingStore(ExplainingStore):
                         applied, _ = await self._apply(commit)
                     except StoreUnavailable as error:
                         applied = await self._outcome(commit, error)
-                except GuardFailed as failed:
+                except CommitRefused as failed:
                     if failed.reason not in ("cells", "staged"):
                         await self._explain(commit, failed)
                     await self._after_refusal(session_id, failed, attempt)
@@ -272,11 +272,11 @@ class MergingStore(ExplainingStore):
         self._cells.put(session_id, found)
         return known | found
 
-    async def _stored_step(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall]) -> ReadyStep:
+    async def _stored_step(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall]) -> PreparedStep:
         rows = require_session(session_id, await self._read_staged(session_id, step_id))
-        return ready_step(step_id, map(staged_call, rows), unstaged)
+        return prepare_step(step_id, map(staged_call, rows), unstaged)
 
-    async def _after_refusal(self, session_id: str, failed: GuardFailed, attempt: int) -> None:
+    async def _after_refusal(self, session_id: str, failed: CommitRefused, attempt: int) -> None:
         """Forget what turned out to be outdated; let others finish when there is a crowd."""
         if failed.reason == "missing":
             raise SessionNotFound(session_id) from failed

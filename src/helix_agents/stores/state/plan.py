@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from ...types import SessionStatus
-from .commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, GuardFailed, GuardReason, KeyContent, Slot
+from .commit import LIST, OBJECT, Applied, CellName, Commit, CommitRefused, CustomChanges, GuardReason, KeyContent, Slot
 
 
 class Cell(NamedTuple):
@@ -132,11 +132,11 @@ def needs(commit: Commit) -> Needs:
     )
 
 
-def decide(commit: Commit, seen: Seen) -> GuardFailed | Plan:
+def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
     """What to write, or why nothing is written: of several violated guards the first in the order of `Commit`."""
     reason = _refusal(commit, seen)
     if reason is not None:
-        return GuardFailed(reason)
+        return CommitRefused(reason)
     before = seen.session or _NEW
     restored = commit.restore_number
     number = before.checkpoint_count if restored is None else restored

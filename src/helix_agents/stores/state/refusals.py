@@ -7,7 +7,7 @@ from typing import TypeVar
 from ...errors import InvalidArgument, SessionExists, SessionNotFound, StoreUnavailable, VersionConflict
 from ...lifecycle import illegal_transition
 from ...types import SessionState
-from .commit import Applied, Commit, GuardFailed
+from .commit import Applied, Commit, CommitRefused
 from .verbs import StateStoreVerbs
 
 Found = TypeVar("Found")
@@ -23,13 +23,13 @@ class ExplainingStore(StateStoreVerbs):
         for _ in range(MAX_ATTEMPTS):
             try:
                 applied, _ = await self._apply(commit)
-            except GuardFailed as failed:
+            except CommitRefused as failed:
                 await self._explain(commit, failed)
                 continue
             return applied
         raise StoreUnavailable(f"Session {commit.session_id!r}: its status changes too fast to be set. Try again.")
 
-    async def _explain(self, commit: Commit, failed: GuardFailed) -> None:
+    async def _explain(self, commit: Commit, failed: CommitRefused) -> None:
         """Turn a refused commit into the error of our tree that says why.
 
         Returns only if the reason is gone already: the session has left the status that forbade the change.
@@ -48,7 +48,7 @@ class ExplainingStore(StateStoreVerbs):
         raise failed
 
 
-def _explain_version(commit: Commit, found: SessionState, failed: GuardFailed) -> None:
+def _explain_version(commit: Commit, found: SessionState, failed: CommitRefused) -> None:
     expected, status = commit.expected_version, found.status
     if expected is not None and (expected != found.version or not commit.allowed_from):
         raise VersionConflict(expected, found.version, status, commit.session_id) from failed

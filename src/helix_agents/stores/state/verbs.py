@@ -61,7 +61,7 @@ class StateStoreVerbs(StateStore):
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         """Make the commit visible; return the counters after it, and the cells `want` as they are then.
 
-        Raises `GuardFailed`; of several violated guards the first in the order of `Commit` is reported.
+        Raises `CommitRefused`; of several violated guards the first in the order of `Commit` is reported.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from helix_agents.codec import encode
 from helix_agents.state import StepWrites
 from helix_agents.stores.state import cache as held
 from helix_agents.stores.state.cache import CellCache, StagingCache, staged_call
-from helix_agents.stores.state.cells import planned_changes, prepared, replacement
+from helix_agents.stores.state.cells import plan_merge, prepare, replacement
 from helix_agents.stores.state.commit import CellName, StagedRow
 
 from .cell_table import Table
@@ -40,10 +40,10 @@ def test_what_is_remembered_is_what_is_stored(steps: list[Any]) -> None:
         if isinstance(step, dict):
             changes = replacement(step)
         else:
-            ready = prepared(StepWrites(step))
+            ready = prepare(StepWrites(step))
             known = {name: stored.text(name) for name in ready.touched}
             remembered.put("session", known)
-            changes, _ = planned_changes(ready, known)
+            changes, _ = plan_merge(ready, known)
         table.commit(changes)
         remembered.learn("session", changes)
         for name, text in remembered.get("session", NAMES).items():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_agents.state import StepWrites
-from helix_agents.stores.state.cells import merged_changes, planned_changes, prepared, replacement, together
+from helix_agents.stores.state.cells import combine, merge_cells, plan_merge, prepare, replacement
 from helix_agents.stores.state.commit import CellName, CustomChanges
 
 from .cell_table import Table
@@ -62,18 +62,18 @@ def outcome(state: dict[str, Any], planned: tuple[CustomChanges, list[str]]) -> 
 
 @given(states, st.lists(writes, max_size=3))
 def test_sums_of_parallel_tools_end_where_the_merge_ends(state: dict[str, Any], tools: list[StepWrites]) -> None:
-    ready = together([prepared(each) for each in tools])
+    ready = combine([prepare(each) for each in tools])
     known = {name: table_of(state).cells.text(name) for name in ready.touched}
-    merged = merged_changes(ready.writes, known, in_order=False)
-    assert outcome(state, planned_changes(ready, known)) == outcome(state, merged)
+    merged = merge_cells(ready.writes, known, in_order=False)
+    assert outcome(state, plan_merge(ready, known)) == outcome(state, merged)
 
 
 @given(states, writes)
 def test_sums_of_one_list_end_where_its_ops_end_one_by_one(state: dict[str, Any], only: StepWrites) -> None:
-    ready = prepared(only)
+    ready = prepare(only)
     known = {name: table_of(state).cells.text(name) for name in ready.touched}
-    merged = merged_changes(ready.writes, known, in_order=True)
-    assert outcome(state, planned_changes(ready, known, in_order=True)) == outcome(state, merged)
+    merged = merge_cells(ready.writes, known, in_order=True)
+    assert outcome(state, plan_merge(ready, known, in_order=True)) == outcome(state, merged)
 
 
 def test_what_is_assigned_by_one_tool_alone_needs_no_merge() -> None:
@@ -81,18 +81,18 @@ def test_what_is_assigned_by_one_tool_alone_needs_no_merge() -> None:
         {"kind": "replace", "path": ["a"], "value": [1]},
         {"kind": "replace", "path": ["b", "x"], "value": 2},
     ]
-    ready = together([prepared(StepWrites([op])) for op in tools])
-    assert ready.sums is not None
+    ready = combine([prepare(StepWrites([op])) for op in tools])
+    assert ready.commuting is not None
     assert CellName("a") not in ready.touched
     same_key = {"kind": "replace", "path": ["a"], "value": 3}
-    assert together([ready, prepared(StepWrites([same_key]))]).sums is None  # one of them is lost: the merge says so
+    assert combine([ready, prepare(StepWrites([same_key]))]).commuting is None  # one of them is lost: the merge says so
 
 
 def test_what_most_tools_write_is_a_sum() -> None:
     increment = {"kind": "increment", "path": ["a"], "by": 2}
     append = {"kind": "append", "path": ["b"], "items": ["new"]}
-    ready = together([prepared(StepWrites([increment, append])), prepared(StepWrites([increment]))])
-    assert ready.sums is not None
+    ready = combine([prepare(StepWrites([increment, append])), prepare(StepWrites([increment]))])
+    assert ready.commuting is not None
     known = {name: table_of({"a": 3, "b": []}).cells.text(name) for name in ready.touched}
-    changes, warnings = planned_changes(ready, known)
+    changes, warnings = plan_merge(ready, known)
     assert outcome({"a": 3, "b": []}, (changes, warnings)) == ({"a": 7, "b": ["new"]}, [])
