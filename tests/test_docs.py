@@ -93,3 +93,29 @@ def test_the_first_example_completes_every_time(tmp_path: Path) -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     ends = [run_page("README.md", page, tmp_path).stdout.splitlines()[-1] for _ in range(2)]
     assert [end.split()[0] for end in ends] == ["completed", "completed"]
+
+
+LINK = re.compile(r"\]\((?!https?:)(?P<file>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
+
+
+def anchors_of(page: str) -> set[str]:
+    """Where a page can be entered: its headings, as GitHub names them, and explicit anchors."""
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    named = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([^"]+)">', page))
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for link in LINK.finditer(path.read_text(encoding="utf-8")):
+        target = path.parent / link["file"] if link["file"] else path
+        anchor = link["anchor"]
+        if not target.exists() or (anchor and anchor not in anchors_of(target.read_text(encoding="utf-8"))):
+            broken.append(link[0])
+    assert not broken
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"(docs/{path.name})" not in page] == []
