@@ -70,23 +70,25 @@ class Agent(Generic[Output]):
         self._instructions = instructions
         self._state = state
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-            raise InvalidArgument(f"Agent {name!r}: tools come as a list; write tools=[...].")
+            raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:
-            raise InvalidArgument(f"Agent {name!r}: max_steps is a whole number, not {shown(max_steps)}.")
+            raise InvalidArgument(f"Agent {name!r}: max_steps must be a whole number, not {shown(max_steps)}.")
         self._tools = _by_name(name, tools)
         if max_steps < 1:
             raise InvalidArgument(f"Agent {name!r}: max_steps must be at least 1, not {max_steps}.")
         if output is not None and FINISH_TOOL in self._tools:
-            raise InvalidArgument(f"Agent {name!r}: with an output type the tool name {FINISH_TOOL!r} is taken.")
+            raise InvalidArgument(
+                f"Agent {name!r}: with an output type, no tool can be called {FINISH_TOOL!r}: rename it."
+            )
         if state is not None and callable(state) and not isinstance(state, type):
-            raise InvalidArgument(f"Agent {name!r}: state is a dict, a schema or an instance of one, not {state!r}.")
+            raise InvalidArgument(f"Agent {name!r}: state must be a dict, a schema or its instance, not {state!r}.")
         if history is not None and not callable(history):
-            raise InvalidArgument(f"Agent {name!r}: history is a function of messages and context, not {history!r}.")
+            raise InvalidArgument(f"Agent {name!r}: history must be a function(messages, context), not {history!r}.")
         if limits is not None and not isinstance(limits, UsageLimits):
             raise InvalidArgument(f"Agent {name!r}: limits must be a UsageLimits, not {limits!r}.")
         choices = {"auto", "required", "none", *self._tools}
         if tool_choice not in choices:
-            raise InvalidArgument(f"Agent {name!r}: tool_choice {tool_choice!r} is none of {sorted(choices)}.")
+            raise InvalidArgument(f"Agent {name!r}: tool_choice must be one of {sorted(choices)}, not {tool_choice!r}.")
         self._finish = _finish_spec(output) if output is not None else None
         self.initial_state()  # a state type that cannot be made should be known now, not in the first run
 
@@ -196,8 +198,8 @@ class AgentRegistry:
             agent = waiting.pop()
             if named.setdefault(agent.name, agent) is not agent:
                 raise InvalidArgument(
-                    f"Two different agents are called {agent.name!r}, so that a session could not tell which of them "
-                    "goes on with it: rename one."
+                    f"Two different agents are called {agent.name!r}, so a session could not know which of them "
+                    "continues it: rename one."
                 )
             waiting += (
                 tool.agent

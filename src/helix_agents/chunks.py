@@ -226,7 +226,7 @@ def chunk_types() -> dict[str, type]:
 
 
 def as_chunk(chunk: AnyChunk) -> Chunk:
-    """The same dict, for those who take any chunk: to a type checker a TypedDict is not a dict."""
+    """The same dict, typed as any chunk: to a type checker a TypedDict is not a dict."""
     return cast(Chunk, chunk)
 
 

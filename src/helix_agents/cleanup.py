@@ -63,7 +63,7 @@ async def expired_session_cleanup(
     stops the sweep: what went wrong is in `errors`. `dry_run` only counts.
     """
     if page_size.__class__ is not int or not 1 <= page_size <= MAX_PAGE:
-        raise InvalidArgument(f"page_size is a whole number from 1 to {MAX_PAGE}, not {page_size!r}.")
+        raise InvalidArgument(f"page_size must be a whole number from 1 to {MAX_PAGE}, not {page_size!r}.")
     tally = _Tally()
     cursor = None
     while True:

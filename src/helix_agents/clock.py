@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import cache
 
 Clock = Callable[[], int]
-"""Answers the time now in integer epoch milliseconds."""
+"""Returns the current time in integer epoch milliseconds."""
 
 IdSource = Callable[[], str]
-"""Answers a new unique id; every call another one."""
+"""Returns a new unique id at every call."""
 
 
 def system_clock() -> int:
@@ -42,7 +42,7 @@ def random_id() -> str:
 
 
 def pause_seconds(attempt: int) -> float:
-    """How long to wait before trying again after losing a race: random and growing, so that nobody loses in step."""
+    """How long to wait before retrying after a lost race: random and growing, so that losers do not collide again."""
     return _generator().uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6)))
 
 
@@ -55,7 +55,7 @@ _BEHIND_SESSION = re.compile(r"-s\d+-t(\d{1,18})-")
 
 
 def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
-    """When a checkpoint of that session was made, as its id tells; None if it is no such id."""
+    """When a checkpoint of that session was made, as its id says; None if it is not such an id."""
     start = f"cpv1-{session_id}"
     found = _BEHIND_SESSION.match(checkpoint_id, len(start)) if checkpoint_id.startswith(start) else None
     return None if found is None else int(found[1])

@@ -63,7 +63,7 @@ def ensure_exact(value: Json, path: str) -> None:
             ensure_exact(item, f"{path}/{index}")
     elif isinstance(value, str):
         if _PAIR.search(value):  # JSON's escapes of the two halves mean the one character
-            raise NotSerializable(path, "a surrogate pair in two characters, where Python has one,")
+            raise NotSerializable(path, "a surrogate pair written as two characters")
     elif isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
         raise NotSerializable(path, f"an integer of more than {MAX_DIGITS} digits")
 
@@ -175,7 +175,7 @@ def ensure_id(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidArgument(f"{what} must be a non-empty string, not {shown(value)}.")
     if len(value) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"{what} has {len(value)} characters; {MAX_ID_LENGTH} is the most.")
+        raise InvalidArgument(f"{what} has {len(value)} characters; at most {MAX_ID_LENGTH} are allowed.")
     return ensure_printable(value, what)
 
 

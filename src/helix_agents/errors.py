@@ -7,14 +7,14 @@
     ├── SessionExists              the id is taken
     ├── RunNotFound                no such run
     ├── CheckpointNotFound         no such checkpoint in that session
-    ├── VersionConflict            somebody else wrote first
+    ├── VersionConflict            another writer was first
     ├── IllegalTransition          a status change that the lifecycle tables forbid
     ├── AlreadyRunning             the session has a live run
     ├── StaleTicket                a ticket whose step has been done
     ├── IdempotencyConflict        the key was used for another request
-    ├── NotResumable               there is nothing to go on with, or not yet
+    ├── NotResumable               there is nothing to resume, or not yet
     ├── RunLost                    the run's process died, or another process took the session over
-    ├── ModelError                 the model could not be asked; says whether another try may help
+    ├── ModelError                 the model did not reply; says whether a retry may help
     ├── DraftClosed                a draft used after its update
     ├── PatchError                 a JSON Patch that does not apply
     ├── StreamError
@@ -27,10 +27,10 @@
         ├── StoreUnavailable       unreachable, read-only, full: nothing is known to be written
         ├── StoreCorrupt           what is stored cannot be read
         ├── SchemaTooNew           the database was written by a newer version of this library
-        └── NotMigrated            opened without migrating, and there are no stores, or older ones
+        └── NotMigrated            opened without migrating, but there are no stores, or their schema is older
 
-Sentences say what happened, to which object, and what to do about it. Errors of drivers never escape a
-backend: they are the `__cause__` of one of these.
+Messages say what happened, to which object, and what to do about it. Driver errors never escape a backend: they
+are the `__cause__` of one of these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 
 
 def shown(value: object) -> str:
-    """A value as an error's sentence shows it: short, and whatever it is, since a bad argument can be anything."""
+    """A value as an error message shows it: short, and safe for any value, since a bad argument can be anything."""
     try:
         return _repr.repr(value)
     except Exception:  # too deep, an int of too many digits, a __repr__ that raises
@@ -180,7 +180,7 @@ class RunLost(HelixError):
 
 
 class ModelError(HelixError):
-    """The model did not answer; `retryable` says whether another try may help."""
+    """The model did not reply; `retryable` says whether a retry may help."""
 
     def __init__(self, sentence: str, *, retryable: bool = False, retry_after_seconds: float | None = None) -> None:
         self.retryable = retryable

@@ -63,10 +63,10 @@ _TABLES: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 
 
 def ensure_status(kind: str, status: object) -> None:
-    """Refuse a status that does not exist."""
+    """Refuse an unknown status."""
     if status.__class__ is not str or status not in _TABLES[kind]:
         known = ", ".join(sorted(_TABLES[kind]))
-        raise InvalidArgument(f"{shown(status)} is not a {kind} status; these are: {known}.")
+        raise InvalidArgument(f"Unknown {kind} status {shown(status)}. Known statuses: {known}.")
 
 
 def illegal_transition(kind: str, object_id: str, current: str, wanted: str) -> IllegalTransition:

@@ -56,13 +56,15 @@ def ensure_message(value: object) -> None:
 
 
 def ensure_sayable(message: Message) -> None:
-    """Refuse what no model can be told: a store takes any role, a conversation only these."""
+    """Refuse a message that no model accepts: a store takes any role, a conversation only these."""
     ensure_message(message)
     role, content = message["role"], message.get("content")
     if role not in ROLES:
         raise InvalidArgument(f"Unknown role {role!r} of a message. Known roles: {', '.join(ROLES)}.")
     if not isinstance(content, str | list) and not (role == "assistant" and content is None):
-        raise InvalidArgument(f"The content of a message is a text or a list of parts, not {type(content).__name__}.")
+        raise InvalidArgument(
+            f"The content of a message must be a string or a list of parts, not {type(content).__name__}."
+        )
 
 
 def is_thinking(message: Message) -> bool:

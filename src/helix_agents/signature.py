@@ -84,11 +84,14 @@ def input_model(
             continue
         if place == 0 and parameter.name in ("self", "cls") and parameter.name not in hints:
             raise InvalidArgument(
-                f"Tool {_name(function)!r} is a method without its object: make the tool of the bound method, "
+                f"Tool {_name(function)!r} is an unbound method: make the tool from the bound method, "
                 "tool(thing.method)."
             )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidArgument(f"Tool {_name(function)!r}: parameter {parameter.name!r} must be an ordinary one.")
+            raise InvalidArgument(
+                f"Tool {_name(function)!r}: parameter {parameter.name!r} cannot be filled by a model: "
+                "use an ordinary parameter, without * or **, and not positional-only."
+            )
         hint = hints.get(parameter.name, Any)
         if described.get(parameter.name) and not _has_description(hint, parameter.default):
             hint = Annotated[hint, described[parameter.name]]

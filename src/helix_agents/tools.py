@@ -116,11 +116,11 @@ class ToolContext(Generic[Deps]):
         """What is remembered of the session's user, over all sessions. For async tools."""
         if self._memory_store is None:
             raise InvalidArgument(
-                "This executor has no memory store: AgentExecutor(stores, ...) has, or memory_store=..."
+                "This executor has no memory store: use AgentExecutor(stores, ...), or give memory_store=..."
             )
         if self.user_id is None:
             raise InvalidArgument(
-                f"Session {self.session_id!r} has no user whose memories these could be: execute(..., user_id=...)."
+                f"Session {self.session_id!r} has no user to remember things about: give execute(..., user_id=...)."
             )
         return ScopedMemory(self._memory_store, self.user_id)
 
@@ -203,9 +203,11 @@ class Tool:
         if not callable(function) or (name is None and not hasattr(function, "__name__")):
             raise InvalidArgument(f"@tool needs a function, not {function!r}. To name it, write @tool(name=...).")
         if execute not in ("server", "client"):
-            raise InvalidArgument(f"execute is 'server' or 'client', not {execute!r}.")
+            raise InvalidArgument(f"execute must be 'server' or 'client', not {execute!r}.")
         if not isinstance(requires_approval, bool) and not callable(requires_approval):
-            raise InvalidArgument(f"requires_approval is a bool or a function of the arguments: {requires_approval!r}.")
+            raise InvalidArgument(
+                f"requires_approval must be a bool or a function of the arguments, not {requires_approval!r}."
+            )
         self.name = _tool_name(function.__name__ if name is None else name)
         _ensure_seconds(self.name, timeout_seconds, "timeout_seconds")
         _ensure_seconds(self.name, deadline_seconds, "deadline_seconds")
@@ -218,7 +220,7 @@ class Tool:
         self.sequential = sequential
         self._when = when
         if when is not None and not callable(when):
-            raise InvalidArgument(f"Tool {self.name!r}: when is a function of the state, not {when!r}.")
+            raise InvalidArgument(f"Tool {self.name!r}: when must be a function of the state, not {when!r}.")
         self._requires_approval = requires_approval
         self._function = function
         self._context_name = find_context(function, ToolContext, local_names)
@@ -324,7 +326,7 @@ def _names_of_caller() -> Mapping[str, Any]:
 def _tool_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{name!r} cannot be a tool's name: models want 1 to 64 of letters, digits, '_' and '-'. Give name=..."
+            f"Invalid tool name {name!r}: models accept 1 to 64 letters, digits, '_' and '-'. Set name=..."
         )
     return name
 
@@ -339,12 +341,12 @@ def _ensure_seconds(name: str, seconds: float | None, what: str) -> None:
 def ensure_amount(value: object) -> None:
     """Refuse what cannot be counted."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
-        raise InvalidArgument(f"An amount is a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
+        raise InvalidArgument(f"An amount must be a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
 
 
 def _retries(name: str, retries: object) -> int:
     if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= MAX_RETRIES:
-        raise InvalidArgument(f"Tool {name!r}: retries is a number from 0 to {MAX_RETRIES}, not {retries!r}.")
+        raise InvalidArgument(f"Tool {name!r}: retries must be a number from 0 to {MAX_RETRIES}, not {retries!r}.")
     return retries
 
 

@@ -1,4 +1,4 @@
-"""What a store answers with: frozen structs, no behaviour, no storage knowledge."""
+"""What a store returns: frozen structs, no behaviour, no storage knowledge."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TracingContext(msgspec.Struct, frozen=True):
 
 
 class PendingClientToolCall(msgspec.Struct, frozen=True):
-    """A tool call that waits for an answer from outside: a client's result or a person's approval."""
+    """A tool call that waits for a reply from outside: a client's result or a person's approval."""
 
     tool_call_id: str
     tool_name: str
@@ -172,7 +172,7 @@ class StagedChanges(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The answer to a commit."""
+    """What a commit returns."""
 
     checkpoint_id: str
     new_version: int

@@ -64,7 +64,7 @@ class FileSnapshots:
     def _path(self, snapshot_id: str) -> Path:
         home, _, name = snapshot_id.partition("/")
         if not home.isalnum() or not name.isalnum():
-            raise InvalidArgument(f"{snapshot_id!r} is not the id of a snapshot: list() shows those there are.")
+            raise InvalidArgument(f"Invalid snapshot id {snapshot_id!r}: list() shows the existing ones.")
         return self._folder / home / f"{name}{SUFFIX}"
 
     def _create(self, home: str, workspace: Path) -> str:

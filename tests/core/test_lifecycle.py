@@ -55,7 +55,7 @@ def test_the_error_says_what_the_session_can_become() -> None:
 
 
 def test_an_unknown_status_is_named_with_the_known_ones() -> None:
-    with pytest.raises(InvalidArgument, match="'asleep' is not a session status; these are: active"):
+    with pytest.raises(InvalidArgument, match=r"Unknown session status 'asleep'\. Known statuses: active"):
         ensure_status("session", "asleep")
 
 

@@ -192,7 +192,7 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_bytes(b"this is certainly no database" * 100)
     driver = SqliteDriver(tmp_path / "t.db")
-    with pytest.raises(StoreCorrupt, match="damaged or no SQLite database"):
+    with pytest.raises(StoreCorrupt, match="damaged or not a SQLite database"):
         await driver.batch([COUNT])
     await driver.close()
     assert (tmp_path / "t.db").read_bytes().startswith(b"this is certainly")

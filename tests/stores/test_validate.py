@@ -61,9 +61,7 @@ def test_a_session_is_refused_if_and_only_if_a_field_does_not_fit(field: str) ->
 
 
 def test_the_field_that_does_not_fit_is_named() -> None:
-    with pytest.raises(
-        InvalidArgument, match=r"SessionState cannot hold this: Expected `int`, got `bool` .*step_count"
-    ):
+    with pytest.raises(InvalidArgument, match=r"Invalid SessionState: Expected `int`, got `bool` .*step_count"):
         ensure_state("a", SessionState("a", "agent", step_count=True))
     with pytest.raises(InvalidArgument, match=r"step_count must be a whole number from 0 to \d+, not -1\."):
         ensure_state("a", SessionState("a", "agent", step_count=-1))

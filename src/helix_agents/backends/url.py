@@ -17,7 +17,7 @@ from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 T = TypeVar("T")
 
 STREAM_OPTIONS = frozenset({"max_chunks", "stream_ttl_seconds"})
-"""What every backend can be told about the streams it keeps."""
+"""The options of every backend for the streams it keeps."""
 
 HIDDEN = "***"
 EXAMPLES = "write for example sqlite:helix.db, memory: or redis://localhost:6379"
@@ -55,7 +55,7 @@ class StoresUrl(NamedTuple):
         return f"{self.scheme}:{_without_user(self.place)}"
 
     def without_secrets(self, sentence: object) -> str:
-        """What somebody said about this address, less the passwords in it."""
+        """A sentence about this address, without the passwords in it."""
         text = str(sentence).replace(self.text, self.shown)
         for secret in self._secrets():
             text = text.replace(secret, HIDDEN)
@@ -86,7 +86,7 @@ class StoresUrl(NamedTuple):
                 raise InvalidArgument(f"Unknown option {name!r} of {self.shown}. Known options: {', '.join(names)}.")
 
     def ensure_server(self) -> None:
-        """Refuse an address of a server that would be read otherwise than it was meant, mostly for its password."""
+        """Refuse an address that would be misread, mostly because of characters in its password."""
         authority, _, path = self.place.removeprefix("//").partition("/")
         hosts = authority.rpartition("@")[2].split(",")
         misread = "@" in path or "#" in self.text or not self.place.startswith("//")
@@ -117,7 +117,7 @@ _KINDS: dict[object, str] = {int: "an integer", float: "a number", as_bool: "tru
 def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
     """The parts of an address."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"The address of stores must be a string, not {type(text).__name__}: {EXAMPLES}.")
+        raise InvalidArgument(f"The address of a store must be a string, not {type(text).__name__}: {EXAMPLES}.")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme:
         raise InvalidArgument(f"{_without_user(text)!r} is not an address of stores: {EXAMPLES}.")
@@ -130,7 +130,7 @@ def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
 
 
 def _without_user(place: str) -> str:
-    """A place without who goes there; a password has no business in a sentence, and a user name helps nobody."""
+    """A place without user name and password."""
     before, at, after = place.rpartition("@")
     if not at:
         return place

@@ -72,7 +72,7 @@ async def _selected(factory: Factory, only: Iterable[str]) -> list[Check[Any]]:
     try:
         harness = factory()
     except TypeError as error:
-        raise ValueError(f"{factory!r} makes no harness: {error}.") from error
+        raise ValueError(f"{factory!r} does not make a harness: {error}.") from error
     try:
         return checks_for(harness, only)
     finally:

@@ -198,6 +198,6 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 def run_demo(given: argparse.Namespace) -> int:
     """Perform the demo; 0 if all went as it must."""
     if given.url is not None and parse_url(given.url).scheme == "memory":
-        raise InvalidArgument("The demo's workers are processes, and memory: lives inside one: leave --url out.")
+        raise InvalidArgument("The demo starts several processes, and memory: lives inside one: leave --url out.")
     url = given.url or f"sqlite:{Path(tempfile.mkdtemp(prefix='helix-demo-')) / 'helix.db'}"
     return asyncio.run(demo(url, sys.stdout))

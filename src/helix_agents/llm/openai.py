@@ -72,10 +72,10 @@ class OpenAILLM:
             raise ModelError(lost, retryable=True) from error
         if not answered:
             # An error page of a proxy, or an empty body, comes as 200 too: it must not pass for an empty answer.
-            raise ModelError("The model endpoint answered 200 without a single event.", retryable=True)
+            raise ModelError("The model endpoint returned status 200 without a single event.", retryable=True)
         if not finished:
             # A server or proxy that closes the connection looks like the end of the answer, but for this.
-            raise ModelError("The model endpoint broke off: its answer has no finish_reason.", retryable=True)
+            raise ModelError("The model endpoint broke off: its reply has no finish_reason.", retryable=True)
 
     async def close(self) -> None:
         """Close the client, unless it was given."""

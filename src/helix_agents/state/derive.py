@@ -1,4 +1,4 @@
-"""Marks and two snapshots to ops: what `get_step_writes` answers.
+"""Marks and two snapshots to ops: what `get_step_writes` returns.
 
 Where something changed comes from the marks, the values from the final snapshot, so ops and state cannot drift. The op
 list is in normal form: no two ops at one path (but `ensure` with the `append` that fills it) and none below a path that

@@ -54,7 +54,7 @@ class Editor:
         elif isinstance(container, list):
             copy = copied_list(container) if container.__class__ is FrozenList else container[:]
         else:
-            raise Misfit(f"{type_name(container)} holds nothing")
+            raise Misfit(f"a {type_name(container)} has no members")
         self._owned.add(id(copy))
         self._alive.append(copy)
         return copy
@@ -75,7 +75,7 @@ def member(node: Any, token: Any) -> Any:
         if token.__class__ is int and token < len(node):
             return node[token]
         raise Misfit(f"there is no item {token!r}")
-    raise Misfit(f"{type_name(node)} has no {token!r}")
+    raise Misfit(f"a {type_name(node)} has no {token!r}")
 
 
 def fitting(container: Any, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Snapshots: JSON trees that cannot change, so that they can be shared.
 
 A snapshot is still a `dict` or a `list` to `json`, `==` and `match`; every mutator raises. Inside a frozen
-container there are only atoms and frozen containers: whoever makes one (`freeze`, a draft, an editor) keeps that
+container there are only atoms and frozen containers: the code that makes one (`freeze`, a draft, an editor) keeps that
 promise. Nothing here knows of drafts, writes or patches.
 """
 

@@ -323,7 +323,7 @@ class ListDraft(Draft, MutableSequence[Any]):
         return value
 
     def _kept(self, at: int, path: Path) -> bool:
-        """Freeze what was put at `at`; False where that is no change."""
+        """Freeze what was put at `at`; False if that changes nothing."""
         old = self._base[at]
         if not same_value(old, self._freeze_cell(at, path)):
             return True

@@ -187,7 +187,7 @@ def _append(editor: Editor, above: list[str | int], token: Any, items: FrozenLis
         put(editor.container(above), token, items)
         return
     if not isinstance(parent[token], list):
-        raise Misfit(f"{type_name(parent[token])} is not a list")
+        raise Misfit(f"a {type_name(parent[token])} is not a list")
     target = editor.container([*above, token])
     list.extend(target, fitting(target, items))
 

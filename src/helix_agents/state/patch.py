@@ -19,7 +19,7 @@ Tokens = list[str]
 def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
     """The document with a patch applied: add, remove, replace, move, copy, test."""
     if not isinstance(patch, list | tuple):
-        raise PatchError(f"A JSON Patch is a list of operations, not {type(patch).__name__}.")
+        raise PatchError(f"A JSON Patch must be a list of operations, not {type(patch).__name__}.")
     editor = Editor(document)
     for number, operation in enumerate(patch):
         try:
@@ -32,7 +32,7 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
 
 def _apply(editor: Editor, operation: Any) -> None:
     if not isinstance(operation, Mapping):
-        raise PatchError("an operation is an object")
+        raise PatchError("an operation must be an object")
     name = operation.get("op")
     if not isinstance(name, str) or name not in _OPERATIONS:
         raise PatchError(f"{name!r} is not an operation")
@@ -86,7 +86,7 @@ def _copy(editor: Editor, tokens: Tokens, operation: Mapping[str, Any]) -> None:
 def _test(editor: Editor, tokens: Tokens, operation: Mapping[str, Any]) -> None:
     wanted = _needed(operation, "value")
     if not equal(editor.find(_path(editor, tokens)), wanted):
-        raise PatchError("the value there is another one")
+        raise PatchError("the value there is different")
 
 
 _OPERATIONS: dict[str, Callable[[Editor, Tokens, Mapping[str, Any]], None]] = {
@@ -110,11 +110,11 @@ def _insert(editor: Editor, tokens: Tokens, value: Any) -> None:
         own = editor.container(path)
         list.insert(own, at, fitting(own, value))
     else:
-        raise PatchError(f"{type_name(parent)} holds nothing")
+        raise PatchError(f"a {type_name(parent)} has no members")
 
 
 def _path(editor: Editor, tokens: Tokens) -> list[str | int]:
-    """Tokens with positions as numbers, since only the document tells which are."""
+    """Tokens with positions as numbers, since only the document shows which tokens are positions."""
     path: list[str | int] = []
     node = editor.root
     for token in tokens:

@@ -83,7 +83,7 @@ class StepSequencer:
     def likely_lost_counts(self) -> list[str]:
         """A sentence for each number that several tools replaced by the same other number.
 
-        To the merge equal values are no conflict. But who reads 0 and writes 1 in five parallel tools has most likely
+        To the merge, equal values are not a conflict. But five parallel tools that read 0 and write 1 most likely
         meant to count to five, and must hear of it.
         """
         tools: dict[tuple[Path, Any], list[int]] = {}
@@ -104,7 +104,7 @@ class StepSequencer:
         self._touches.forget(tool_index)
 
     def _touch(self, tool_index: int, op: ParsedOp) -> bool:
-        """Note where a write goes; whether nobody else has anything to do with it."""
+        """Note where a write goes; returns whether no other tool touches that place."""
         free = self._touches.add(tool_index, op.path, ensures=op.kind == "ensure")
         if not op.path:
             self._whole = True
@@ -118,7 +118,7 @@ class StepSequencer:
         return key not in self._mixed
 
     def _made(self, ops: list[ParsedOp]) -> JsonPatch:
-        """Make ops that are in nobody's way to what was shown."""
+        """Apply ops that conflict with no other to what was shown."""
         editor = Editor(self.state)
         shown: list[Op] = []
         for op in ops:

@@ -1,4 +1,4 @@
-"""Which places of the state each tool of a step has written to, so that one can tell who is in whose way.
+"""Which places of the state each tool of a step has written to, so that conflicts between tools can be found.
 
 A place is a path up to the first list on it: what happens inside a list concerns all of the list. Nothing here knows
 what was written.

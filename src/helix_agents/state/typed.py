@@ -36,7 +36,9 @@ def initial_state(source: Any) -> dict[str, Any]:
     if not isinstance(plain, dict):
         plain = msgspec.to_builtins(plain)
     if not isinstance(plain, dict):
-        raise InvalidArgument(f"The state of a session is a dict or a schema with fields, not {type(source).__name__}.")
+        raise InvalidArgument(
+            f"The state of a session must be a dict or a schema with fields, not {type(source).__name__}."
+        )
     result: dict[str, Any] = thaw(freeze(plain))
     return result
 

@@ -51,7 +51,7 @@ def parsed(writes: AnyWrites) -> tuple[list[ParsedOp], list[str]]:
     warnings: list[str] = []
     ops = _ops_of(writes)
     if ops is None:
-        warnings.append(f"Dropped writes: {type(writes).__name__} holds no list of ops.")
+        warnings.append(f"Dropped writes: a {type(writes).__name__} has no list of ops.")
         return good, warnings
     for op in ops:
         try:
@@ -72,7 +72,7 @@ class _Malformed(ValueError):
 
 def _parse(op: object) -> ParsedOp:
     if not isinstance(op, Mapping):
-        raise _Malformed("an op is an object")
+        raise _Malformed("an op must be an object")
     kind = op.get("kind")
     if not isinstance(kind, str) or kind not in _MEMBER:
         raise _Malformed(f"{kind!r} is not a kind of op")
@@ -86,11 +86,11 @@ def _parse(op: object) -> ParsedOp:
         raise _Malformed(f"{kind} needs {member!r}")
     value = freeze(op[member])
     if kind == "append" and not isinstance(value, list):
-        raise _Malformed("the items of append are a list")
+        raise _Malformed("the items of append must be a list")
     if kind == "increment" and not is_number(value):
-        raise _Malformed("increment is by a number")
+        raise _Malformed("increment needs a number")
     if kind == "ensure" and not isinstance(value, dict | list):
-        raise _Malformed("ensure makes a list or an object")
+        raise _Malformed("ensure needs an empty list or an empty object")
     return ParsedOp(kind, path, value, op)  # type: ignore[arg-type]
 
 
@@ -111,7 +111,7 @@ def step_writes_to_rfc6902(writes: AnyWrites) -> JsonPatch:
     """The JSON Patch with the same effect on the base of the writes; raises `PatchError` for a malformed op."""
     ops = _ops_of(writes)
     if ops is None:
-        raise PatchError(f"{type(writes).__name__} holds no list of ops.")
+        raise PatchError(f"Writes must be a StepWrites or a list of ops, not {type(writes).__name__}.")
     patch: JsonPatch = []
     op: Any = None
     try:

@@ -16,5 +16,5 @@ def ensure_offset(offset: object) -> int:
 
 
 def page_of(rows: list[T], total: int | None, *, limit: int, offset: int) -> Page[T]:
-    """The page of rows that were read with one row more than `limit`, which only tells that there is more."""
+    """The page of rows that were read with one row more than `limit`, which only shows that there is more."""
     return Page(items=rows[:limit], total=total, offset=offset, limit=limit, has_more=len(rows) > limit)

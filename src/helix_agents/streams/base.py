@@ -12,18 +12,18 @@ business: validation, stamping, batching, retries, replay, resume, tailing, erro
 - `revision` goes up by one with every change of status, rewind and reset, and with nothing else.
 - A stream whose `updated_at` is `ttl` or more in the past has expired: every verb but `_open` treats it as missing, and
   its chunks go sooner or later (Redis: key expiry; SQL and memory: purged by `_open` now and then). `_open` brings it
-  back empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: whoever comes
-  with a cursor from before reads on without a gap, or is told. (Redis forgets the counter a tenth of `ttl` later.)
+  back empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: a reader
+  with an earlier cursor reads on without a gap, or gets an error. (Redis forgets the counter a tenth of `ttl` later.)
 - `updated_at` becomes `now` with every write.
 - `fence` only grows, and outlives rewind, reset and expiry. A verb that is given one and finds a larger one stored
-  changes nothing: `_open` and `_set_status` return the head, which tells; the others raise `StreamFenced`. Else the
+  changes nothing: `_open` and `_set_status` return the head, which shows it; the others raise `StreamFenced`. Else the
   verb raises the stored one to it in the same write; only `_append` need not, since `_open` came before. A verb that
   is given None neither looks at the fence nor changes it.
 
 **Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are kept (0: no
 limit) the oldest go, and so do chunks older than `ttl` at the front. `floor` becomes the highest sequence dropped so.
-The count is exact for whoever looks (`floor` hides what is to go); the physical removal may lag, to be cheap. `_rewind`
-leaves `floor` alone, `_reset` sets it to 0: a hole made by them is no loss.
+The count is exact for every reader (`floor` hides what is to go); the physical removal may lag, to be cheap. `_rewind`
+leaves `floor` alone, `_reset` sets it to 0: a hole made by them is not a loss.
 
 **After a verb** the base wakes its own readers (`Hub.wake`) and calls `Wakeup.announce` for the others.
 """
@@ -111,7 +111,7 @@ class StreamManagerBase(StreamManager):
 
         One that has expired is brought back, see above.
 
-        *Idempotent.* Of many at once one creates; all answer the same incarnation.
+        *Idempotent.* Of many calls at once one creates; all return the same incarnation.
         """
 
     @abstractmethod
@@ -164,7 +164,7 @@ class StreamManagerBase(StreamManager):
     ) -> StreamHead | None:
         """If the present status is in `allowed`, set status, output and error; return the head as it is then.
 
-        Otherwise change nothing; the head's status tells. None if there is no such stream.
+        Otherwise change nothing; the head's status shows it. None if there is no such stream.
         """
 
     @abstractmethod
@@ -326,7 +326,7 @@ class StreamManagerBase(StreamManager):
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=self._clock())
 
     async def _page_for_attached(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
-        """For readers that are there already: a silence of `ttl` is no end to them, the run may go on after it."""
+        """For readers that are there already: a silence of `ttl` does not end the stream, the run may go on."""
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=0)
 
     async def _look(self, stream_id: str, after: int) -> StreamHead | None:

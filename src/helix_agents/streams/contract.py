@@ -11,7 +11,7 @@ backends. Every guarantee has a check in the conformance kit.
 - T6 retention: a gap is an error, never silent.
 - T7 rewind and reset: attached readers see a marker chunk and go on.
 - T8 fan-out: one backend subscription per process.
-- T9 slow reader: never slows anybody else; memory is bounded.
+- T9 slow reader: never slows others; memory is bounded.
 - T10 fence: a call with a smaller fence than the stream's is refused and stores nothing.
 """
 
@@ -111,10 +111,10 @@ class StreamReader(ABC):
 
     @abstractmethod
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
-        """The next chunks that are ready together, as JSON texts; for those who pass them on unread.
+        """The next chunks that are ready together, as JSON texts; for callers that pass them on unread.
 
         Empty after `timeout_seconds` without one, when the reader was closed, and when the stream has come to its end:
-        `outcome` tells, also of a failed one. Do not iterate over the same reader as well.
+        `outcome` says how the stream ended, even if it failed. Do not iterate over the same reader as well.
         """
 
     @abstractmethod
@@ -137,8 +137,8 @@ class StreamReader(ABC):
 class StreamManager(ABC):
     """All streams of one backend.
 
-    A stream has a *fence*, a number that only grows. Whoever takes a stream over passes a larger `fence` than its
-    predecessor: the call raises the stream's fence in the same atomic write. A call with a smaller fence than the
+    A stream has a *fence*, a number that only grows. A process that takes a stream over passes a larger `fence` than
+    its predecessor: the call raises the stream's fence in the same atomic write. A call with a smaller fence than the
     stream's raises `StreamFenced` and stores nothing, and so does all that a writer with a smaller fence has buffered.
     Calls without a fence are not affected.
     """
@@ -150,7 +150,7 @@ class StreamManager(ABC):
         """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream.
 
         With `fence`, the stream's fence is raised to it, whatever the status, and every write of the producer is
-        refused with `StreamFenced` once somebody has raised it further.
+        refused with `StreamFenced` once another owner has raised it further.
         """
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 The hub holds one `Tail` for every stream that has readers here, wakes it when the wake-up source speaks, and shares
 pages of history: readers that ask for the same page at about the same time get one read, and a page read a moment ago
-is kept for those who follow. Everything it keeps is bounded.
+is kept for the readers that follow. Everything it keeps is bounded.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hub:
     async def start(self) -> None:
         """Subscribe once, however many readers ask at the same time."""
         if self._closed:
-            raise StoreUnavailable("This stream manager is closed: open another.")
+            raise StoreUnavailable("This stream manager is closed: create another.")
         if self._starting is None:
             self.subscriptions += 1
             self._starting = asyncio.get_running_loop().create_task(self._wakeup.start(self.wake))
@@ -92,7 +92,7 @@ class Hub:
             found.look()
 
     def wants_page(self, stream_id: str) -> bool:
-        """Whether nothing of the stream is at hand, so that a new reader had better read more than the head."""
+        """Whether nothing of the stream is in memory, so that a new reader should read more than the head."""
         return stream_id not in self._tails and stream_id not in self._first_pages
 
     def keep_page(self, stream_id: str, after: int, page: StreamPage) -> None:
@@ -104,7 +104,7 @@ class Hub:
     def attach(self, head: StreamHead, cursor: int) -> Tail:
         """The tail that a reader follows which saw the stream as `head`."""
         if self._closed:
-            raise StoreUnavailable("This stream manager is closed: open another.")
+            raise StoreUnavailable("This stream manager is closed: create another.")
         tail = self._tails.get(head.stream_id)
         if tail is None or tail.gone or tail.error is not None or tail.head.incarnation != head.incarnation:
             tail = self._new_tail(head, cursor)
@@ -183,7 +183,7 @@ class Hub:
                 return await self._read_page(stream_id, after, limit, PAGE_CHARS)
             except StoreUnavailable as error:
                 if error.nothing_written:
-                    raise  # whoever said so has waited already
+                    raise  # the backend has waited already
                 await asyncio.sleep(delay_seconds)
         return await self._read_page(stream_id, after, limit, PAGE_CHARS)
 
@@ -219,7 +219,7 @@ class Hub:
     def _loaded(self, key: PageKey, done: asyncio.Task[History | None]) -> None:
         self._reading.pop(key, None)
         if not done.cancelled():
-            done.exception()  # everybody who waited has it; if nobody does, it is nobody's business
+            done.exception()  # every reader that waited has it; without readers it does not matter
 
     def _keep(self, key: PageKey, history: History) -> None:
         if key in self._cached or not history.rows:
@@ -238,7 +238,7 @@ def page_limit(after: int) -> int:
 
 
 def _cut(history: History, after: int) -> History:
-    """The part after the cursor, for a reader that is not the first to get it: decoded once for all who follow."""
+    """The part after the cursor, for a reader that is not the first to get it: decoded once for all."""
     fill_in(history.rows)
     first = bisect_right(history.rows, after, key=attrgetter("sequence"))
     return History(history.head, history.rows[first:], history.chars)

@@ -50,13 +50,13 @@ class HubReader(StreamReader):
         return _Iteration(self, StoredChunk)
 
     def __del__(self) -> None:
-        self._detach()  # whoever breaks out of a loop without closing lets go of the tail, too
+        self._detach()  # a reader that breaks out of a loop without closing lets go of the tail, too
 
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
         try:
             rows = await self._next_rows(timeout_seconds)
         except StreamFailed:
-            return []  # the outcome tells
+            return []  # the outcome says why
         if rows:
             self._cursor = rows[-1].sequence
         return rows

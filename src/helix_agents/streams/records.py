@@ -17,7 +17,7 @@ from ..types import StreamStatus
 class NewChunk(msgspec.Struct, frozen=True, gc=False):
     """A chunk on its way in: its step, and its JSON text.
 
-    `chunk` is the same decoded, if that was at hand and no value in it can be changed in place; else None. A backend
+    `chunk` is the same decoded, if that was known and no value in it can be changed in place; else None. A backend
     that keeps objects may pass it on, others ignore it.
     """
 
@@ -27,7 +27,7 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredText(msgspec.Struct, gc=False):
-    """A chunk on its way out. `chunk` as in `NewChunk`: nobody hands it out or changes it, only copies of it.
+    """A chunk on its way out. `chunk` as in `NewChunk`: it is never handed out or changed, only copied.
 
     `frame`: the bytes that a server sends for it, once one has made them. Rows are shared by the readers of a process,
     so a chunk is encoded once however many clients it goes to.
@@ -64,7 +64,7 @@ class StreamHead(msgspec.Struct, frozen=True):
     is not an append, so `(revision, latest_sequence)` orders any two heads of one incarnation in time. `floor` is the
     highest sequence that *retention* has dropped (0 if none): a reader whose cursor lies below it has missed chunks,
     whereas holes above it come from rewinds and are legitimate. `final_output` and `error` are JSON texts.
-    `fence` only grows; who carries a smaller one has been replaced.
+    `fence` only grows; an owner with a smaller one has been replaced.
     """
 
     stream_id: str

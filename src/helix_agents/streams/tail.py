@@ -1,7 +1,7 @@
 """Tail: the live end of one stream, shared by all its readers in this process.
 
-One task reads what is new, once; readers take it from a bounded buffer by their cursor. The buffer never waits for
-anybody: a reader that falls out of it reads history from storage until it has caught up (T9).
+One task reads what is new, once; readers take it from a bounded buffer by their cursor. The buffer waits for no
+reader: one that falls behind it reads history from storage until it has caught up (T9).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Tail:
     def run(self) -> None:
         """Begin to follow the stream."""
         if not self.known or self.head.status == "active":
-            self._dirty.set()  # else there is nothing to come, unless somebody tells
+            self._dirty.set()  # otherwise nothing comes until a wake-up
         self._pump = asyncio.get_running_loop().create_task(self._follow())
 
     def stop(self, error: Exception | None = None) -> None:
-        """Follow no longer; readers that still wait are told why."""
+        """Follow no longer; readers that still wait get the reason."""
         self.error = self.error or error
         if self._pump is None:
             self._notify()

@@ -1,7 +1,7 @@
 """A stream for the eyes: what `helix tail` prints. Text flows, tools and patches get a line of their own.
 
 Knows chunks and readers, no backend and no command line. With `as_json` every chunk is one line of JSON with its
-sequence, and the last line tells the outcome, for programs.
+sequence, and the last line has the outcome, for programs.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _short(value: Json) -> str:
 
 
 def _visible(text: str) -> str:
-    """No control character of a stream may steer the terminal of who looks at it."""
+    """No control character of a stream may steer the reader's terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -2,7 +2,7 @@
 
 While nothing is in flight a chunk leaves at once; while a write is in flight the next chunks gather and leave together.
 So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
-(`gather_seconds`) the chunk after a silence still leaves at once, and those behind it wait so long for company. Every
+(`gather_seconds`) the chunk after a silence still leaves at once, and the next ones gather that long. Every
 batch carries the writer's id and the number of its last chunk; a batch is retried unchanged, so the backend can tell a
 retry from news.
 """
@@ -175,7 +175,7 @@ class BatchingWriter(StreamWriter):
             self._room.set()
 
     async def _gather(self) -> None:
-        """Let chunks gather since the last write, unless somebody waits for them."""
+        """Let chunks gather since the last write, unless a caller waits for them."""
         loop = asyncio.get_running_loop()
         if not self._flushing:
             self._hurry.clear()
@@ -213,6 +213,6 @@ class BatchingWriter(StreamWriter):
                 return await self._append(self._producer_id, last, self._in_flight)
             except StoreUnavailable as error:
                 if error.nothing_written:
-                    raise  # whoever said so has waited already
+                    raise  # the backend has waited already
                 await asyncio.sleep(delay_seconds)
         return await self._append(self._producer_id, last, self._in_flight)

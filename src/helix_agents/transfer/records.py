@@ -82,7 +82,9 @@ def blocks(lines: Iterable[str]) -> Iterator[list[Record]]:
             block.take(text)
             records.append(record)
     if records:
-        raise InvalidArgument(f"The export was cut off in session {_session_of(records)!r}: export --resume goes on.")
+        raise InvalidArgument(
+            f"The export was cut off in session {_session_of(records)!r}: continue with export --resume."
+        )
 
 
 def _session_of(records: list[Record]) -> str:

@@ -38,7 +38,7 @@ class InMemoryMemoryStore(MemoryStoreBase):
         entity = self._kept.setdefault(memory.entity_id, {})
         if memory.id in entity:
             memory = msgspec.structs.replace(memory, created_at=entity[memory.id].memory.created_at)
-        # Copies both ways: what a caller does to its metadata later is no business of the store.
+        # Copies both ways: later changes of the caller's metadata must not reach the store.
         entity[memory.id] = _Kept(copy.deepcopy(memory), words)
         return memory
 

@@ -252,7 +252,7 @@ class InMemoryStateStore(StateStoreBase):
 
 
 def _detached(kept: Kept) -> Kept:
-    """The same values in containers of their own: what a caller does to his must not reach ours, nor the reverse."""
+    """The same values in containers of their own: changes to the caller's must not reach ours, nor the reverse."""
     if not any(_CONTAINERS[type(kept)](kept)):
         return kept
     return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
@@ -263,7 +263,7 @@ def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...
     fields = msgspec.structs.fields(kind)
     may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
     names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]
-    return attrgetter(*names, names[0])  # one more than there are: of a single one it would answer the value itself
+    return attrgetter(*names, names[0])  # one more than there are: for a single one it would return the value itself
 
 
 _CONTAINERS = {kind: _containers_of(kind) for kind in (SessionState, RunRecord, SubSessionRef)}

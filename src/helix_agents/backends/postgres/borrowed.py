@@ -1,10 +1,10 @@
 """BorrowedConnections: connections that the driver borrows from a pool and keeps for a moment.
 
-A pool resets a connection whenever it is released, which costs as much as a short query. So a connection that has
-done a batch is handed to the next batch that waits, or kept for a few milliseconds in case one comes. Everybody else
-who uses the pool still gets a turn: even when we keep all connections busy, one of them goes back every 20 ms on the
-average; idle ones are kept 10 ms, and the last one of a full pool not at all. Whether it is full is asked every 5 ms,
-since a pool asks each of its connections in turn.
+A pool resets a connection whenever it is released, which costs as much as a short query. So a connection that has done
+a batch is handed to the next batch that waits, or kept for a few milliseconds in case one comes. Other users of the
+pool still get a turn: even when we keep all connections busy, one of them goes back every 20 ms on average; idle ones
+are kept 10 ms, and the last one of a full pool not at all. Whether it is full is asked every 5 ms, since a pool asks
+each of its connections in turn.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BorrowedConnections:
         """The batch is done. Not `clean`: something went wrong on the way, so the pool must look after it."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        # Somebody of ours stands in the pool's own queue: the only way to serve him is through the pool.
+        # One of our callers stands in the pool's own queue: it can be served only through the pool.
         if not clean or now - lane.since > self._hold_seconds or self._asking:
             self._release(lane)
             return
@@ -141,7 +141,7 @@ class BorrowedConnections:
             self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        """A place is free in the pool: whoever waits for one of our lanes may ask there."""
+        """A place is free in the pool: a caller that waits for one of our connections may ask there."""
         while self._waiting and self._waiting[0].done():
             self._waiting.popleft()
         if self._waiting and self._held < self._pool.get_max_size():

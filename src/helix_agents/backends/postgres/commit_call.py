@@ -1,7 +1,7 @@
 """A commit as the call of one server-side function, which takes any commit in one round trip.
 
-`commit.sql` holds the function and says what its texts mean; this file puts a `Commit` into these texts. Whoever
-changes one changes the other.
+`commit.sql` holds the function and says what its texts mean; this file puts a `Commit` into these texts. They change
+together.
 
 All texts but the messages travel as one: asyncpg asks every element of a list through abstract classes what it is.
 Where a text has the separator in it, which only ids of the caller's own making can, they travel as a list.
@@ -53,7 +53,7 @@ class CommitFunction:
         return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
-        """Create the function; the caller has locked out others who might do the same.
+        """Create the function; the caller has locked out others that might do the same.
 
         `temporary`: for this connection only, which needs no right in the schema.
         """
@@ -181,7 +181,7 @@ class _CellTexts:
 
     def _expect(self, custom: CustomChanges) -> None:
         expected, set_keys, set_cells = custom.expected, custom.set_keys, custom.set_cells
-        # Whoever finds something below a key knows what the key holds.
+        # A commit that finds something below a key knows what the key holds.
         found = {key for (key, slot), text in expected.items() if slot is not None and text is not None}
         for name, seen in expected.items():
             key, slot = name

@@ -1,7 +1,7 @@
 """Shared statements in the words of asyncpg: `$1` for `?1`, tables in a schema, many reads as one statement.
 
 Knows text only. Names are qualified in the text and not by `search_path`, because a setting of the session is lost or,
-worse, kept for somebody else behind a transaction-mode pooler.
+worse, kept for another client behind a transaction-mode pooler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 def checked_schema(schema: str | None) -> str | None:
     """The schema itself, if it is a plain name: it becomes part of statements."""
     if schema is not None and not _SCHEMA.fullmatch(schema):
-        raise InvalidArgument(f"A schema is a plain identifier of at most 63 characters, not {schema!r}.")
+        raise InvalidArgument(f"A schema name must be a plain identifier of at most 63 characters, not {schema!r}.")
     return schema
 
 

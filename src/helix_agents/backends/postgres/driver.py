@@ -113,7 +113,7 @@ class PostgresDriver:
             if error.sqlstate in RETRYABLE:
                 return True
             if error.sqlstate == NO_FUNCTION and self._ready:
-                self._ready = False  # somebody has dropped our functions
+                self._ready = False  # our functions have been dropped
                 self._operations = {}
                 return True
         return read_only and is_lost_connection(error) and not isinstance(error, TimeoutError)

@@ -26,7 +26,7 @@ _GUARD = "guard_"
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Whether the connection broke, so that nobody knows whether the batch has happened."""
+    """Whether the connection broke, so that it is unknown whether the batch has happened."""
     if isinstance(error, asyncpg.PostgresError):
         return isinstance(error, asyncpg.PostgresConnectionError) or error.sqlstate in ("57P01", "57P02", "57P03")
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)
@@ -70,7 +70,7 @@ def _of_server(error: asyncpg.PostgresError) -> Exception:
         return StoreCorrupt(f"Postgres found damaged data: {error}. Restore from a backup.")
     if state in LOST_STATEMENT:
         return StoreUnavailable(
-            f"Postgres: {error}. A transaction-mode pooler is in between: give the pool statement_cache_size=0 "
+            f"Postgres: {error}. A transaction-mode pooler seems to be in use: give the pool statement_cache_size=0 "
             "and the store transaction_pooler=True."
         )
     if state[:2] in _NOT_NOW:

@@ -1,10 +1,10 @@
 """The batch functions: all named statements of one file as one server-side function, so that a batch is one call.
 
 asyncpg sends one statement at a time, so a batch of ten would be twelve round trips. A single statement with CTEs would
-be one, but all its parts see the moment when it began: whoever had to wait for a row would then decide by what was
-true before. In a function each statement sees what was committed before it, exactly as in a transaction of many round
-trips, and its plan is kept. The function gets numbers of statements and their parameters, and returns the rows of each
-as JSON.
+be one, but all its parts see the moment when it began: a writer that had to wait for a row would then decide by what
+was true before. In a function each statement sees what was committed before it, exactly as in a transaction of many
+round trips, and its plan is kept. The function gets numbers of statements and their parameters, and returns the rows of
+each as JSON.
 
 A function is derived from the statements and its name carries their hash: an older or newer version of this library
 that works on the same database has functions of its own. Types of parameters are what the server infers.
@@ -110,7 +110,7 @@ class BatchFunction:
         }
 
     async def create(self, connection: Prepares) -> None:
-        """Create both functions; the caller has locked out others who might do the same."""
+        """Create both functions; the caller has locked out others that might do the same."""
         branches: dict[int, str] = {}
         for number, (name, text) in enumerate(self.statements.items()):
             sql = qualified(text, self._schema)
@@ -121,7 +121,7 @@ class BatchFunction:
             types = [each.name for each in described.get_parameters()]  # type: ignore[attr-defined]
             columns = [each.type.name for each in described.get_attributes()]  # type: ignore[attr-defined]
             if not _EXACT_IN_JSON.issuperset(columns):
-                raise StoreError(f"The statement {name!r} answers {columns}, which JSON cannot carry exactly.")
+                raise StoreError(f"The statement {name!r} returns {columns}, which JSON cannot carry exactly.")
             branches[number] = _branch(name, sql, types, columns)
         writing = _decide(branches, sorted(branches), 1)
         await connection.execute(_function(qualified(self.name, self._schema), "VOLATILE", writing))

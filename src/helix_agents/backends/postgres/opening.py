@@ -36,7 +36,7 @@ STATEMENT_CACHE_SIZE = 100
 
 
 class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
-    """A connection of a pool that nobody else uses: there is nothing to reset, so it goes back without a query."""
+    """A connection of a pool that only we use: there is nothing to reset, so it goes back without a query."""
 
     def get_reset_query(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""Bringing a Postgres database up to date: one process does it, the others wait, and nobody sees half of it.
+"""Bringing a Postgres database up to date: one process does it, the others wait, and none sees half of it.
 
 All steps and the batch functions are one transaction under an advisory lock that ends with it, so nothing is left
 locked or half done whatever happens, also behind a pooler and also inside a transaction of the caller. A look without
@@ -58,7 +58,7 @@ def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
 async def migrate_postgres(connection: AnyConnection, *, schema: str | None = None, prefix: str = "") -> list[int]:
     """Bring tables and functions up to date; return the versions that this call applied. Raises `SchemaTooNew`.
 
-    Works on a connection of the caller, also inside his transaction: then everything happens when he commits.
+    Works on a connection of the caller, also inside a transaction: then everything happens at its commit.
     """
     try:
         async with connection.transaction():

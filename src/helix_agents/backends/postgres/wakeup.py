@@ -1,10 +1,10 @@
 """How processes on one Postgres wake each other: NOTIFY says that a stream has changed, rows say what.
 
-One connection per process listens. Who has changed a stream notifies after its commit, many streams at a time and in a
-transaction of its own: inside the writing transaction, NOTIFY would make all commits of the database queue up behind
-one lock. A process may die in between, or a connection may be gone without a word, so once a second the listening
-connection also asks for the heads of the streams that have readers here: that finds whatever was missed, and tells a
-dead connection from a quiet one.
+One connection per process listens. A process that has changed a stream notifies after its commit, many streams at a
+time and in a transaction of its own: inside the writing transaction, NOTIFY would make all commits of the database
+queue up behind one lock. A process may die in between, or a connection may be gone without a word, so once a second the
+listening connection also asks for the heads of the streams that have readers here: that finds whatever was missed, and
+tells a dead connection from a quiet one.
 
 Where listening is impossible (behind a transaction-mode pooler, without an address of its own for it) the heads are
 asked for all the time, for as long as there are readers.
@@ -115,7 +115,7 @@ class PostgresWakeup(Wakeup):
                     await self._driver.call(_NOTIFY, [self._channel, payloads])
                     break
                 except StoreError:
-                    # Whoever listens finds out by himself within a second or two; this only makes it sooner.
+                    # Listeners find out by themselves within a second or two; this only makes it sooner.
                     await asyncio.sleep(0.01 * 4**attempt)
             await asyncio.sleep(ANNOUNCE_EVERY_SECONDS)
 
@@ -180,7 +180,7 @@ class PostgresWakeup(Wakeup):
             except Exception:
                 await self._drop_broken()
                 await asyncio.sleep(RECONNECT_SECONDS[min(attempt, len(RECONNECT_SECONDS) - 1)])
-        self._wake(None)  # nobody knows what has been missed
+        self._wake(None)  # what has been missed is unknown
 
     async def _drop_broken(self) -> None:
         if self._connection is not None:
@@ -199,7 +199,7 @@ class PostgresWakeup(Wakeup):
         return list(await self._connection.fetch(sql, watched, timeout=LOOK_TIMEOUT_SECONDS))
 
     def _compare(self, heads: list[Any]) -> None:
-        """Wake the readers of streams that have moved since the last look; nobody else has to read anything."""
+        """Wake the readers of streams that have moved since the last look; no other reader has to read anything."""
         found = {head[0]: tuple(head) for head in heads}
         for stream_id, seen in list(self._watched.items()):
             now = found.get(stream_id, ())
@@ -222,4 +222,4 @@ def _payloads(token: str, stream_ids: set[str]) -> list[str]:
 
 
 def _nobody(_stream_id: str | None) -> None:
-    """Before anybody listens."""
+    """Before any reader listens."""

@@ -90,7 +90,7 @@ class _Cancellation:
         self._asked = self._task.cancelling() if self._task is not None else 0
 
     def check(self) -> None:
-        """Raise if somebody has asked this task to end since."""
+        """Raise if this task has been cancelled since."""
         if self._task is not None and self._task.cancelling() > self._asked:
             raise asyncio.CancelledError
 
@@ -158,7 +158,7 @@ class Node:
 
     @asynccontextmanager
     async def link(self) -> AsyncIterator[Link]:
-        """A connection of one's own for a while. It is dropped, not reused, if anything goes wrong on it."""
+        """A connection for exclusive use. It is dropped, not reused, if anything goes wrong on it."""
         connection = await self._take()
         try:
             yield Link(connection)
@@ -200,7 +200,7 @@ class Node:
         return connection
 
     async def _give_back(self, connection: Any) -> None:
-        # A few stay at hand: the way through the pool takes longer than some requests.
+        # A few stay here: going through the pool takes longer than some requests.
         try:
             if connection.is_connected and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)

@@ -8,7 +8,7 @@ that was replaced as a whole is not copied but moved to the shelf, and the log n
     m field member old the member held this text         M field member   the member was absent
     i field index old  the item held this text           c field length   the list was so long
 
-with a separator that JSON and names never contain. A checkpoint's row tells how long the log was then.
+with a separator that JSON and names never contain. A checkpoint's row says how long the log was then.
 """
 
 from __future__ import annotations

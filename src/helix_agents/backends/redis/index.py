@@ -1,8 +1,8 @@
 """The listing index: sorted sets of sessions by what they are, always a superset of the truth.
 
 Sessions and index live in different slots of a cluster, so they cannot change together. The order makes up for it: an
-entry is written before the session gets the property it stands for (`announce`), and whoever reads an entry looks at
-the session itself. An entry that turns out to be wrong is removed by whoever meets it, unless somebody announced
+entry is written before the session gets the property it stands for (`announce`), and a reader of an entry looks at
+the session itself. An entry that turns out to be wrong is removed by its reader, unless a process announced
 something for that session during the last minute and may just be about to write it.
 """
 
@@ -26,7 +26,7 @@ SWEEP_SIZE = 20
 
 
 class Entered(NamedTuple):
-    """What the index says of a session: its entries, and who announced something last."""
+    """What the index says of a session: its entries, and the last announcement."""
 
     pairs: list[str]
     fresh: str | None
@@ -98,7 +98,7 @@ class SessionIndex:
         return Entered(as_texts(pairs), text_or_none(fresh))
 
     async def forget(self, session_id: str, entered: Entered) -> None:
-        """Remove a session that is gone, unless somebody has announced it again since `entered` was read."""
+        """Remove a session that is gone, unless it has been announced again since `entered` was read."""
         await self._remove(session_id, entered.pairs, entered.fresh, whole=True)
 
     async def retract(self, state: SessionState, *, token: str) -> None:
@@ -110,7 +110,7 @@ class SessionIndex:
         await self._remove(state.session_id, pairs, token, whole=False)
 
     async def drop(self, session_id: str, pairs: Iterable[tuple[str, int]]) -> None:
-        """Remove entries that are wrong, unless somebody is about to make them right."""
+        """Remove entries that are wrong, unless a write is about to make them right."""
         await self._remove(session_id, [_pair(*each) for each in pairs], None, whole=False)
 
     async def _remove(self, session_id: str, pairs: Sequence[str], fresh: str | None, *, whole: bool) -> None:
@@ -145,7 +145,7 @@ class SessionIndex:
         await self._runner.run(program)
 
     async def take_referrers(self, session_id: str, referred: Sequence[str]) -> list[str]:
-        """Who may hold a ref to a session that is gone; that, and its own notes, are forgotten."""
+        """The sessions that may hold a ref to a session that is gone; that, and its own notes, are forgotten."""
         own = self.keys.referrers(session_id)
         commands: list[Command] = [("SMEMBERS", own), ("DEL", own)]
         commands += [("SREM", self.keys.referrers(each), session_id) for each in referred]

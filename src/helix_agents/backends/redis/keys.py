@@ -44,7 +44,7 @@ def checked_prefix(prefix: str) -> str:
     """The prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
     ensure_id(prefix, "prefix")
     if not prefix.strip(":"):
-        raise InvalidArgument(f"prefix must hold more than colons, not {prefix!r}.")
+        raise InvalidArgument(f"prefix must contain more than colons, not {prefix!r}.")
     return prefix.rstrip(":")
 
 
@@ -162,7 +162,7 @@ class IndexKeys:
         return f"{self._head}:entry:{session_id}"
 
     def fresh(self, session_id: str) -> str:
-        """STRING that expires soon: somebody is about to write this session, so its entries may be ahead of it."""
+        """STRING that expires soon: a write to this session is about to happen, so its entries may be ahead of it."""
         return f"{self._head}:fresh:{session_id}"
 
     def referrers(self, session_id: str) -> str:
@@ -300,6 +300,6 @@ class MemoryKeys:
 
 
 def lives_until(state: SessionState, now: int) -> int:
-    """Until when a session is needed at least: what waits for a person outlives the time to live of what is at rest."""
+    """How long a session must live at least: one that waits for a person outlives the usual time to live."""
     waits_until = now + WAITING_MS if state.status in SUSPENDED else 0
     return max(state.expires_at or 0, waits_until)

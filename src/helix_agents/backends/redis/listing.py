@@ -113,7 +113,7 @@ class Listing:
         while True:
             commands = [("ZREVRANGEBYLEX", keys.facet(each), most, least, "LIMIT", 0, PAGE) for each in facets]
             pages = [as_texts(reply) for reply in await self._servers.run(keys.deadlines, commands)]
-            # What stands behind the shortest full page may be incomplete: at most PAGE in all are taken at a time.
+            # What comes after the shortest full page may be incomplete: at most PAGE in all are taken at a time.
             members = sorted(set().union(*pages), reverse=True)[:PAGE]
             if not members:
                 return

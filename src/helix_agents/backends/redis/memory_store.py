@@ -68,10 +68,10 @@ class RedisMemoryStore(MemoryStoreBase):
                 self._add_removal(program, before, old_words or "")
             self._add_memory(program, kept, words)
             if not isinstance(await self._runner.run(program), Refused):
-                # Once more: whoever found the entity empty just before this write may have removed the entry.
+                # Once more: a process that found the entity empty just before this write may have removed the entry.
                 await self._enter(memory)
                 return kept
-        raise StoreUnavailable(f"Memory {memory.id!r} is saved by too many at once: try again.")
+        raise StoreUnavailable(f"Too many writers saved memory {memory.id!r} at once: try again.")
 
     async def _enter(self, memory: Memory) -> None:
         key = self._keys.entities

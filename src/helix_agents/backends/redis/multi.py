@@ -50,7 +50,9 @@ class MultiRunner:
                 if reply is not None:
                     return reply
                 await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6))))
-        raise StoreUnavailable(f"Redis, key {program.keys[0]!r}: others changed it {MAX_ATTEMPTS} times. Try again.")
+        raise StoreUnavailable(
+            f"Redis, key {program.keys[0]!r} changed {MAX_ATTEMPTS} times during the write. Try again."
+        )
 
     async def _once(self, program: Program) -> list[Any] | None:
         async with self._servers.link(program.keys[0]) as link:

@@ -30,7 +30,7 @@ class MultiStreams:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
-        """The same answer as the script gives."""
+        """The same reply as the script's."""
         turn = self._turns.get(keys.meta)
         if turn is None:
             turn = self._turns[keys.meta] = asyncio.Lock()
@@ -46,7 +46,7 @@ class MultiStreams:
                 if done:
                     return answer
                 await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6))))
-        raise StoreUnavailable(f"Redis, {keys.meta!r}: others changed it {MAX_ATTEMPTS} times in a row. Try again.")
+        raise StoreUnavailable(f"Redis, key {keys.meta!r} changed {MAX_ATTEMPTS} times during the write. Try again.")
 
 
 async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> tuple[bool, Any]:

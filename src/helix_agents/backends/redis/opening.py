@@ -41,7 +41,7 @@ CLIENT_OPTIONS = {
     "ssl_keyfile",
     "username",
 }
-"""redis-py's: what it can be told in an address."""
+"""Options of redis-py that an address may have."""
 
 
 @asynccontextmanager

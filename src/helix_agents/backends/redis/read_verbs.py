@@ -1,4 +1,4 @@
-"""The reading verbs of the state store: each is one MULTI, or a few where one tells what the next must ask for."""
+"""The reading verbs of the state store: each is one MULTI, or a few where one says what the next must read."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def evaluate(servers: Servers, script: Script, keys: Sequence[str], argume
         except redis_errors.ResponseError as error:
             if not await servers.redirected(error, attempt):
                 raise
-    raise StoreUnavailable(f"Redis, key {keys[0]!r}: the cluster sent us from node to node. Try again.")
+    raise StoreUnavailable(f"Redis, key {keys[0]!r}: the cluster kept redirecting the request. Try again.")
 
 
 class Runner:

@@ -1,7 +1,7 @@
-"""The index of running runs: by the end of their lease, so that those which nobody works on are found at once.
+"""The index of running runs: by the end of their lease, so that those without a worker are found at once.
 
 Like the listing index (`index.py`) it lives in a slot of its own and may be ahead of the sessions, never behind: a run
-is entered before it is written, an earlier end of its lease too, a later end afterwards. Whoever reads an entry looks
+is entered before it is written, an earlier end of its lease too, a later end afterwards. A reader of an entry looks
 at the session. An entry that is wrong is removed, unless it is so young that its run may be about to be written.
 """
 

@@ -1,4 +1,4 @@
-"""Runs and refs: records of a session that are changed one at a time, and who owns a run id.
+"""Runs and refs: records of a session that are changed one at a time, and the owner of a run id.
 
 A run is found by its id alone, wherever its session lives: a key of its own names the session. It is written before the
 run, and one that was left behind can be taken over.
@@ -61,7 +61,7 @@ class RedisRecords(RedisReads):
             program.require("owner", owner, "GET", key)
             program.do("SET", key, run.session_id, "PX", str(3 * self._ttl_ms))
             await self._runner.run(program)
-        raise StoreUnavailable(f"Run {run.run_id!r} is claimed by too many at once: try again.")
+        raise StoreUnavailable(f"Too many processes claimed run {run.run_id!r} at once: try again.")
 
     async def _own_run(self, run_id: str, session_id: str) -> None:
         key = run_key(self._prefix, run_id)
@@ -100,7 +100,7 @@ class RedisRecords(RedisReads):
             if await self._put_text(keys, keys.runs, run_id, old, f"{run.turn}:{struct_text(new)}"):
                 await self._running.after_change(run, new)
                 return True, new
-        raise StoreUnavailable(f"Run {run_id!r} is changed by too many at once: try again.")
+        raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
@@ -113,7 +113,7 @@ class RedisRecords(RedisReads):
             new = msgspec.structs.replace(to_struct(SubSessionRef, decode(old)), **changes)
             if await self._put_text(keys, keys.refs, sub_session_id, old, struct_text(new), now):
                 return new
-        raise StoreUnavailable(f"The ref to {sub_session_id!r} is changed by too many at once: try again.")
+        raise StoreUnavailable(f"Too many processes changed the ref to {sub_session_id!r} at once: try again.")
 
     async def _put_text(
         self, keys: SessionKeys, key: str, field: str, old: str, new: str, now: int | None = None
@@ -122,7 +122,7 @@ class RedisRecords(RedisReads):
         program = Program.of_session(keys, self._ttl_ms)
         program.require("changed", old, "HGET", key, field)
         program.do("HSET", key, field, new)
-        # Every write touches the main hash: those who watch the session watch that.
+        # Every write touches the main hash: that is the key to watch.
         program.do("HSET", keys.main, *(("touched", "1") if now is None else ("updated_at", now)))
         finish(program, keys)
         answer = await self._runner.run(program)

@@ -42,7 +42,7 @@ _reached: WeakSet[Any] = WeakSet()
 
 
 class _Waiting:
-    """Waits for a server that is away. One that nobody has reached yet is not waited for: its address may be wrong."""
+    """Waits for a server that is away. One that was never reached is not waited for: its address may be wrong."""
 
     def __init__(self, *, patient: bool) -> None:
         self._until = time.monotonic() + PATIENCE_SECONDS * patient
@@ -146,7 +146,7 @@ class Servers:
                     reads = all(command[0] in READS for command in commands)
                     if isinstance(error, NotReached) or lost == MAX_READS or not reads:
                         raise
-        raise StoreUnavailable(f"Redis, key {key!r}: the cluster sent us from node to node. Try again.")
+        raise StoreUnavailable(f"Redis, key {key!r}: the cluster kept redirecting the request. Try again.")
 
     async def one(self, key: str, *command: Argument) -> Any:
         """Send one command."""
@@ -198,7 +198,7 @@ class Servers:
         return replies
 
     async def new_connection(self) -> Any:
-        """A connection that is nobody else's, not yet open, for listening; its owner closes it."""
+        """A connection of its own, not yet open, for listening; the caller closes it."""
         if self._single is not None:
             pool = self._client.connection_pool
             made, kwargs = pool.connection_class, pool.connection_kwargs

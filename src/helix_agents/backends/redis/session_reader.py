@@ -1,7 +1,7 @@
 """Reading sessions at one moment, without scripts: everything that is wanted is asked for in one MULTI.
 
 Which lists and objects custom state has is not known beforehand. The first request guesses (what was there last time),
-and if the answer names others, a second one asks for those: a wrong guess costs a round trip, never consistency.
+and if the reply names others, a second one asks for those: a wrong guess costs a round trip, never consistency.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SessionReader:
                 self._remember(keys.main, needed)
                 return SessionRead(fields, int(answers[1]), int(answers[2]), image, as_texts(answers[6]))
             containers, shelves = needed, needed_shelves
-        raise StoreUnavailable(f"{keys.main!r}: custom state changes its shape too fast to be read. Try again.")
+        raise StoreUnavailable(f"Redis, key {keys.main!r}: custom state changes too fast to be read. Try again.")
 
     def _remember(self, main: str, needed: dict[str, str]) -> None:
         self._containers[main] = needed

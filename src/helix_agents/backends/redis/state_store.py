@@ -102,7 +102,7 @@ class RedisStateStore(RedisRecords):
         if late or (moved and not commit.create):
             await self._keep_alive(commit.session_id)
         if commit.run is not None and time.time() * 1000 - commit.run.started_at > LATE_SECONDS * 1000:
-            await self._running.enter(commit.run)  # somebody may have taken it for a run that never came
+            await self._running.enter(commit.run)  # another process may have taken it for a run that never came
         if commit.create:
             self._created += 1
             if self._created % SWEEP_EVERY == 0:

@@ -53,7 +53,7 @@ class RedisUsageStore(UsageStoreBase):
             asked: list[Command] = [("HEXISTS", self._keys.entries(each.session_id), each.id) for each in fresh]
             known = await self._servers.run(self._keys.by_time, asked)
             fresh = [entry for entry, exists in zip(fresh, known, strict=True) if not exists]
-        raise StoreUnavailable("Usage entries are recorded by too many at once: try again.")
+        raise StoreUnavailable("Too many writers recorded usage at once: try again.")
 
     def _recording(self, entries: list[UsageEntry]) -> Program:
         program = Program(self._keys.by_time)

@@ -73,7 +73,7 @@ class ChannelWakeup(Wakeup):
             await connection.send_command("SUBSCRIBE", *channels)
             answer = await connection.read_response(disable_decoding=True)
             if not isinstance(answer, list):
-                raise redis_errors.ConnectionError(f"an unexpected answer to SUBSCRIBE: {answer!r}")
+                raise redis_errors.ConnectionError(f"an unexpected reply to SUBSCRIBE: {answer!r}")
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
@@ -96,7 +96,7 @@ class ChannelWakeup(Wakeup):
     async def _say(self, word: str, stream_id: str) -> None:
         async with self._sending:
             if word == "UNSUBSCRIBE" and stream_id in self._watched:
-                return  # somebody came back in the meantime
+                return  # a reader came back in the meantime
             await self._send(word, self.channel(stream_id))
 
     async def _send(self, *words: str) -> None:
@@ -129,7 +129,7 @@ class ChannelWakeup(Wakeup):
         message = await self._connection.read_response(disable_decoding=True)
         self._heard_at = time.monotonic()
         if not isinstance(message, list) or len(message) < 3:
-            return  # an answer to PING
+            return  # a reply to PING
         kind, channel = message[0], message[1].decode() if message[1] else ""
         if kind in (b"message", b"subscribe") and channel != self._prefix:
             # Subscribed: what was written between the reader's first look and now must be looked at too.

@@ -25,7 +25,7 @@ class Statement(NamedTuple):
 class BatchRefused(Exception):  # an outcome that callers match on, not a failure
     """A batch undid itself; `reason` is the name of the guard (`version`, `missing`, `exists`, ...).
 
-    Never leaves a backend: the store turns it into an answer or one of the library's errors.
+    Never leaves a backend: the store turns it into a return value or one of the library's errors.
     """
 
     def __init__(self, reason: str) -> None:
@@ -45,7 +45,7 @@ class SqlDriver(Protocol):
         """The longest text one parameter may hold; longer bulk data is split over statements."""
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
-        """Run all statements in one transaction and answer the rows of each: all of them or none.
+        """Run all statements in one transaction, all of them or none; returns the rows of each.
 
         `read_only` promises that nothing is written; the rows then come from one consistent snapshot.
         Raises `BatchRefused` when a guard undid the batch, `StoreUnavailable` and other `StoreError`s else.

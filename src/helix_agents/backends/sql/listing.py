@@ -31,7 +31,7 @@ class _Conditions:
 
 
 def page_statements(queries: Queries, wanted: SessionFilter, limit: int) -> list[Statement]:
-    """Statements that answer up to `limit` matching sessions each, newest first."""
+    """Statements that return up to `limit` matching sessions each, newest first."""
     return [_page(queries, wanted, status, limit) for status in wanted.statuses or (None,)]
 
 
@@ -53,7 +53,7 @@ def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
 
 
 def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int) -> Statement:
-    """A statement that finds sessions whose latest run nobody works on, by the index of running runs."""
+    """A statement that finds sessions whose latest run no worker holds, by the index of running runs."""
     states, runs = queries["states_table"], queries["runs_table"]
     columns, flags = _session_columns(queries)
     conditions = _Conditions()

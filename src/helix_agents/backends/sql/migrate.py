@@ -37,7 +37,7 @@ _LEDGER = (
     "(version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
 )
 _RECORD = "INSERT INTO __agents_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)"
-# If somebody else has changed the line in the meantime, this runs into it and undoes the batch.
+# If another process has changed the line in the meantime, this runs into it and undoes the batch.
 _UNCHANGED = (
     "INSERT INTO __agents_migrations (version, name, applied_at) "
     "SELECT version, name, applied_at FROM __agents_migrations WHERE version = ?1 AND name <> ?2"
@@ -75,7 +75,7 @@ class Migration(NamedTuple):
         return f"{self.name}: {', '.join(sorted(self.families.intersection(families)))}"
 
     def done(self, title: str | None) -> frozenset[str]:
-        """The families that are done, as the ledger tells."""
+        """The families that are done, according to the ledger."""
         if title is None:
             return frozenset()
         _, colon, listed = title.partition(": ")
@@ -162,7 +162,7 @@ async def ensure_migrated(
 
 
 async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
-    """The ledger, created if need be. A look comes first: whoever finds everything there never waits for a writer."""
+    """The ledger, created if need be. It looks first, so as not to wait for a writer where nothing is missing."""
     found = await _ledger_as_it_is(driver, prefix) if driver.dialect == "sqlite" else None
     if found is not None:
         return found

@@ -49,7 +49,7 @@ def with_prefix(sql: str, prefix: str) -> str:
     if not prefix:
         return sql
     if not _PREFIX.fullmatch(prefix):
-        raise InvalidArgument(f"A table prefix is a short lower-case identifier, not {prefix!r}.")
+        raise InvalidArgument(f"A table prefix must be a short lower-case identifier, not {prefix!r}.")
     return sql.replace("__agents_", f"{prefix}__agents_")
 
 

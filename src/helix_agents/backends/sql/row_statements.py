@@ -18,7 +18,7 @@ SIZES = (256, 128, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2, 1)
 
 
 class RowConnection(Protocol):
-    """A database that runs statements at once, inside a transaction that somebody else begins and ends."""
+    """A database that runs statements at once, inside a transaction that the caller begins and ends."""
 
     def execute(self, sql: str, row: Sequence[Value], /) -> Iterable[Row]:
         """Run a statement with its parameters and return the rows that it found."""

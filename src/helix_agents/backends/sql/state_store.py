@@ -261,7 +261,7 @@ def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:
             else:
                 texts[key].append(f'"{slot[1:]}":{text}')
     except KeyError as error:
-        raise StoreCorrupt(f"Custom state has something below the key {error}, but not the key itself.") from error
+        raise StoreCorrupt(f"Custom state has cells below key {error}, but not the key itself.") from error
     return rebuild((f'"{key}"', text, below) for key, (text, *below) in texts.items())
 
 

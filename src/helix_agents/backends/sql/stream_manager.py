@@ -229,7 +229,7 @@ class SqlStreamManager(StreamManagerBase):
             yield texts, array
         elif len(texts) == 1:
             raise InvalidArgument(
-                f"A chunk of {len(texts[0])} characters is too large for this database ({limit} bytes)."
+                f"A chunk of {len(texts[0])} characters is too large for this database (at most {limit} bytes)."
             )
         else:
             middle = len(texts) // 2
@@ -239,7 +239,7 @@ class SqlStreamManager(StreamManagerBase):
     async def _ensure_not_fenced(
         self, stream_id: str, refused: BatchRefused, fence: int | None, now: int
     ) -> StreamHead | None:
-        """Whether a batch was undone because of the fence can be told afterwards, since a fence never falls."""
+        """Raise `StreamFenced` if the fence undid the batch: it never falls, so it can be checked afterwards."""
         head = await self._info(stream_id, now=now)
         if head is not None and fence is not None and head.fence > fence:
             raise StreamFenced(stream_id, fence, head.fence) from refused

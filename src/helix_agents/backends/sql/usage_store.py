@@ -24,7 +24,7 @@ class SqlUsageStore(UsageStoreBase):
         self._queries = Queries("usage_queries", driver.dialect, prefix)
 
     async def _insert(self, entries: list[UsageEntry]) -> int:
-        # All entries before all links: then the first rows of the answer are those of the entries.
+        # All entries before all links: then the first rows of the result are those of the entries.
         statements = [self._queries("insert_entry", *_row(entry)) for entry in entries]
         for entry in entries:
             if entry.parent_session_id:
@@ -60,7 +60,7 @@ class SqlUsageStore(UsageStoreBase):
         return len((await self._driver.batch(both))[0])
 
     def _filtered(self, name: str, wanted: UsageFilter, params: tuple[Value, ...]) -> Statement:
-        """The statement with the conditions of `wanted`, whose parameters come behind `params`."""
+        """The statement with the conditions of `wanted`, whose parameters come after `params`."""
         conditions = []
         for field in wanted.__struct_fields__:
             value = getattr(wanted, field)

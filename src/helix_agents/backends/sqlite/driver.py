@@ -1,9 +1,9 @@
 """The SQLite driver: one connection, one worker thread, group commit.
 
-The event loop never waits for the disk: a batch is handed to the worker thread, which answers through the loop. While
+The event loop never waits for the disk: a batch is handed to the worker thread, which replies through the loop. While
 the worker is syncing one transaction, further batches queue up; they share the next transaction, so that one sync pays
 for many commits. A conflict in one never spoils its neighbours: the group then starts over with a savepoint for each.
-Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own answer.
+Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own result.
 If others wait already, a group is answered when the next one goes to the disk: until then the worker needs the
 interpreter itself, and from then on the event loop can have it.
 
@@ -80,7 +80,7 @@ class SqliteDriver:
         """Let a function look and write in a transaction, on the worker thread; calls of the same function that wait
         together are one call with all their items.
 
-        It may be run again if the transaction was lost, so it has no effects but on the database.
+        It may be run again if the transaction was lost, so it must change nothing but the database.
         """
         return self._submit(work, item)
 
@@ -149,7 +149,7 @@ class SqliteDriver:
         return connection
 
     def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
-        """Do the jobs; answer those that only read, and give back the others."""
+        """Do the jobs; resolve those that only read, and return the others."""
         # A job that was cancelled while it waited is never done: it must not overtake a later look.
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
@@ -172,7 +172,7 @@ class SqliteDriver:
         try:
             self._set_patience(connection)
             run(connection, jobs)
-        except Exception as error:  # whatever it is, somebody waits for an answer
+        except Exception as error:  # whatever it is, a caller waits for a result
             if len(jobs) == 1:
                 jobs[0].error = translated(error, self.path)
                 return

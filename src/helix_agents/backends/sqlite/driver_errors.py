@@ -32,7 +32,7 @@ def translated(error: BaseException, path: str) -> BaseException:
             f"{path}: {text}. Free some space and try again; nothing was written.", nothing_written=True
         )
     elif "not a database" in text or "malformed" in text:
-        ours = StoreCorrupt(f"{path} is damaged or no SQLite database: {text}. Restore it from a backup.")
+        ours = StoreCorrupt(f"{path} is damaged or not a SQLite database: {text}. Restore it from a backup.")
     elif "unable to open" in text:
         ours = StoreUnavailable(f"{path} cannot be opened: {text}. Check that its folder exists.", nothing_written=True)
     elif "too big" in text:

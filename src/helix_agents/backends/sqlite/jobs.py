@@ -69,7 +69,7 @@ class JobQueue:
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody waits already."""
+        """Whether more jobs wait already."""
         return bool(self._second_half) or not self._queue.empty()
 
     def take(self, *, halve: bool) -> list[Job]:
@@ -112,7 +112,7 @@ def answer(jobs: Sequence[Job]) -> None:
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, done in by_loop.items():
-        with suppress(RuntimeError):  # that loop has been closed: nobody waits for the answer any more
+        with suppress(RuntimeError):  # that loop has been closed, and its futures with it
             loop.call_soon_threadsafe(_resolve, done)
 
 

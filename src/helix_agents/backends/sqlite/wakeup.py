@@ -1,11 +1,12 @@
 """How processes on one SQLite file wake each other: a datagram socket for each, in a folder beside the file.
 
-A process that has readers binds a Unix datagram socket in `<file>-wakeup/`. Who commits to a stream sends the stream's
-id to every socket in there. No process waits for another, nothing touches the disk, and an idle reader costs nothing.
+A process that has readers binds a Unix datagram socket in `<file>-wakeup/`. A process that commits to a stream sends
+the stream's id to every socket in there. No process waits for another, nothing touches the disk, and an idle reader
+costs nothing.
 
 A datagram may be lost (a full queue, a container with another file system), so each listener also looks twice a second
 whether the database's files have changed since: two `stat` calls. If no socket can be bound at all, it looks every
-20 ms. The socket of a process that died is removed by the first one that finds nobody behind it.
+20 ms. The socket of a process that died is removed by the first process that finds it dead.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class SqliteWakeup(Wakeup):
         try:
             changed_at = os.stat(self._folder).st_mtime_ns
         except OSError:
-            return []  # nobody has ever listened here
+            return []  # no process has ever listened here
         if changed_at != self._peers_at:
             try:
                 names = os.listdir(self._folder)
@@ -197,7 +198,7 @@ def _folder(path: str) -> str:
     beside = path + "-wakeup"
     if len(os.fsencode(beside)) + _NAME_LENGTH <= MAX_SOCKET_PATH:
         return beside
-    # The name of a socket must be short; everybody who knows the file finds this folder too.
+    # The name of a socket must be short; every process that knows the file finds this folder too.
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return os.path.join(tempfile.gettempdir(), f"helix-{digest}-wakeup")
 

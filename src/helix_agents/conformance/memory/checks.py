@@ -142,14 +142,14 @@ async def bad_memories(harness: Harness) -> None:
 # -- M3 isolation
 
 
-@check("M3", "no call answers with memories of another entity")
+@check("M3", "no call returns memories of another entity")
 async def entities_are_apart(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "a", {"1": "tea with milk"})
     await _fill(store, "ab", {"1": "tea with lemon", "2": "tea"})
     one = await store.get("a", "1")
     expect_same(one and one.content, "tea with milk", "the memory of a")
-    expect(await store.get("a", "2") is None, "a memory of another entity was answered")
+    expect(await store.get("a", "2") is None, "a memory of another entity was returned")
     expect_same(await _found(store, "a", "tea"), ["1"], "found for a")
     expect_same(await _found(store, "a", "lemon"), [], "found for a")
     expect_same(await _found(store, "nobody", ""), [], "found for nobody")
@@ -157,7 +157,7 @@ async def entities_are_apart(harness: Harness) -> None:
     expect_same((await store.list_memories("ab")).total, 2, "memories of ab")
 
 
-@check("M3", "source narrows every answer")
+@check("M3", "source narrows every result")
 async def source_narrows(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "green tea"}, source="chat")
@@ -384,7 +384,7 @@ async def bad_arguments(harness: Harness) -> None:
         await store.search("e", "x", limit=0)
     with raises(InvalidArgument, "search without an entity"):
         await store.search("", "x")
-    with raises(InvalidArgument, "a query that is no text"):
+    with raises(InvalidArgument, "a query that is not a string"):
         await store.search("e", None)  # type: ignore[arg-type]  # the point of the check
 
 

@@ -197,7 +197,7 @@ async def bad_messages_are_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "custom state that is no object is refused")
+@check("input", "custom state that is not an object is refused")
 async def custom_state_is_an_object(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")

@@ -205,7 +205,7 @@ async def values_are_detached(harness: Harness) -> None:
     await store.append_messages("a", [message])
     await store.stage_changes("a", "step-1", ops, tool_call_id="call-1")
     given["items"].append(2)
-    expect_same(made.custom_state, {"items": [1]}, "the state that create_session answered")
+    expect_same(made.custom_state, {"items": [1]}, "the state that create_session returned")
     message["parts"].append(2)
     ops.ops[0]["value"].append(2)
     page = await store.get_messages("a")

@@ -1,4 +1,4 @@
-"""Values at the edge of what there is: one answer on every backend, because they are judged above the backends."""
+"""Values at the edge of what is allowed: the same result on every backend, since they are checked above it."""
 
 from __future__ import annotations
 

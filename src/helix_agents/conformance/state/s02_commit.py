@@ -165,7 +165,7 @@ async def _seen_whole(store: StateStore, session_id: str) -> int:
     return seen[0]
 
 
-@check("S2", "who reads while others commit never sees half a commit", kind="tasks")
+@check("S2", "a reader never sees half a commit of other tasks", kind="tasks")
 async def readers_see_whole_commits(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [], "n": 0})
@@ -185,7 +185,7 @@ async def readers_see_whole_commits(harness: Harness) -> None:
     expect_same(await _seen_whole(other, "a"), 20, "commits")
 
 
-@check("S2", "who reads while another process commits never sees half a commit", kind="processes")
+@check("S2", "a reader never sees half a commit of another process", kind="processes")
 async def readers_see_whole_commits_of_processes(harness: Harness) -> None:
     spec = spec_of(harness)
     store = await harness.open()

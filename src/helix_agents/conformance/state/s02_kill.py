@@ -36,7 +36,7 @@ async def _consistent(store: StateStore, session_id: str) -> int:
     return commits
 
 
-@check("S2", "a process killed at a random moment leaves whole commits, and all it was told of", kind="faults")
+@check("S2", "a process killed at a random moment leaves whole commits, and all that were acknowledged", kind="faults")
 async def killed_at_any_moment(harness: Harness) -> None:
     spec = spec_of(harness)
     store = await harness.open()

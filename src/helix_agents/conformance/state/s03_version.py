@@ -52,7 +52,7 @@ async def reading_moves_nothing(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data after reading all data")
 
 
-@check("S3", "the answered version is the stored one")
+@check("S3", "the returned version is the stored one")
 async def answered_version_is_stored(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -62,7 +62,7 @@ async def answered_version_is_stored(harness: Harness) -> None:
         lambda: store.save_state("a", plain_state("a"), expected_version=3),
     ]
     for expected, step in enumerate(steps, start=2):
-        expect_same(await step(), expected, "the answered version")
+        expect_same(await step(), expected, "the returned version")
         state = await store.load_state("a")
         expect_same(state.version if state else None, expected, "the stored version")
 
@@ -74,7 +74,7 @@ async def version_of_the_value_is_ignored(harness: Harness) -> None:
     expect_same(await store.save_state("a", plain_state("a", version=99)), 2, "the new version")
 
 
-@check("S3", "a conflict tells expected and current version and the status, and writes nothing")
+@check("S3", "a conflict names the expected and current version and the status, and writes nothing")
 async def conflict_tells_what_is_there(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")

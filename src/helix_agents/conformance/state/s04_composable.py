@@ -16,7 +16,7 @@ from ..tools.sample import ref, user, writes
 check = STATE_STORE.check
 
 Team = Callable[[str, list[dict[str, Any]]], Awaitable[list[Any]]]
-"""Does one job with each of the parameters at the same time; the answers."""
+"""Does one job with each of the parameters at the same time; returns the results."""
 
 TIMES = 12
 
@@ -45,7 +45,7 @@ async def _appends(store: StateStore, team: Team, workers: int) -> None:
     for number, counts in enumerate(answers):
         for turn, count in enumerate(counts):
             expected = [f"w{number}.{turn}.{part}" for part in range(3)]
-            expect_same(messages[count - 3 : count], expected, f"the three messages before the answered count {count}")
+            expect_same(messages[count - 3 : count], expected, f"the three messages before the returned count {count}")
 
 
 async def _merges(store: StateStore, team: Team, workers: int) -> None:
@@ -72,7 +72,7 @@ async def _increments(store: StateStore, team: Team, workers: int) -> None:
     await store.create_session("a", agent_type="agent")
     answers = await team("increment", _params(workers))
     seen = sorted(count for counts in answers for count in counts)
-    expect_same(seen, list(range(1, workers * TIMES + 1)), "the counts that were answered")
+    expect_same(seen, list(range(1, workers * TIMES + 1)), "the counts that were returned")
     state = await store.load_state("a")
     assert state is not None
     expect_same((state.step_count, state.resume_count), (workers * TIMES,) * 2, "step and resume count")
@@ -154,7 +154,7 @@ async def processes_begin_runs(harness: Harness) -> None:
         await _runs(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "appending nothing answers the count and changes nothing")
+@check("S4", "appending nothing returns the count and changes nothing")
 async def empty_writes_change_nothing(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

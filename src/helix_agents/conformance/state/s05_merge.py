@@ -1,4 +1,4 @@
-"""S5: staged writes merge in the order of the tool calls; what is lost is told."""
+"""S5: staged writes merge in the order of the tool calls; every lost write has a warning."""
 
 from __future__ import annotations
 
@@ -68,11 +68,13 @@ async def commit_merges_into_the_present(harness: Harness) -> None:
         await other.merge_custom_state("a", writes(meanwhile))
         done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta(step, f"step-{step}"))
     got = await _custom(store)
-    expect_same((got["gone"], got["changed"]), ([1], "text"), "a list that was dropped, and one that is none any more")
-    expect(done.warnings, "an append to what is no list any more had no warning")
+    expect_same(
+        (got["gone"], got["changed"]), ([1], "text"), "a list that was dropped, and one that is no longer a list"
+    )
+    expect(done.warnings, "an append to what is no longer a list had no warning")
 
 
-@check("S5", "a lost write is told by the commit, by promote_staging and by merge_custom_state")
+@check("S5", "a lost write is reported by the commit, by promote_staging and by merge_custom_state")
 async def lost_writes_are_told(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"text": "x"})

@@ -1,4 +1,4 @@
-"""S6: a status swap answers, also when it loses."""
+"""S6: a status swap returns, even when it loses."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def flag_needs_no_reason(harness: Harness) -> None:
     expect_same(_told(await store.check_interrupt_flag("a")), (None, None), "the flag")
 
 
-@check("S7", "a flag tells the run it is for; the next one replaces it")
+@check("S7", "a flag names the run it is for; the next one replaces it")
 async def flag_tells_its_run(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

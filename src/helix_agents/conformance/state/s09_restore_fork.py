@@ -63,7 +63,7 @@ async def restore_brings_back(harness: Harness) -> None:
     await store.stage_changes("a", "step-2", writes(put("staged", value=1)), tool_call_id="call-1")
     target, expected = history[2]
     version = await store.restore_checkpoint("a", target, expected_version=6)
-    expect_same(version, 7, "the answered version")
+    expect_same(version, 7, "the returned version")
     await _is_back_at(store, expected, 7)
     store = await harness.reopen()
     await _is_back_at(store, expected, 7)
@@ -71,7 +71,7 @@ async def restore_brings_back(harness: Harness) -> None:
         expect(await store.get_checkpoint("a", gone) is None, "a later checkpoint is still there")
 
 
-@check("S9", "restore, commit anew, restore again: every checkpoint stays exact")
+@check("S9", "restore, commit, restore again: every checkpoint stays exact")
 async def restore_again_and_again(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store)
@@ -300,7 +300,7 @@ async def same_history_same_portrait(harness: Harness) -> None:
 
 
 def _interrupt(store: StateStore, at: int, meanwhile: Callable[[], Awaitable[None]]) -> list[str]:
-    """Let something happen right before the `at`-th verb call of a store; the answer fills with the verbs called."""
+    """Let something happen right before the `at`-th verb call of a store; returns the verbs called, as they come."""
     called: list[str] = []
     inside = False
 

@@ -134,7 +134,7 @@ async def filters_combine(harness: Harness) -> None:
         expect_same(await _ids(store, **filters), expected, f"sessions found by {filters}")
 
 
-@check("S11", "a page tells its place, whether there is more, and the total if asked")
+@check("S11", "a page has its place, whether there is more, and the total if asked for")
 async def page_tells_its_place(harness: Harness) -> None:
     store = await harness.open()
     await _crowd(store)

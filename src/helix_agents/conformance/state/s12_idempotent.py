@@ -68,14 +68,14 @@ async def _scenes(harness: Harness) -> AsyncIterator[Scene]:
 
 
 def anonymous_answer(answer: Any, session_id: str) -> Any:
-    """An answer that is equal for two sessions with the same history."""
+    """A result that is equal for two sessions with the same history."""
     fields = getattr(answer, "__struct_fields__", None)
     value = {name: getattr(answer, name) for name in fields} if fields else answer
     return anonymous(value, session_id)
 
 
 async def _strike(harness: Harness, scene: Scene, fault: Fault, at: int, *, times: int = 1) -> tuple[Plan, Any, bool]:
-    """Run a scene with a fault; the plan, the answer or error, and whether the write happened."""
+    """Run a scene with a fault; returns the plan, the result or error, and whether the write happened."""
     what = f"{scene.name} with {fault} at verb call {at}, {times} times"
     session_id = f"{scene.name}-{fault}-{at}-{times}"
     clean = await harness.open()
@@ -95,7 +95,7 @@ async def _strike(harness: Harness, scene: Scene, fault: Fault, at: int, *, time
     happened = scene.require_whole(await _view(clean, session_id), what)
     if not isinstance(outcome, BaseException):
         outcome = anonymous_answer(outcome, session_id)
-        expect(happened, f"{what} answered {outcome!r} but did nothing")
+        expect(happened, f"{what} returned {outcome!r} but did nothing")
         expect_same(outcome, scene.answer, f"the answer of {what}")
     return plan, outcome, happened
 
@@ -134,7 +134,7 @@ async def cancel_during_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "cancel_during")
 
 
-@check("S12", "a commit whose reply is lost answers as if it were not, and happened exactly once", kind="faults")
+@check("S12", "a commit whose reply is lost returns as if it were not, and happened exactly once", kind="faults")
 async def lost_reply_is_found_out(harness: Harness) -> None:
     async for scene in _scenes(harness):
         if scene.name not in ("save_state_and_promote_staging", "commit_without_expected_version"):

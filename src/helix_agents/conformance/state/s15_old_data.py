@@ -1,4 +1,4 @@
-"""S15: a database is migrated once, by whoever comes first, and never if it is newer than the code."""
+"""S15: a database is migrated once, by the first process, and never if it is newer than the code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The child process of the stream checks: `python -m helix_agents.conformance.streams.child <mode> "<spec>"`.
 
-It reads one line of JSON parameters and answers with lines of JSON. Mode `write` writes chunks and tells of every
-flush; mode `read` reads and tells of every chunk.
+It reads one line of JSON parameters and replies with lines of JSON. Mode `write` writes chunks and reports every
+flush; mode `read` reads and reports every chunk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def child(harness: Harness, mode: str, **params: Any) -> AsyncIterator[Pro
     )
     try:
         if await hear(process) != "ready":
-            raise AssertionError("a child process said something else than that it is ready")
+            raise AssertionError("a child process did not say that it is ready")
         await tell(process, params)
         yield process
     finally:

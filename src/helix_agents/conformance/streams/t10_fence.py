@@ -1,4 +1,4 @@
-"""T10: who was replaced as the owner of a stream changes nothing in it any more."""
+"""T10: a replaced owner of a stream no longer changes it."""
 
 from __future__ import annotations
 

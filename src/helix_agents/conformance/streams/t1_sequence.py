@@ -14,7 +14,7 @@ from .sample import kept, name_of, names, numbered, soon, write, write_to
 check = STREAM_MANAGER.check
 
 
-@check("T1", "chunks get 1, 2, 3, ... and flush answers the last")
+@check("T1", "chunks get 1, 2, 3, ... and flush returns the last")
 async def sequences_are_dense(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")

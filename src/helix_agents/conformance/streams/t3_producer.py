@@ -23,7 +23,7 @@ async def lost_replies(harness: Harness) -> None:
     async with await streams.create_writer("s", "run", "agent") as writer:
         for number in range(5):
             last = await write_to(writer, names("a", 3, 3 * number))
-            expect_same(last, 3 * number + 3, "the sequence that flush answers after a retry")
+            expect_same(last, 3 * number + 3, "the sequence that flush returns after a retry")
     expect_same(await kept(streams, "s"), numbered(names("a", 15)), "the chunks")
 
 

@@ -117,7 +117,7 @@ async def refused_write_surfaces(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), [], "the chunks")
 
 
-@check("T4", "what is no chunk is refused when it is handed in, and nothing is written")
+@check("T4", "what is not a chunk is refused when it is handed in, and nothing is written")
 async def bad_chunks(harness: Harness) -> None:
     streams = await harness.open_streams()
     circle: dict[str, Any] = {"type": "a"}

@@ -1,4 +1,4 @@
-"""T5: end, fail, pause and delete, for those who read, those who come later and those who write."""
+"""T5: end, fail, pause and delete, for readers, later readers and writers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def fail(harness: Harness) -> None:
     expect_same(seen, names("a", 3), "what the live reader saw first")
     expect_same(caught.error.error, "boom \ud800", "the error's text")  # type: ignore[attr-defined]
     expect(live.outcome is not None and live.outcome.status == "failed", "the outcome says failed")
-    expect(await other.create_reader("s") is None, "create_reader answers None")
+    expect(await other.create_reader("s") is None, "create_reader returns None")
     expect_same(await kept(other, "s"), numbered(names("a", 3)), "get_all_chunks")
     history = await reader_of(other, "s", 1)
     expect_same(await read_all(history), numbered(names("a", 3))[1:], "the resumable reader")

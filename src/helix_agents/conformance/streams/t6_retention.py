@@ -1,4 +1,4 @@
-"""T6: the oldest chunks go, and whoever would miss one is told."""
+"""T6: the oldest chunks go, and a reader that would miss one gets an error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def cursor_below_the_floor(harness: Harness) -> None:
     expect_same(await read_all(await reader_of(streams, "s")), numbered(names("a", 25))[15:], "create_reader")
 
 
-@check("T6", "a reader that is overtaken by retention is told, and has no gap before that")
+@check("T6", "a reader that is overtaken by retention gets an error, and has no gap before that")
 async def overtaken_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=50), await harness.open_streams(max_chunks=50)
     for rounds in (1, 2, 200):  # a little behind, and hopelessly
@@ -124,7 +124,7 @@ async def time_to_live(harness: Harness) -> None:
         with raises(StreamTruncated, f"from {cursor}, before the expiry"):
             await streams.create_resumable_reader("s", from_sequence=cursor)
     await streams.end_stream("s")
-    expect_same(await read_all(await reader_of(streams, "s", 6)), [(7, "anew")], "who had seen all reads on")
+    expect_same(await read_all(await reader_of(streams, "s", 6)), [(7, "anew")], "a reader that had seen all reads on")
     now += 1_000_000
     await write(streams, "u", ["makes room"])
     expect(await streams.get_stream_info("t") is None, "the other one has expired too")

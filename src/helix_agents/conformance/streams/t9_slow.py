@@ -1,4 +1,4 @@
-"""T9: who does not read harms nobody."""
+"""T9: a reader that does not read harms no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sample import names, numbered, read_all, read_some, reader_of, soon, write
 check = STREAM_MANAGER.check
 
 
-@check("T9", "a reader that does not read slows nobody, and has lost nothing when it goes on", kind="tasks")
+@check("T9", "a reader that does not read slows no other, and has lost nothing when it goes on", kind="tasks")
 async def slow_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")

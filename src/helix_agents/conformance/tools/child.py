@@ -2,7 +2,7 @@
 
 Mode `jobs` opens the store, says `"ready"` and then does one job per line of standard input. Mode `crash` forks for
 every case it reads, so that each may die at its own point without paying for a new interpreter. Mode `commits` commits
-to one session and tells of each commit, until it is killed. All lines are JSON.
+to one session and reports each commit, until it is killed. All lines are JSON.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> int:
         case "crash":
             _crash_all(opener, argument)
         case _:
-            raise ValueError(f"{mode!r} is no mode of the kit's child process.")
+            raise ValueError(f"Unknown mode {mode!r} of the kit's child process.")
     return 0
 
 

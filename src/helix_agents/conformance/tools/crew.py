@@ -1,4 +1,4 @@
-"""Workers for the concurrency checks: real processes on the same data, told what to do at the same moment."""
+"""Workers for the concurrency checks: real processes on the same data that begin at the same moment."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def hear(child: Process) -> Any:
     assert child.stdout is not None
     line = await asyncio.wait_for(child.stdout.readline(), ANSWER_SECONDS)
     if not line:
-        raise AssertionError("a child process ended without an answer; its standard error says why")
+        raise AssertionError("a child process ended without a reply; its standard error says why")
     return json.loads(line)
 
 
@@ -78,7 +78,7 @@ class Crew:
         return len(self._children)
 
     async def run(self, job: str, params: Sequence[dict[str, Any]]) -> list[Any]:
-        """Give the n-th process the n-th parameters, all at once; their answers."""
+        """Give the n-th process the n-th parameters, all at once; returns their replies."""
         return await self.run_mixed([(job, each) for each in params])
 
     async def run_mixed(self, jobs: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:

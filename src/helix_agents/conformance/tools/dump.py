@@ -1,6 +1,6 @@
-"""All that a store tells about its sessions, as one plain value, through public methods only.
+"""All that a store returns about its sessions, as one plain value, through public methods only.
 
-Two dumps are equal if nobody could tell the stores apart. `portrait` leaves out what differs between two sessions
+Two dumps are equal if the stores cannot be told apart. `portrait` leaves out what differs between two sessions
 with the same history: ids, times, the random end of a checkpoint id.
 """
 

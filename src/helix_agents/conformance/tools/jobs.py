@@ -1,6 +1,6 @@
 """What a worker of the concurrency checks does with a store, by name, so that a task and a process can do the same.
 
-A job gets a store and plain parameters and answers with JSON.
+A job gets a store and plain parameters and returns JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def create(store: StateStore, params: Params) -> str:
 
 
 async def append(store: StateStore, params: Params) -> list[int]:
-    """Append messages three at a time; the counts that the store answered."""
+    """Append messages three at a time; the counts that the store returned."""
     worker = params["worker"]
     return [
         await store.append_messages(params["session_id"], [user(f"{worker}.{number}.{part}") for part in range(3)])
@@ -54,7 +54,7 @@ async def merge(store: StateStore, params: Params) -> list[str]:
 
 
 async def increment(store: StateStore, params: Params) -> list[int]:
-    """Count up both counters; the step counts that the store answered."""
+    """Count up both counters; the step counts that the store returned."""
     seen: list[int] = []
     for _ in range(params["times"]):
         seen.append(await store.increment_step_count(params["session_id"]))
@@ -89,7 +89,7 @@ async def commit(store: StateStore, params: Params) -> int | None:
 
 
 async def commit_many(store: StateStore, params: Params) -> list[int]:
-    """Commit without an expected version, one message each; the message counts that the store answered."""
+    """Commit without an expected version, one message each; the message counts that the store returned."""
     worker = params["worker"]
     counts: list[int] = []
     for number in range(params["times"]):

@@ -151,7 +151,7 @@ def _bad_entries() -> list[Any]:
 # -- U3 tree
 
 
-@check("U3", "a rollup covers the sessions below at any depth, told from above or from below")
+@check("U3", "a rollup covers the sessions below at any depth, linked from above or from below")
 async def rollup_covers_the_tree(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(

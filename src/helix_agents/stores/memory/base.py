@@ -64,7 +64,7 @@ class MemoryStoreBase(MemoryStore):
 
     @abstractmethod
     async def _put(self, memory: Memory, words: list[str]) -> Memory:
-        """Keep a memory in place of any with its id, whose `created_at` stays; answer it as kept. *Atomic.*"""
+        """Keep a memory in place of any with its id, whose `created_at` stays; returns it as kept. *Atomic.*"""
 
     @abstractmethod
     async def _get(self, entity_id: str, memory_ids: Sequence[str]) -> list[Memory]:
@@ -185,7 +185,7 @@ class MemoryStoreBase(MemoryStore):
         assert self._embedder is not None
         vectors = list(await self._embedder.embed([text]))
         if len(vectors) != 1:
-            raise InvalidArgument(f"The embedder answered {len(vectors)} vectors for one text: fix the adapter.")
+            raise InvalidArgument(f"The embedder returned {len(vectors)} vectors for one text: it must return one.")
         vector = tuple(float(number) for number in vectors[0])
         _check_embedding(vector)
         return vector
@@ -202,7 +202,7 @@ def _check(memory: Memory) -> None:
         raise InvalidArgument(f"The content of a memory must be a string, not {type(memory.content).__name__}.")
     if len(memory.content) > MAX_CONTENT_LENGTH:
         raise InvalidArgument(
-            f"The content of a memory has {len(memory.content)} characters; {MAX_CONTENT_LENGTH} is the most: split it."
+            f"A memory of {len(memory.content)} characters is too long: split it, {MAX_CONTENT_LENGTH} are allowed."
         )
     if not isinstance(memory.metadata, dict):
         raise InvalidArgument(f"The metadata of a memory must be a dict, not {type(memory.metadata).__name__}.")
@@ -216,9 +216,9 @@ def _check(memory: Memory) -> None:
 
 def _check_embedding(vector: Sequence[float]) -> None:
     if not 1 <= len(vector) <= MAX_EMBEDDING_LENGTH:
-        raise InvalidArgument(f"An embedding has 1 to {MAX_EMBEDDING_LENGTH} numbers, not {len(vector)}.")
+        raise InvalidArgument(f"An embedding must have 1 to {MAX_EMBEDDING_LENGTH} numbers, not {len(vector)}.")
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in vector):
-        raise InvalidArgument("An embedding holds finite numbers only.")
+        raise InvalidArgument("An embedding must hold finite numbers only.")
 
 
 def _ensure_source(source: str | None) -> None:

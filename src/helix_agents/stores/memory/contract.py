@@ -60,7 +60,7 @@ class MemoryStore(ABC):
 
     @abstractmethod
     async def save(self, memory: Memory) -> Memory:
-        """Keep a memory, new or in place of the one with its id; answer it as kept (M1, M2). *Atomic.*
+        """Keep a memory, new or in place of the one with its id; returns it as kept (M1, M2). *Atomic.*
 
         `created_at` of a new memory is taken from it if given, `updated_at` is always now. Without an `embedding`
         the store's embedder makes one.

@@ -189,7 +189,7 @@ class StateStoreBase(CheckpointingStore):
         validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
         validate.ensure_version(expected_version)
         if expected is None:
-            raise InvalidArgument("compare_and_set_status needs the status, or the statuses, to swap from.")
+            raise InvalidArgument("compare_and_set_status needs at least one expected status.")
         given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         wanted, allowed = validate.one_or_many(expected), may_become("session", new)
         answer = await self._swap_status(
@@ -249,7 +249,7 @@ class StateStoreBase(CheckpointingStore):
         fixed = {"sub_session_id"} & changes.keys()
         unknown = fixed or changes.keys() - set(SubSessionRef.__struct_fields__)
         if unknown:
-            raise InvalidArgument(f"A ref has no field {sorted(unknown)[0]!r} that could be changed.")
+            raise InvalidArgument(f"A sub-session ref has no field {sorted(unknown)[0]!r} that can be changed.")
         validate.ensure_ref(msgspec.structs.replace(blank, **changes))
         ref = await self._update_ref(session_id, sub_session_id, changes, self._clock())
         if ref is None:

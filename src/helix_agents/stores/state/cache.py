@@ -38,7 +38,7 @@ class PreparedStep(NamedTuple):
 
 
 def staged_call(row: StagedRow) -> StagedCall:
-    """The call of a row. Its writes are decoded again: nobody else has a hand on them."""
+    """The call of a row. Its writes are decoded again, so that no other code can change them."""
     return StagedCall(row.position, row.tool_call_id, row.token, prepare(writes_of(row)))
 
 
@@ -120,7 +120,7 @@ class _Session:
             self.size += _size(text)
 
     def drop_below(self, key: str) -> None:
-        """Of what is under that key nothing is true any more."""
+        """Forget everything below a key."""
         self.size -= sum(map(_size, self.below.pop(key, {}).values()))
 
 
@@ -160,7 +160,7 @@ class CellCache:
         self._keep(session_id, held, before)
 
     def learn(self, session_id: str, changes: CustomChanges) -> None:
-        """Remember what the writer of these changes knows once they are stored, beside what he expected."""
+        """Remember what the writer of these changes knows once they are stored, beside what it expected."""
         if changes.replace_all:
             self.forget(session_id)
         held = self._sessions.get(session_id) or _Session()

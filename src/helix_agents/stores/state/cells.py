@@ -40,7 +40,7 @@ def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
 
 
 class PreparedWrites(NamedTuple):
-    """The writes of tools in their order, made ready to be merged: all that can be told without the present state."""
+    """The writes of tools in their order, made ready to be merged as far as that goes without the present state."""
 
     writes: tuple[StepWrites, ...]
     touched: frozenset[CellName]
@@ -94,7 +94,7 @@ def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
 
 
 def plan_merge(ready: PreparedWrites, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
-    """The changes and warnings of merging the writes into the state that `known` tells of.
+    """The changes and warnings of merging the writes into the state that `known` describes.
 
     `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
     """
@@ -136,7 +136,7 @@ def _sparse_base(known: CellTexts) -> dict[str, Json]:
             continue
         holder = base.get(key)
         if isinstance(slot, int) and isinstance(holder, list):
-            # Lists are dense: if this item is there, so are those before it, and nobody looks at those.
+            # Lists are dense: if this item is there, so are those before it, and nothing looks at those.
             holder.extend([None] * (slot + 1 - len(holder)))
             holder[slot] = decode(text)
         elif isinstance(slot, str) and isinstance(holder, dict):
@@ -146,9 +146,9 @@ def _sparse_base(known: CellTexts) -> dict[str, Json]:
 
 
 def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, list[str]]:
-    """The writes without those at a position behind the end of a stored list, and a warning for each of these.
+    """The writes without those at a position past the end of a stored list, and a warning for each of these.
 
-    A sparse base does not tell how long a list is: after an append such a position would hit an item nobody meant.
+    A sparse base does not show how long a list is: after an append such a position would hit a wrong item.
     """
     ops: list[Op] = []
     warnings: list[str] = []

@@ -83,7 +83,7 @@ class CheckpointingStore(MergingStore):
                     raise CheckpointNotFound(session_id, checkpoint_id) from failed
                 if failed.reason != "version" or expected_version is not None:
                     await self._explain(commit, failed)
-                # The session has moved on since it was read: read it again, out of step with whoever writes.
+                # The session has moved on since it was read: read it again, out of step with other writers.
                 await asyncio.sleep(pause_seconds(attempt))
                 continue
             self._forget(session_id)
@@ -101,7 +101,7 @@ class CheckpointingStore(MergingStore):
             except CommitRefused as failed:
                 if failed.reason == "exists":
                     raise SessionExists(new_session_id) from failed
-                # The source has moved on since it was read: read it again, out of step with whoever writes.
+                # The source has moved on since it was read: read it again, out of step with other writers.
                 await asyncio.sleep(pause_seconds(attempt))
                 continue
             state = await self.load_state(new_session_id)

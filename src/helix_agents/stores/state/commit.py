@@ -130,7 +130,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     add_resumes: int = 0
     messages: tuple[str, ...] = ()
     keep_messages: int | None = None
-    """Drop all messages behind the first so many; checkpoints that counted more count so many from now on."""
+    """Drop all messages after this many; checkpoints that counted more count this many from now on."""
     custom: CustomChanges = NO_CHANGES
     stage: tuple[str, tuple[StagedRow, ...]] | None = None
     """A step id and the rows to put there, one a tool call."""
@@ -186,7 +186,7 @@ class StoredCheckpoint(NamedTuple):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated `list_sessions` request. `after`: only those behind this `(created_at, session_id)`."""
+    """A validated `list_sessions` request. `after`: only those after this `(created_at, session_id)`."""
 
     user_id: str | None = None
     agent_type: str | None = None

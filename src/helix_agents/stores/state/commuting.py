@@ -1,6 +1,6 @@
 """Writes that do not get in each other's way: what they come to, known before the present state is.
 
-Increments, appends, and values that are set by nobody else are what most tools write. Their order does not matter to
+Increments, appends, and values that no other tool sets are what most tools write. Their order does not matter to
 each other, so where keys hold numbers, lists and objects there is nothing to merge and nothing to warn of, and the
 changes can be read off. Whatever else there is goes the way of `stores/state/cells.py`, with the same result.
 """
@@ -46,7 +46,7 @@ class CommutingWrites:
 
     @property
     def touched(self) -> frozenset[CellName]:
-        """The cells that must be known before the changes can be told."""
+        """The cells that must be known before the changes can be computed."""
         return frozenset((*self.counters, *self.append, *self.cells, *(CellName(name.key) for name in self.cells)))
 
     def take(self, op: Op) -> bool:

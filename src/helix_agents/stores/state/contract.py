@@ -6,7 +6,7 @@
   `restore_checkpoint`; nothing else moves it, and it is never a clock.
 - S4 composable writes: appends, merges, increments, flags, refs and staging never lose each other.
 - S5 merge: staged writes merge in the order of the tool calls; lost writes are warnings.
-- S6 status swap: a lost race is an answer, not an error.
+- S6 status swap: a lost race is a return value, not an error.
 - S7 flags: an interrupt flag survives everything but `clear_interrupt_flag`.
 - S8 checkpoints: cost what the step wrote, and give back the exact state.
 - S9 restore and fork.
@@ -16,7 +16,7 @@
 - S13 flat cost: what a write costs does not depend on what was there before.
 - S14 isolation: sessions, prefixes and schemas are kept apart.
 - S15 old data: migrations forward only; a newer database is refused.
-- S16 claimable: runs that nobody works on are found by an index.
+- S16 claimable: runs that no worker holds are found by an index.
 
 Unless a method says otherwise it raises `SessionNotFound` for a session that does not exist, `InvalidArgument` or
 `NotSerializable` for bad input, and `StoreUnavailable` when the backend cannot be reached; in all these cases nothing
@@ -188,13 +188,13 @@ class StateStore(ABC):
     async def discard_staging(
         self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
     ) -> int:
-        """Drop what is staged for a step, or for all; how many tool calls that were. `expected_version` as in S3."""
+        """Drop what is staged for a step, or for all; returns the number of tool calls. `expected_version` as in S3."""
 
     # -- composable writes
 
     @abstractmethod
     async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        """Append to the conversation, together and in order; the new message count (S4). *Atomic.*"""
+        """Append to the conversation, together and in order; returns the new message count (S4). *Atomic.*"""
 
     @abstractmethod
     async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
@@ -318,7 +318,7 @@ class StateStore(ABC):
     ) -> list[SessionState]:
         """Root sessions that wait for a worker, or whose worker died; without custom state (S16).
 
-        Their latest run is `running` and its lease is over at `now`: `lease_until` is not behind it, or was never set.
+        Their latest run is `running` and its lease is over at `now`: `lease_until` is not after it, or was never set.
         Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
         these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
         """

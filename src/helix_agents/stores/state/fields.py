@@ -1,6 +1,6 @@
 """The fields of a session as one JSON text, for a checkpoint: only those that differ from their defaults.
 
-Left out are custom state (it is in cells), the flag (it belongs to the present) and what the checkpoint's row tells.
+Left out are custom state (it is in cells), the flag (it belongs to the present) and what the checkpoint's row holds.
 """
 
 from __future__ import annotations

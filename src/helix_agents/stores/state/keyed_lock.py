@@ -1,7 +1,7 @@
 """A lock for each name, first come first served, within one event loop.
 
-An `asyncio.Lock` for each name would have to be kept as long as anybody might ask for it; here a name takes room only
-while somebody has its turn, and a turn that nobody disputes costs a dictionary entry.
+An `asyncio.Lock` for each name would have to be kept as long as it might be asked for; here a name takes room only
+while it is held, and a lock without contention costs a dictionary entry.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import asyncio
 
 
 class KeyedLock:
-    """Who is at work on which name, and who waits for it."""
+    """Which names are locked, and which tasks wait for them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def take_if_free(self, name: str) -> bool:
-        """Take the turn without waiting, if nobody has it. Whoever has taken it must `give` it back."""
+        """Take the lock without waiting, if it is free. The caller must `give` it back."""
         if name in self._waiting:
             return False
         self._waiting[name] = []
         return True
 
     async def take(self, name: str) -> None:
-        """Wait until nobody else has the turn, and take it."""
+        """Wait until the lock is free, and take it."""
         if self.take_if_free(name):
             return
         mine = asyncio.get_running_loop().create_future()

@@ -304,7 +304,7 @@ def _ensure_meta(checkpoint: object) -> None:
 
 def _contended(session_id: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"Session {session_id!r}: others changed the same state {MAX_MERGE_ATTEMPTS} times in a row. Try again."
+        f"The custom state of session {session_id!r} changed {MAX_MERGE_ATTEMPTS} times during the write. Try again."
     )
 
 

@@ -34,7 +34,7 @@ class Needs(NamedTuple):
     everything: bool
     """Everything under every key."""
     lists: Iterable[str]
-    """The key's own cell, and the index behind the last item."""
+    """The key's own cell, and the index after the last item."""
     staged: str | None
     """Tool call and token of all that is staged for this step."""
     discarded: bool
@@ -64,7 +64,7 @@ class Seen:
         self.cells: dict[CellName, Cell] = {}
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.lists: dict[str, tuple[str, int]] = {}
-        """The text of the key's own cell, and the index behind the last item."""
+        """The text of the key's own cell, and the index after the last item."""
         self.staged: frozenset[tuple[str, str]] = frozenset()
         self.discarded = 0
         self.run_is_taken = False
@@ -100,9 +100,9 @@ class Plan(NamedTuple):
     first_message: int
     """The index of the first message that is appended."""
     cut: bool
-    """Whether messages behind `keep_messages` are there and go."""
+    """Whether there are messages after `keep_messages` to drop."""
     recount: bool
-    """Whether checkpoints that counted more messages than are left have to be told."""
+    """Whether checkpoints that counted more messages than are left have to be corrected."""
     cells: CellPlan | None
     unstage: str | None
     """The step whose staged rows go because they are promoted."""
@@ -111,7 +111,7 @@ class Plan(NamedTuple):
 
     @property
     def applied(self) -> Applied:
-        """What the caller is told."""
+        """What the caller gets."""
         after = self.after
         counts = (after.version, after.message_count, after.step_count, after.resume_count)
         return Applied(*counts, self.removed, self.turn)

@@ -27,7 +27,7 @@ class ExplainingStore(StateStoreVerbs):
                 await self._explain(commit, failed)
                 continue
             return applied
-        raise StoreUnavailable(f"Session {commit.session_id!r}: its status changes too fast to be set. Try again.")
+        raise StoreUnavailable(f"The status of session {commit.session_id!r} changes too fast to be set: try again.")
 
     async def _explain(self, commit: Commit, failed: CommitRefused) -> None:
         """Turn a refused commit into the error of our tree that says why.
@@ -58,7 +58,7 @@ def _explain_version(commit: Commit, found: SessionState, failed: CommitRefused)
 
 
 def require_session(session_id: str, answer: Found | None) -> Found:
-    """The answer of a verb, or `SessionNotFound` if it is None."""
+    """What a verb returned, or `SessionNotFound` if that is None."""
     if answer is None:
         raise SessionNotFound(session_id)
     return answer

@@ -1,4 +1,4 @@
-"""The sessions below a session, through the contract alone: for whoever must reach what hangs on each of them."""
+"""The sessions below a session, through the contract alone, for callers that must reach each of them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def ensure_writes(writes: object) -> StepWrites:
     """The writes themselves, or an error that points into the custom state they are meant for."""
     if not isinstance(writes, StepWrites):
         raise InvalidArgument(
-            f"Writes are a StepWrites, not {type(writes).__name__}: see StateTracker.get_step_writes()."
+            f"Writes must be a StepWrites, not {type(writes).__name__}: use StateTracker.get_step_writes()."
         )
     ensure_many(writes.ops, "The ops of StepWrites")
     for op in writes.ops:
@@ -98,7 +98,7 @@ def ensure_state(session_id: str, state: object) -> SessionState:
     if not isinstance(state, SessionState):
         raise InvalidArgument(f"A session's state must be a SessionState, not {type(state).__name__}.")
     if state.session_id != session_id:
-        raise InvalidArgument(f"This is the state of session {state.session_id!r}, not of {session_id!r}.")
+        raise InvalidArgument(f"The given state belongs to session {state.session_id!r}, not to {session_id!r}.")
     try:
         msgspec.convert(msgspec.structs.astuple(state), _Sound)
     except msgspec.ValidationError:
@@ -134,7 +134,7 @@ def _ensure_types(value: SessionState | SubSessionRef) -> None:
     try:
         msgspec.convert(msgspec.structs.asdict(value), type(value))
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"A {type(value).__name__} cannot hold this: {error!s:.300}") from error
+        raise InvalidArgument(f"Invalid {type(value).__name__}: {error!s:.300}") from error
 
 
 def ensure_labels(
@@ -179,12 +179,12 @@ def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
     if metadata is None:
         return
     if metadata.__class__ is not dict and not isinstance(metadata, Mapping):
-        raise InvalidArgument(f"metadata maps strings to strings; this is {type(metadata).__name__}.")
+        raise InvalidArgument(f"metadata must be a dict of strings, not {type(metadata).__name__}.")
     if len(metadata) > MAX_METADATA:
         raise InvalidArgument(f"A session has at most {MAX_METADATA} entries of metadata, not {len(metadata)}.")
     for key, text in metadata.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidArgument(f"metadata maps strings to strings, not {shown(key)} to {shown(text)}.")
+            raise InvalidArgument(f"metadata must map strings to strings, not {shown(key)} to {shown(text)}.")
         if len(key) > MAX_ID_LENGTH or len(text) > MAX_METADATA_LENGTH:
             raise InvalidArgument(
                 f"metadata {shown(key)}: a key has at most {MAX_ID_LENGTH} characters and a value "
@@ -199,7 +199,7 @@ def ensure_many(value: Any, what: str) -> Iterable[Any]:
     if value.__class__ in (list, tuple):
         return value  # nearly always; the question below takes longer than all else here
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise InvalidArgument(f"{what} come as a list, not as one {type(value).__name__}.")
+        raise InvalidArgument(f"{what} must be a list, not {type(value).__name__}.")
     return value
 
 
@@ -218,7 +218,7 @@ def ensure_ref(ref: object) -> SubSessionRef:
     ensure_id(ref.agent_type, "agent_type")
     ensure_id(ref.parent_tool_call_id, "parent_tool_call_id")
     if ref.mode.__class__ is not str or ref.mode not in ("ephemeral", "persistent"):
-        raise InvalidArgument(f"A ref's mode is 'ephemeral' or 'persistent', not {shown(ref.mode)}.")
+        raise InvalidArgument(f"A ref's mode must be 'ephemeral' or 'persistent', not {shown(ref.mode)}.")
     if not isinstance(ref.status, str):
         raise InvalidArgument(f"A ref's status must be a string, not {shown(ref.status)}.")
     ensure_storable(ref.remote, "/remote")
@@ -258,12 +258,12 @@ def ensure_signed_offset(value: object) -> int:
 def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
     """A page size."""
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
-        span = f"from 1 to {most}" if most is not None else "from 1 on"
-        raise InvalidArgument(f"limit is a whole number {span}, not {shown(limit)}.")
+        span = f"from 1 to {most}" if most is not None else "of at least 1"
+        raise InvalidArgument(f"limit must be a whole number {span}, not {shown(limit)}.")
 
 
 def to_cursor(created_at: int, session_id: str) -> str:
-    """The place behind a session in a listing, opaque to callers."""
+    """The place after a session in a listing, opaque to callers."""
     return base64.urlsafe_b64encode(encode([created_at, session_id]).encode()).decode().rstrip("=")
 
 
@@ -273,11 +273,11 @@ def from_cursor(cursor: str) -> tuple[int, str]:
         parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         created_at, session_id = parts
     except (ValueError, TypeError, AttributeError, RecursionError, StoreCorrupt) as error:
-        raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
+        raise InvalidArgument(f"Invalid cursor {shown(cursor)}: use the next_cursor of an earlier page.") from error
     try:
         return ensure_count(created_at, "created_at"), ensure_id(session_id, "session_id")
     except InvalidArgument as error:
-        raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error
+        raise InvalidArgument(f"Invalid cursor {shown(cursor)}: use the next_cursor of an earlier page.") from error
 
 
 def ensure_run_metadata(metadata: object) -> None:
@@ -290,7 +290,7 @@ def ensure_run_metadata(metadata: object) -> None:
 def ensure_ids(values: Any, name: str) -> tuple[str, ...]:
     """Some ids, checked; one alone is most likely a mistake."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{name} are several names, for example a list of them, not {shown(values)}.")
+        raise InvalidArgument(f"{name} must be a list of names, not {shown(values)}.")
     return tuple(ensure_id(each, name) for each in values)
 
 
@@ -299,7 +299,7 @@ def one_or_many(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, Iterable):
-        raise InvalidArgument(f"A status, or several of them, is what is needed, not {shown(value)}.")
+        raise InvalidArgument(f"Expected a status or a list of statuses, not {shown(value)}.")
     statuses = (value,) if isinstance(value, str) else tuple(value)
     for status in statuses:
         ensure_status("session", status)

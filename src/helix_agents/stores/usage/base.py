@@ -1,6 +1,6 @@
 """The UsageStore contract on five backend verbs: arguments are checked and sums are put together here, once.
 
-A backend keeps entries, tells which sessions lie below one, and adds up; it knows nothing of what is allowed.
+A backend keeps entries, finds the sessions below one, and adds up; it does not know what is allowed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class UsageStoreBase(UsageStore):
 
     @abstractmethod
     async def _insert(self, entries: list[UsageEntry]) -> int:
-        """Keep the entries whose `(session_id, id)` is new, with the links they tell; how many. *Atomic.*"""
+        """Keep the entries whose `(session_id, id)` is new, with the links they name; returns how many. *Atomic.*"""
 
     @abstractmethod
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
@@ -158,7 +158,7 @@ def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
         data = msgspec.to_builtins(entry) if isinstance(entry, msgspec.Struct) else dict(entry)
         made: UsageEntry = msgspec.convert(data, UsageEntry)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"Not a usage entry: {error}. It was {shown(data)}") from error
+        raise InvalidArgument(f"Invalid usage entry {shown(data)}: {error}.") from error
     ensure_id(made.id, "id of a usage entry")
     ensure_id(made.session_id, "session_id")
     for field in _NAMES:
@@ -185,7 +185,7 @@ def _kinds(kinds: UsageKind | Iterable[UsageKind] | None) -> tuple[UsageKind, ..
         return None
     wanted: set[str] = {kinds} if isinstance(kinds, str) else set(kinds)
     if unknown := wanted.difference(KINDS):
-        raise InvalidArgument(f"There is no usage kind {sorted(unknown)[0]!r}: the kinds are {', '.join(KINDS)}.")
+        raise InvalidArgument(f"Unknown usage kind {sorted(unknown)[0]!r}. Known kinds: {', '.join(KINDS)}.")
     return tuple(kind for kind in KINDS if kind in wanted)
 
 

@@ -2,7 +2,7 @@
 
 - U1 once: an id recorded again in its session changes nothing, however often a caller retries.
 - U2 together: the entries of one `record_entries` are all there or none of them.
-- U3 tree: a rollup covers the sessions below, at any depth, each of them once. Where a session belongs is told by
+- U3 tree: a rollup covers the sessions below, at any depth, each of them once. Where a session belongs is known from
   the entries themselves: `parent_session_id` of any entry below, or `sub_session_id` of a `SubagentEntry` above;
   one of them is enough. So usage needs no state store, and a rollup costs what its own tree holds.
 - U4 sums: a rollup equals the sum of `get_entries` over its sessions.

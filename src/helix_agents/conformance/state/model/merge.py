@@ -1,6 +1,6 @@
 """Section "merge of parallel tools", written a second time as plainly as possible, on deep copies.
 
-Three phases over all op lists in the order given: ensure/replace/delete, then increments, then appends. The answer
+Three phases over all op lists in the order given: ensure/replace/delete, then increments, then appends. The result
 says whether a write was certainly lost (there must be a warning) or certainly not (there must be none); None where
 the contract leaves it open, e.g. two tools that set one path to the same value.
 """

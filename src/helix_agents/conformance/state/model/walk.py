@@ -1,4 +1,4 @@
-"""Random walks: the same random operations on a store and on the model, answers and all data compared after each.
+"""Random walks: the same random operations on a store and on the model, results and all data compared after each.
 
 Everything follows from the seed. A failure names it, the number of the step and the last operations, so that
 `HELIX_SEED=... helix conformance module:harness --only random` repeats it.
