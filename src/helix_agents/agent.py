@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .codec import Json, ensure_id
+from .codec import Json
 from .errors import InvalidArgument, shown
 from .history import History
+from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
 from .signature import InvalidInput, convert, json_schema, to_json

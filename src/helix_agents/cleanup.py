@@ -11,8 +11,8 @@ import msgspec
 from .clock import system_clock
 from .errors import HelixError, InvalidArgument
 from .lifecycle import SESSION_STATUSES, SESSION_TERMINAL
+from .stores.paging import MAX_PAGE
 from .stores.state.contract import StateStore
-from .stores.state.validate import MAX_PAGE
 from .streams.contract import StreamManager
 from .types import CleanupSummary, SessionState
 

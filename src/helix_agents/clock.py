@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -44,18 +43,3 @@ def random_id() -> str:
 def pause_seconds(attempt: int) -> float:
     """How long to wait before retrying after a lost race: random and growing, so that losers do not collide again."""
     return _generator().uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6)))
-
-
-def checkpoint_id(session_id: str, step_count: int, epoch_ms: int, unique: str) -> str:
-    """The id of a checkpoint; `unique` supplies the last six digits."""
-    return f"cpv1-{session_id}-s{step_count}-t{epoch_ms}-{unique[:6]}"
-
-
-_BEHIND_SESSION = re.compile(r"-s\d+-t(\d{1,18})-")
-
-
-def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
-    """When a checkpoint of that session was made, as its id says; None if it is not such an id."""
-    start = f"cpv1-{session_id}"
-    found = _BEHIND_SESSION.match(checkpoint_id, len(start)) if checkpoint_id.startswith(start) else None
-    return None if found is None else int(found[1])

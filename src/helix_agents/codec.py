@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import InvalidArgument, NotSerializable, StoreCorrupt, shown
+from .ids import MAX_ID_LENGTH as MAX_ID_LENGTH
+from .ids import ensure_id as ensure_id
 
 Json = Any
 """A JSON value. `Any`, because a recursive alias makes every `state["a"]["b"]` of a user a type error."""
 
 T = TypeVar("T")
 
-MAX_ID_LENGTH = 256
 MAX_DEPTH = 200
 MAX_DIGITS = 4300
 """Python itself reads no longer integer back from text."""
@@ -168,26 +169,6 @@ def ensure_object(value: object, what: str, required: str) -> None:
     if not isinstance(value.get(required), str):
         raise InvalidArgument(f"A {what} needs a string {required!r}: {shown(value)}")
     ensure_json(value)
-
-
-def ensure_id(value: object, what: str) -> str:
-    """The id itself, or `InvalidArgument`: 1 to 256 characters, no control characters, no braces."""
-    if not isinstance(value, str) or not value:
-        raise InvalidArgument(f"{what} must be a non-empty string, not {shown(value)}.")
-    if len(value) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"{what} has {len(value)} characters; at most {MAX_ID_LENGTH} are allowed.")
-    return ensure_printable(value, what)
-
-
-def ensure_printable(value: object, what: str) -> str:
-    """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
-    if not value.isprintable() or "{" in value or "}" in value:
-        for char in value:
-            if char in "{}" or ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000:
-                raise InvalidArgument(f"{what} must not contain {char!r}: {shown(value)}")
-    return value
 
 
 def ensure_count(value: object, what: str) -> int:

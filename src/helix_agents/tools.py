@@ -18,9 +18,10 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
-from .codec import Json, ensure_id, ensure_json
+from .codec import Json, ensure_json
 from .docstrings import split_docstring
 from .errors import InvalidArgument, NotSerializable
+from .ids import ensure_id
 from .llm.contract import ToolSpec
 from .signature import InputModel, context_arguments, find_context, input_model, to_json
 from .state import Op, StateTracker, StepWrites

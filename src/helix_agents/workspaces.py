@@ -13,8 +13,8 @@ import tarfile
 from pathlib import Path
 
 from .clock import random_id
-from .codec import ensure_id
 from .errors import InvalidArgument
+from .ids import ensure_id
 
 SUFFIX = ".tar.gz"
 

@@ -23,7 +23,7 @@ LONG_FUNCTIONS = {
     "helix_agents.executor.loop.open_run": 70,
 }
 
-CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock"})
+CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids"})
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
 AGENT_SIDE = frozenset({"agent", "tools", "signature", "llm", "limits", "history"})

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from helix_agents.clock import checkpoint_id, checkpoint_time, pause_seconds, random_id
+from helix_agents.clock import pause_seconds, random_id
+from helix_agents.ids import checkpoint_id, checkpoint_time
 
 
 def test_ids_are_32_hexadecimal_digits_and_differ() -> None:

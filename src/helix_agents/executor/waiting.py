@@ -13,8 +13,9 @@ import msgspec
 
 from ..codec import Json, decode, encode
 from ..errors import InvalidArgument, StoreCorrupt, shown
+from ..stores.paging import ensure_limit
 from ..stores.state.contract import StateStore
-from ..stores.state.validate import ensure_limit, to_cursor
+from ..stores.state.validate import to_cursor
 from ..types import Page, PendingClientToolCall, SessionState, SessionStatus
 from .suspension import waiting
 

@@ -1,18 +1,28 @@
-"""What a listing asks of its `offset`, and how rows become a `Page`."""
+"""Pages: how large they may be, what a listing asks of `limit` and `offset`, and how rows become a `Page`."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from ..codec import ensure_count
+from ..codec import MAX_COUNT, ensure_count
+from ..errors import InvalidArgument, shown
 from ..types import Page
 
 T = TypeVar("T")
+
+MAX_PAGE = 200
 
 
 def ensure_offset(offset: object) -> int:
     """The offset itself, or `InvalidArgument`."""
     return ensure_count(offset, "offset")
+
+
+def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
+    """A page size."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
+        span = f"from 1 to {most}" if most is not None else "of at least 1"
+        raise InvalidArgument(f"limit must be a whole number {span}, not {shown(limit)}.")
 
 
 def page_of(rows: list[T], total: int | None, *, limit: int, offset: int) -> Page[T]:

@@ -36,7 +36,7 @@ from typing import ClassVar
 from weakref import WeakSet
 
 from ..clock import Clock, IdSource, random_id, system_clock
-from ..codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_json
+from ..codec import Json, decode, decode_many, encode, ensure_count, ensure_json
 from ..errors import (
     InvalidArgument,
     StoreUnavailable,
@@ -45,6 +45,7 @@ from ..errors import (
     StreamNotActive,
     StreamTruncated,
 )
+from ..ids import ensure_id
 from ..lifecycle import illegal_transition, may_become
 from ..types import StreamStatus
 from . import loops

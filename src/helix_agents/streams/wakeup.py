@@ -1,4 +1,4 @@
-"""Wakeup: how a process hears that a stream has changed. Rows are the truth; a wake-up only says "look again".
+"""Wakeup: how a process learns that a stream has changed. Rows are the truth; a wake-up only says "look again".
 
 A wake-up may come late, twice or for nothing. It may even be lost, if the source notices on its own within a second or
 two that something has happened (a dropped connection, a changed file) and then wakes everything with None.
@@ -13,7 +13,7 @@ Wake = Callable[[str | None], None]
 
 
 class Wakeup:
-    """The wake-up source of one manager. This one hears nothing: enough where no other process can write."""
+    """The wake-up source of one manager. This one never wakes: enough where no other process can write."""
 
     async def start(self, wake: Wake) -> None:
         """Subscribe, once per manager, before its first reader looks at a stream. Raises `StoreUnavailable`."""
@@ -21,7 +21,7 @@ class Wakeup:
     def announce(self, stream_id: str) -> None:
         """Tell other processes that this one has changed a stream. Never blocks, never raises.
 
-        Nothing to do where the write itself announces (NOTIFY in the transaction, a blocked XREAD).
+        Nothing to do where the write itself announces (Redis: PUBLISH in the script).
         """
 
     def watch(self, stream_id: str) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import ensure_id
 from ...errors import HelixError
+from ...ids import ensure_id
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wake, Wakeup
 from ..sql.driver import Row, SqlDriver, Statement

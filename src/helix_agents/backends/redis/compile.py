@@ -12,8 +12,9 @@ from ...codec import encode
 from ...lifecycle import SUSPENDED
 from ...stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
 from .connection import Argument
+from .expiry import lives_until
 from .history import SEPARATOR, Entry, add_take_back
-from .keys import SessionKeys, digest_of, field_name, lives_until, short_checkpoint_id
+from .keys import SessionKeys, digest_of, field_name, short_checkpoint_id
 from .program import ABSENT, ANYTHING, BATCH, Program
 from .session_hash import struct_text, to_hash
 

@@ -1,4 +1,4 @@
-"""Connections to one server, and their errors. Commands are lists of words here; `servers.py` chooses the server.
+"""Connections to one server. Commands are lists of words here; `servers.py` chooses the server.
 
 redis-py opens connections and speaks the protocol; this file sends on them directly. The client's own commands retry
 on a broken connection, and a write that is sent again may happen twice: here every command is sent once. Replies are
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from redis import exceptions as redis_errors
 
-from ...errors import StoreCorrupt, StoreUnavailable
+from .driver_errors import LOST, NotReached
 
 try:
     import hiredis
@@ -45,33 +45,6 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
         limit = min(MAX_AT_ONCE, max(1, getattr(pool, "max_connections", MAX_AT_ONCE) // 2))
         gate = _gates[pool] = asyncio.Semaphore(limit)
     return gate
-
-
-LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
-_THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
-
-
-class NotReached(redis_errors.ConnectionError):
-    """There is no connection to a server, so nothing was sent to it."""
-
-
-class TranslatedErrors:
-    """Turns what a driver raises into our tree. A class: a generator would cost more than some requests."""
-
-    __slots__ = ("_what",)
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _THEIRS):
-            if "WRONGTYPE" in str(error):
-                raise StoreCorrupt(f"Redis, {self._what}: a key holds another kind of value. {error}") from error
-            unsent = isinstance(error, NotReached)
-            raise StoreUnavailable(f"Redis, {self._what}: {error}", nothing_written=unsent) from error
 
 
 def packed(command: Command) -> bytes:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ...types import SessionState
 from .connection import Command
-from .keys import IndexKeys, SessionKeys, labels_of, lives_until, member_of, status_facet
+from .expiry import lives_until
+from .keys import IndexKeys, SessionKeys, labels_of, member_of, status_facet
 from .program import ABSENT, Program
 from .runner import Refused, Runner
 from .session_hash import as_texts, text_or_none

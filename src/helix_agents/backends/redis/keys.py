@@ -10,13 +10,10 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property, lru_cache
 
-from ...codec import encode, ensure_id, escape_text
+from ...codec import encode, escape_text
 from ...errors import InvalidArgument
-from ...lifecycle import SUSPENDED
+from ...ids import ensure_id
 from ...types import SessionState
-
-WAITING_MS = 366 * 86_400_000
-"""How long a session may wait for a person before it expires."""
 
 STATIC = (
     "",
@@ -297,9 +294,3 @@ class MemoryKeys:
     def newest(self, entity_id: str, source: str | None) -> str:
         """ZSET: memory id -> `updated_at`, of all memories or of those of one source."""
         return f"{self._prefix}:memory:newest:{{{entity_id}}}" + ("" if source is None else f":{source}")
-
-
-def lives_until(state: SessionState, now: int) -> int:
-    """How long a session must live at least: one that waits for a person outlives the usual time to live."""
-    waits_until = now + WAITING_MS if state.status in SUSPENDED else 0
-    return max(state.expires_at or 0, waits_until)

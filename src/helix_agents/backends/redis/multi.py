@@ -32,14 +32,14 @@ class MultiRunner:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, program: Program) -> list[Any]:
         """The same reply as that of the script."""
-        turn = self._turns.get(program.keys[0])
-        if turn is None:
-            turn = self._turns[program.keys[0]] = asyncio.Lock()
-        async with turn:
+        lock = self._locks.get(program.keys[0])
+        if lock is None:
+            lock = self._locks[program.keys[0]] = asyncio.Lock()
+        async with lock:
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     reply = await self._once(program)

@@ -27,14 +27,14 @@ class MultiStreams:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
         """The same reply as the script's."""
-        turn = self._turns.get(keys.meta)
-        if turn is None:
-            turn = self._turns[keys.meta] = asyncio.Lock()
-        async with turn:
+        lock = self._locks.get(keys.meta)
+        if lock is None:
+            lock = self._locks[keys.meta] = asyncio.Lock()
+        async with lock:
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     async with self._servers.link(keys.meta) as link:

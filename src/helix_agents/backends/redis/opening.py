@@ -12,9 +12,10 @@ from redis.asyncio import Redis, RedisCluster
 from ...errors import InvalidArgument
 from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
-from .connection import Client, TranslatedErrors
+from .connection import Client
+from .driver_errors import TranslatedErrors
+from .expiry import SESSION_TTL_SECONDS
 from .memory_store import RedisMemoryStore
-from .read_verbs import DEFAULT_TTL_SECONDS as SESSION_TTL_SECONDS
 from .state_store import RedisStateStore
 from .stream_manager import RedisStreamManager
 from .usage_store import RedisUsageStore

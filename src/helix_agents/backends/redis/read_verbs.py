@@ -16,6 +16,7 @@ from ...stores.state.commit import CellName, ClaimableFilter, SessionFilter, Sta
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 from .compile import cell_command, staged_field
 from .connection import Client, Command
+from .expiry import SESSION_TTL_SECONDS
 from .index import SessionIndex
 from .keys import SessionKeys, checked_prefix, short_checkpoint_id
 from .listing import Listing
@@ -25,7 +26,6 @@ from .servers import Servers
 from .session_hash import as_fields, as_texts, from_hash, run_from, text_or_none
 from .session_reader import CheckpointRead, SessionReader, checkpoint_from
 
-DEFAULT_TTL_SECONDS = 604_800
 MAX_ATTEMPTS = 200
 MAX_KNOWN_KEYS = 1024
 
@@ -38,7 +38,7 @@ class RedisReads(StateStoreBase):
         redis: Client,
         *,
         prefix: str = "agent",
-        ttl: int = DEFAULT_TTL_SECONDS,
+        ttl: int = SESSION_TTL_SECONDS,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:

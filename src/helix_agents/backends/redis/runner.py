@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from redis import exceptions as redis_errors
 
 from ...errors import StoreUnavailable
-from .connection import Argument, NotReached, TranslatedErrors, checked
+from .connection import Argument, checked
+from .driver_errors import NotReached, TranslatedErrors
 from .multi import MultiRunner
 from .program import Program
 from .servers import MAX_REDIRECTS, Servers

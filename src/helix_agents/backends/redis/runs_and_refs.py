@@ -18,9 +18,10 @@ from ...errors import StoreUnavailable
 from ...types import RunRecord, SubSessionRef
 from .compile import finish
 from .connection import Client
+from .expiry import SESSION_TTL_SECONDS
 from .keys import SessionKeys, run_key
 from .program import Program
-from .read_verbs import DEFAULT_TTL_SECONDS, MAX_ATTEMPTS, RedisReads
+from .read_verbs import MAX_ATTEMPTS, RedisReads
 from .runner import Refused
 from .session_hash import as_texts, run_from, struct_text, text_or_none
 
@@ -35,7 +36,7 @@ class RedisRecords(RedisReads):
         redis: Client,
         *,
         prefix: str = "agent",
-        ttl: int = DEFAULT_TTL_SECONDS,
+        ttl: int = SESSION_TTL_SECONDS,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:

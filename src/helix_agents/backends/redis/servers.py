@@ -21,7 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...errors import StoreUnavailable
-from .connection import LOST, Argument, Client, Command, Link, Node, NotReached, TranslatedErrors, checked
+from .connection import Argument, Client, Command, Link, Node, checked
+from .driver_errors import LOST, NotReached, TranslatedErrors
 
 MAX_REDIRECTS = 16
 REDIRECT_DELAY_SECONDS = 0.05

@@ -19,8 +19,9 @@ from ...stores.state.commit import Applied, CellName, Commit, CommitRefused, Cus
 from ...types import SessionStatus, StatusConflict, StatusSwapped
 from .compile import Rewind, compiled, finish, status_word
 from .connection import Command
+from .expiry import lives_until
 from .history import entry_of
-from .keys import SessionKeys, labels_of, lives_until, run_key, short_checkpoint_id, status_facet
+from .keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
 from .program import Program
 from .read_verbs import MAX_ATTEMPTS
 from .runner import Done, Refused

@@ -18,7 +18,8 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_ME
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client, NotReached, TranslatedErrors
+from .connection import Client
+from .driver_errors import NotReached, TranslatedErrors
 from .keys import StreamKeys, checked_prefix
 from .multi_streams import MultiStreams
 from .runner import Script, evaluate, is_forbidden

@@ -16,7 +16,7 @@ from redis import exceptions as redis_errors
 
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
-from .connection import TranslatedErrors
+from .driver_errors import TranslatedErrors
 from .servers import Servers
 
 PING_SECONDS = 2.0

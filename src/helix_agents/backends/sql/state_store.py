@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from ...clock import Clock, IdSource, checkpoint_time, random_id, system_clock
+from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, encode
 from ...errors import StoreCorrupt, StoreError
+from ...ids import checkpoint_time
 from ...stores.state.base import StateStoreBase
 from ...stores.state.cells import rebuild
 from ...stores.state.commit import (

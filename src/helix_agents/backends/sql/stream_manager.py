@@ -1,7 +1,7 @@
 """Streams as rows: the verbs of `StreamManagerBase` as atomic batches of named statements.
 
-Knows SQL and the shape of a row, nothing of readers or of a technology. How other processes hear of a new row is the
-wake-up source that is passed in: a socket beside the SQLite file, NOTIFY, a WebSocket. The row of the stream is written
+Knows SQL and the shape of a row, nothing of readers or of a technology. How other processes learn of a new row is up to
+the wake-up source that is passed in: a socket beside the SQLite file, NOTIFY, polling. The row of the stream is written
 first in every batch: that takes its lock, so whatever a later statement looks at stands still.
 """
 

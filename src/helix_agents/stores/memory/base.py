@@ -16,11 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import ensure_exact, ensure_id, ensure_storable
+from ...codec import ensure_exact, ensure_storable
 from ...errors import InvalidArgument, shown
+from ...ids import ensure_id
 from ...types import Page
-from ..paging import ensure_offset, page_of
-from ..state.validate import ensure_limit
+from ..paging import ensure_limit, ensure_offset, page_of
 from .contract import Embedder, EntitySummary, Memory, MemoryStore
 from .search_text import query_words, score, words_of
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_id, ensure_storable
+from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_storable
 from ...errors import InvalidArgument, RunNotFound, SessionNotFound
+from ...ids import ensure_id
 from ...lifecycle import RUN_TERMINAL, ensure_status, guarded_sources, illegal_transition, may_become
 from ...messages import Message, is_thinking, without_thinking
 from ...types import (
@@ -27,6 +28,7 @@ from ...types import (
     StatusSwapped,
     SubSessionRef,
 )
+from ..paging import ensure_limit
 from . import validate
 from .cells import replacement
 from .checkpoints import CheckpointingStore
@@ -269,7 +271,7 @@ class StateStoreBase(CheckpointingStore):
     ) -> Page[Message]:
         ensure_id(session_id, "session_id")
         if limit is not None:
-            validate.ensure_limit(limit, None)
+            ensure_limit(limit, None)
         validate.ensure_signed_offset(offset)
         texts, total = require_session(session_id, await self._read_messages(session_id, offset, limit))
         start = max(0, total + offset) if offset < 0 else offset
@@ -307,7 +309,7 @@ class StateStoreBase(CheckpointingStore):
         cursor: str | None = None,
         count: bool = True,
     ) -> Page[SessionState]:
-        validate.ensure_limit(limit)
+        ensure_limit(limit)
         ensure_count(offset, "offset")
         validate.ensure_tags(tags)
         validate.ensure_metadata(metadata)
@@ -350,7 +352,7 @@ class StateStoreBase(CheckpointingStore):
         limit: int = 100,
     ) -> list[SessionState]:
         ensure_count(now, "now")
-        validate.ensure_limit(limit)
+        ensure_limit(limit)
         statuses = validate.one_or_many(status)
         types = None if agent_types is None else validate.ensure_ids(agent_types, "agent_types")
         if not statuses or types == ():

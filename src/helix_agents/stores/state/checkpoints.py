@@ -12,9 +12,11 @@ import asyncio
 import msgspec
 
 from ...clock import pause_seconds
-from ...codec import Json, ensure_count, ensure_id, ensure_printable
+from ...codec import Json, ensure_count
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
+from ...ids import ensure_id, ensure_printable
 from ...types import Checkpoint, Page, SessionState
+from ..paging import ensure_limit
 from . import validate
 from .commit import Commit, CommitRefused, StoredCheckpoint
 from .fields import fields_from_text
@@ -29,7 +31,7 @@ class CheckpointingStore(MergingStore):
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
         ensure_id(session_id, "session_id")
-        validate.ensure_limit(limit)
+        ensure_limit(limit)
         ensure_count(offset, "offset")
         rows, total = require_session(session_id, await self._read_checkpoints(session_id, limit, offset))
         items = [_checkpoint(session_id, row, None) for row in rows]

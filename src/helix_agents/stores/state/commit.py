@@ -162,7 +162,7 @@ class Applied(NamedTuple):
 
 
 class StoredSession(NamedTuple):
-    """A session as read. `cells` is None unless custom state was asked for."""
+    """A session as read. `state.custom_state` is None unless custom state was asked for."""
 
     state: SessionState
     message_count: int

@@ -14,9 +14,10 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from ...clock import Clock, IdSource, checkpoint_id, pause_seconds, random_id, system_clock
-from ...codec import Json, decode, encode, ensure_count, ensure_id, ensure_json
+from ...clock import Clock, IdSource, pause_seconds, random_id, system_clock
+from ...codec import Json, decode, encode, ensure_count, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from ...ids import checkpoint_id, ensure_id
 from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
@@ -27,10 +28,10 @@ from .cells import plan_merge, prepare, replacement
 from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CommitRefused, CustomChanges, StagedRow
 from .fields import fields_to_text
 from .keyed_lock import KeyedLock
+from .lost_reply import outcome_of
 from .refusals import ExplainingStore, require_session
 
 MAX_MERGE_ATTEMPTS = 200
-MAX_COMMIT_ATTEMPTS = 5
 
 
 class MergingStore(ExplainingStore):
@@ -40,7 +41,7 @@ class MergingStore(ExplainingStore):
         super().__init__(clock=clock, ids=ids)
         self._cells = CellCache()
         self._staging = StagingCache()
-        self._turns = KeyedLock()
+        self._locks = KeyedLock()
 
     # -- staging
 
@@ -133,7 +134,7 @@ class MergingStore(ExplainingStore):
         validate.ensure_writes(writes)
         ready = prepare(writes)
         touched = ready.touched
-        await self._turns.take(session_id)
+        await self._locks.take(session_id)
         try:
             for attempt in range(MAX_MERGE_ATTEMPTS):
                 known = self._cells.get(session_id, touched)
@@ -148,7 +149,7 @@ class MergingStore(ExplainingStore):
                 self._cells.learn(session_id, changes)
                 return warnings
         finally:
-            self._turns.give(session_id)
+            self._locks.give(session_id)
         raise _contended(session_id)
 
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
@@ -211,8 +212,8 @@ class MergingStore(ExplainingStore):
     ) -> tuple[Applied, list[str]]:
         """Add to `blank` the merge of what is staged for the step and of `unstaged`, and store it all."""
         session_id = blank.session_id
-        if not self._turns.take_if_free(session_id):
-            await self._turns.take(session_id)
+        if not self._locks.take_if_free(session_id):
+            await self._locks.take(session_id)
         try:
             step: PreparedStep | None = self._staging.get(session_id, step_id, unstaged)
             for attempt in range(MAX_MERGE_ATTEMPTS):
@@ -231,7 +232,7 @@ class MergingStore(ExplainingStore):
                     try:
                         applied, _ = await self._apply(commit)
                     except StoreUnavailable as error:
-                        applied = await self._outcome(commit, error)
+                        applied = await outcome_of(self, commit, error)
                 except CommitRefused as failed:
                     if failed.reason not in ("cells", "staged"):
                         await self._explain(commit, failed)
@@ -243,26 +244,8 @@ class MergingStore(ExplainingStore):
                 self._cells.learn(session_id, changes)
                 return applied, warnings
         finally:
-            self._turns.give(session_id)
+            self._locks.give(session_id)
         raise _contended(session_id)
-
-    async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
-        """The reply to a commit was lost: find out whether it happened before trying again (S12)."""
-        row = commit.checkpoint
-        if error.nothing_written or row is None:
-            raise error
-        for attempt in range(1, MAX_COMMIT_ATTEMPTS):
-            await asyncio.sleep(0.0025 * 4**attempt)
-            try:
-                found = await self._read_checkpoint(commit.session_id, row.checkpoint_id, custom_state=False)
-                if found is not None:
-                    return Applied(found[0].version, found[0].message_count, found[0].step_count, 0)
-                return (await self._apply(commit))[0]
-            except StoreUnavailable as again:
-                if again.nothing_written:
-                    raise error from again  # the backend has waited already, and what became of the commit is not known
-                error = again
-        raise error
 
     # -- what is known
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...types import SessionState
+from ..paging import MAX_PAGE
 from .contract import StateStore
-from .validate import MAX_PAGE
 
 
 async def session_tree(store: StateStore, session_id: str) -> list[SessionState]:

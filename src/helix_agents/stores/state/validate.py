@@ -8,26 +8,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...codec import (
-    MAX_COUNT,
-    MAX_ID_LENGTH,
-    Json,
-    decode,
-    encode,
-    ensure_count,
-    ensure_exact,
-    ensure_id,
-    ensure_json,
-    ensure_storable,
-    is_json,
-)
+from ...codec import MAX_COUNT, Json, decode, encode, ensure_count, ensure_exact, ensure_json, ensure_storable, is_json
 from ...errors import InvalidArgument, NotSerializable, StoreCorrupt, shown
+from ...ids import MAX_ID_LENGTH, ensure_id
 from ...lifecycle import ensure_status
 from ...messages import Message, ensure_message
 from ...state import StepWrites, to_pointer
 from ...types import SessionState, SubSessionRef
 
-MAX_PAGE = 200
 MAX_TAGS = 1_000
 MAX_METADATA = 1_000
 MAX_METADATA_LENGTH = 10_000
@@ -253,13 +241,6 @@ def ensure_signed_offset(value: object) -> int:
     """The place to read from; a negative one counts from the end."""
     ensure_count(abs(value) if value.__class__ is int else value, "offset")
     return value  # type: ignore[return-value]
-
-
-def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
-    """A page size."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
-        span = f"from 1 to {most}" if most is not None else "of at least 1"
-        raise InvalidArgument(f"limit must be a whole number {span}, not {shown(limit)}.")
 
 
 def to_cursor(created_at: int, session_id: str) -> str:

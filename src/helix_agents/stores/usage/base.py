@@ -12,11 +12,11 @@ from typing import Any, get_args
 import msgspec
 
 from ...clock import Clock, system_clock
-from ...codec import Json, ensure_id
+from ...codec import Json
 from ...errors import InvalidArgument, shown
+from ...ids import ensure_id
 from ...types import Page
-from ..paging import ensure_offset, page_of
-from ..state.validate import ensure_limit
+from ..paging import ensure_limit, ensure_offset, page_of
 from .contract import (
     CallTotals,
     CustomEntry,

@@ -1,0 +1,44 @@
+"""Ids: which texts are allowed, and the form of a checkpoint's id. Pure; random ids come from `clock.py`."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import InvalidArgument, shown
+
+MAX_ID_LENGTH = 256
+
+
+def ensure_id(value: object, what: str) -> str:
+    """The id itself, or `InvalidArgument`: 1 to 256 characters, no control characters, no braces."""
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{what} must be a non-empty string, not {shown(value)}.")
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"{what} has {len(value)} characters; at most {MAX_ID_LENGTH} are allowed.")
+    return ensure_printable(value, what)
+
+
+def ensure_printable(value: object, what: str) -> str:
+    """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
+    if not value.isprintable() or "{" in value or "}" in value:
+        for char in value:
+            if char in "{}" or ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000:
+                raise InvalidArgument(f"{what} must not contain {char!r}: {shown(value)}")
+    return value
+
+
+def checkpoint_id(session_id: str, step_count: int, epoch_ms: int, unique: str) -> str:
+    """The id of a checkpoint; `unique` supplies the last six digits."""
+    return f"cpv1-{session_id}-s{step_count}-t{epoch_ms}-{unique[:6]}"
+
+
+_BEHIND_SESSION = re.compile(r"-s\d+-t(\d{1,18})-")
+
+
+def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
+    """When a checkpoint of that session was made, as its id says; None if it is not such an id."""
+    start = f"cpv1-{session_id}"
+    found = _BEHIND_SESSION.match(checkpoint_id, len(start)) if checkpoint_id.startswith(start) else None
+    return None if found is None else int(found[1])
