@@ -56,9 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends"},
     "demo": BELOW_SERVER | {"backends"},
-    "testing": BELOW_SERVER | {"backends", "conformance"},
-    "cli": BELOW_SERVER
-    | {"transfer", "workspaces", "demo", "server", "cleanup", "verify", "backends", "conformance", "testing"},
+    "cli": BELOW_SERVER | {"transfer", "workspaces", "demo", "server", "cleanup", "verify", "backends", "conformance"},
     "__main__": frozenset({"cli"}),
     # Rooms for the stores of one backend each, to import them from.
     "sqlite": frozenset({"backends"}),
@@ -67,7 +65,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "inmemory": frozenset({"backends"}),
     "cloudflare": frozenset({"backends", "runtimes"}),
     # The front door re-exports from anywhere; nobody inside uses it.
-    "front door": BELOW_SERVER | {"remembering", "server", "cleanup", "backends", "testing"},
+    "front door": BELOW_SERVER | {"remembering", "server", "cleanup", "backends"},
 }
 
 ANYWHERE = ""
@@ -90,7 +88,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "js": ("backends.cloudflare",),
     "pyodide": ("backends.cloudflare",),
     "workers": ("runtimes.cloudflare",),
-    "pytest": ("conformance", "testing"),
+    "pytest": ("conformance",),
     "opentelemetry": (ANYWHERE,),
     "pydantic": (ANYWHERE,),
 }

@@ -108,7 +108,7 @@ async def test_a_silent_network_ends_in_store_unavailable(
 ) -> None:
     proxy = await proxy_to(postgres_server.port)
     url = through(proxy, postgres_url, postgres_server.port)
-    async with open_stores(f"{url}&command_timeout=0.3") as stores:
+    async with open_stores(f"{url}&command_timeout_seconds=0.3") as stores:
         await stores.state.create_session("a", agent_type="agent")
         proxy.black_hole()
         with pytest.raises(StoreUnavailable, match="in time"):

@@ -1,6 +1,6 @@
 """StreamManager: live delivery of chunks, resumable, exactly once, to any number of readers.
 
-What a manager must guarantee is written here, by id (T1 to T10); how is the business of `streams/base.py` and of the
+What a manager must guarantee is written here, by id (T1 to T10); how is up to `streams/base.py` and the
 backends. Every guarantee has a check in the conformance kit.
 
 - T1 sequence: dense integers 1, 2, 3, ..., never reused.
@@ -194,7 +194,7 @@ class StreamManager(ABC):
 
     @abstractmethod
     async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
-        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; how many went. *Atomic.*"""
+        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; returns how many went. *Atomic.*"""
 
     @abstractmethod
     async def reset_stream(self, stream_id: str, *, fence: int | None = None) -> None:

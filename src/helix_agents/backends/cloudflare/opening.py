@@ -35,7 +35,7 @@ from .rest import D1Rest
 from .streams import DurableObjectStreamManager
 
 TOKEN_VARIABLE = "HELIX_CLOUDFLARE_TOKEN"
-OPTIONS = frozenset({"prefix", "timeout", "tls"}) | STREAM_OPTIONS
+OPTIONS = frozenset({"prefix", "timeout_seconds", "tls"}) | STREAM_OPTIONS
 POLL_SECONDS = 1.0
 
 _ACCOUNT = re.compile(r"[0-9a-f]{32}")
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 
 @asynccontextmanager
 async def open_d1(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), timeout (seconds), tls (true or false), and those of streams."""
+    """Options: prefix (of tables), timeout_seconds, tls (true or false), and those of streams."""
     place = _place(url, "d1://:TOKEN@bridge.example.workers.dev/DB or d1://:TOKEN@ACCOUNT_ID/DATABASE_ID")
     if _ACCOUNT.fullmatch(place.host):
         async with _open_rest(place) as stores:
@@ -77,7 +77,7 @@ async def open_d1(url: StoresUrl) -> AsyncIterator[Stores]:
 
 @asynccontextmanager
 async def open_do(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), timeout (seconds), tls (true or false), and those of streams."""
+    """Options: prefix (of tables), timeout_seconds, tls (true or false), and those of streams."""
     place = _place(url, "do://:TOKEN@bridge.example.workers.dev/NAME")
     async with _open_bridge(place) as bridge:
         async with _stores(place, bridge, BridgeObject(bridge, f"object:{place.name}")) as stores:
@@ -140,7 +140,7 @@ def _place(url: StoresUrl, example: str) -> _Place:
         token,
         name,
         url.option("prefix", str, ""),
-        url.option("timeout", float, TIMEOUT_SECONDS),
+        url.option("timeout_seconds", float, TIMEOUT_SECONDS),
         url.stream_retention(),
         url.shown,
         url.migrate,

@@ -23,7 +23,7 @@ OPTIONS = {
     "schema",
     "prefix",
     "pool_size",
-    "command_timeout",
+    "command_timeout_seconds",
     "transaction_pooler",
     "listen_dsn",
     *STREAM_OPTIONS,
@@ -44,7 +44,7 @@ class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else a
 
 @asynccontextmanager
 async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: schema, prefix (of tables), pool_size, command_timeout (seconds), transaction_pooler=1 (a pooler in
+    """Options: schema, prefix (of tables), pool_size, command_timeout_seconds, transaction_pooler=1 (a pooler in
     transaction mode is in between), listen_dsn (an address that goes past it), and those of streams.
     """
     url.ensure_server()
@@ -86,7 +86,7 @@ async def _open_pool(url: StoresUrl) -> Any:
             _dsn(url),
             min_size=1,
             max_size=url.option("pool_size", int, POOL_SIZE),
-            command_timeout=url.option("command_timeout", float, COMMAND_TIMEOUT_SECONDS),
+            command_timeout=url.option("command_timeout_seconds", float, COMMAND_TIMEOUT_SECONDS),
             connection_class=QuietConnection,
             statement_cache_size=0 if pooler else STATEMENT_CACHE_SIZE,
         )

@@ -150,7 +150,7 @@ class StateStore(ABC):
     ) -> None:
         """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces.
 
-        Does not move the version; with `expected_version` it is refused unless that is the session's (S3).
+        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
         """
 
     async def stage_calls(
@@ -198,7 +198,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
-        """Apply one list of writes to custom state as it is now; the warnings (S4, S5). *Atomic.*"""
+        """Apply one list of writes to custom state as it is now; returns the warnings (S4, S5). *Atomic.*"""
 
     @abstractmethod
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
@@ -206,11 +206,11 @@ class StateStore(ABC):
 
     @abstractmethod
     async def increment_step_count(self, session_id: str) -> int:
-        """Add one; the new count."""
+        """Add one; returns the new count."""
 
     @abstractmethod
     async def increment_resume_count(self, session_id: str) -> int:
-        """Add one; the new count."""
+        """Add one; returns the new count."""
 
     @abstractmethod
     async def compare_and_set_status(
@@ -256,7 +256,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
-        """Change fields of one ref, e.g. `status`, `completed_at`; the ref as it is then."""
+        """Change fields of one ref, e.g. `status`, `completed_at`; returns the ref as it is then."""
 
     @abstractmethod
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
@@ -279,7 +279,7 @@ class StateStore(ABC):
 
     @abstractmethod
     async def truncate_messages(self, session_id: str, message_count: int) -> int:
-        """Keep the first `message_count` messages, also for the checkpoints that counted more; how many went."""
+        """Keep the first `message_count` messages, also for checkpoints that counted more; returns how many went."""
 
     # -- listing
 
@@ -338,7 +338,7 @@ class StateStore(ABC):
     ) -> RunRecord:
         """Begin a run: the next turn of its session. Refuses a `run_id` that exists.
 
-        Does not move the version; with `expected_version` it is refused unless that is the session's (S3).
+        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
         """
 
     @abstractmethod

@@ -1,11 +1,11 @@
 """What a commit does to a session, decided once. Pure: no store, no clock, nothing is awaited.
 
-A backend that can look before it writes (memory, SQLite, a Durable Object, Redis without scripts) does three things
-with a commit: it fetches what `needs` names, asks `decide`, and writes what the plan says. The order of the guards,
-which cells differ, what has to be kept for earlier checkpoints, what every counter becomes: all of it is decided here.
+A backend that can look before it writes (memory, SQLite, a Durable Object) does three things with a commit: it fetches
+what `needs` names, asks `decide`, and writes what the plan says. The order of the guards, which cells differ, what has
+to be kept for earlier checkpoints, what every counter becomes: all of it is decided here.
 
-History: a cell holds the present, `since` so many checkpoints. Checkpoint n has seen what was there since fewer than n.
-So what is overwritten is kept if any checkpoint has seen it, and else goes without a trace.
+History: a cell holds the present, and `since`, the number of checkpoints when it was written. Checkpoint n has seen
+the cells with a `since` below n. So what is overwritten is kept if a checkpoint has seen it, and is dropped otherwise.
 """
 
 from __future__ import annotations
