@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from helix_agents import StateStore
+from helix_agents import InterruptFlag, StateStore
 
 LEDGER = "CREATE TABLE __agents_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
 SESSION = "old"
@@ -18,6 +18,9 @@ STATES: dict[int, dict[str, Any]] = {
     3: {"n": 3, "list": ["a"], "late": True},
 }
 """Custom state as of each checkpoint."""
+
+KINDS = {1: "turn", 2: "aside", 3: "step"}
+"""What each checkpoint records; schemas up to 20 said so in a suffix of the step's id."""
 
 PRESENT: dict[str, Any] = {"n": 4, "list": ["a"], "late": True}
 
@@ -48,6 +51,10 @@ def inserts(version: int) -> list[str]:
         f"INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at) "
         f"""VALUES ('{SESSION}', 'step', 'call', 0, '[[{{"kind":"increment","path":["n"],"by":1}}],[]]', """
         "'null', 'token', 5)",
+        f"INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at) "
+        f"VALUES ('{SESSION}', 'step', ':answer', 0, '[[],[]]', '\"said\"', 'other', 5)",
+        f"INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp) "
+        f"VALUES ('{SESSION}', '\x1eabort\x1eEnough.', NULL, 5)",
     ]
     rows += [_cell(cell, "NULL") for cell in _PRESENT_CELLS]
     rows += [_cell(cell, "3") for cell in _OVERWRITTEN_WITHOUT_CHECKPOINT]
@@ -68,6 +75,9 @@ def checkpoint_id(number: int) -> str:
 
 async def ensure_history(store: StateStore) -> None:
     """Read, fork and restore all that the old session remembers."""
+    assert await store.check_interrupt_flag(SESSION) == InterruptFlag("Enough.", None, 5, abort=True)
+    staged = [(row.kind, row.tool_call_id, row.result) for row in await store.list_staged(SESSION, "step")]
+    assert staged == [("answer", "", "said"), ("call", "call", None)]
     now = await store.load_state(SESSION)
     assert now is not None
     assert now.custom_state == PRESENT
@@ -75,6 +85,7 @@ async def ensure_history(store: StateStore) -> None:
         then = await store.get_checkpoint(SESSION, checkpoint_id(number))
         assert then is not None
         assert then.state.custom_state == expected
+        assert then.kind == KINDS[number]
         fork = await store.fork_session(SESSION, f"fork-{number}", checkpoint_id=checkpoint_id(number))
         assert fork.custom_state == expected
     for number, expected in reversed(STATES.items()):
@@ -93,11 +104,12 @@ def _cell(cell: tuple[str, str, str, int], died: str) -> str:
 
 
 def _checkpoint(number: int, overwritten: str | None = None) -> str:
+    step_id = "step" if KINDS[number] == "step" else f"step-{KINDS[number]}"
     columns, values = ("", "") if overwritten is None else (", overwritten", f", '{overwritten}'")
     return (
         "INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence, "
         f"message_count, status, version, state, created_at{columns}) VALUES ('{SESSION}', {number}, "
-        f"'{checkpoint_id(number)}', 'step', {number}, 0, 0, 'active', {number}, '{_FIELDS}', {number}{values})"
+        f"'{checkpoint_id(number)}', '{step_id}', {number}, 0, 0, 'active', {number}, '{_FIELDS}', {number}{values})"
     )
 
 

@@ -138,12 +138,20 @@ class RunRecord(msgspec.Struct, frozen=True):
     lease_until: int | None = None
 
 
+CheckpointKind = Literal["step", "turn", "aside"]
+"""What a checkpoint records: the end of a step, the beginning of a turn, or an open step put aside."""
+
+StagedKind = Literal["call", "answer", "summary"]
+"""What a staged row holds: the outcome of a tool call, the model's answer, or a summary made to ask the model."""
+
+
 class CheckpointMeta(msgspec.Struct, frozen=True):
-    """What the caller of a commit says about it."""
+    """What the caller of a commit says about it. Only the end of a step promotes what is staged for the step."""
 
     step_id: str
     step_count: int
     stream_sequence: int = 0
+    kind: CheckpointKind = "step"
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -159,16 +167,21 @@ class Checkpoint(msgspec.Struct, frozen=True):
     version: int
     created_at: int
     state: SessionState
+    kind: CheckpointKind = "step"
 
 
 class StagedChanges(msgspec.Struct, frozen=True):
-    """What one tool call wrote, kept apart until its step commits."""
+    """What one tool call wrote, kept apart until its step commits.
+
+    A row of another kind belongs to the step, not to a call: its `tool_call_id` is empty.
+    """
 
     tool_call_id: str
     index: int
     writes: Any
     result: Json = None
     staged_at: int = 0
+    kind: StagedKind = "call"
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -15,9 +15,19 @@ from tests.conformance.harnesses import (
 
 test_memory = conformance_tests(MemoryHarness)
 test_sqlite = conformance_tests(SqliteHarness)
-test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness)
+
+# Limits change statements, not files: what several processes do to a file is seen above, and to Cloudflare in
+# tests/cloudflare.
+IN_ONE_PROCESS = ["example", "tasks", "random", "faults"]
+CELLS_AND_HISTORY = ("S2", "S4", "S5", "S8", "S9", "S13")
+test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness, only=IN_ONE_PROCESS)
 test_sqlite_under_limits_of_a_durable_object = conformance_tests(
-    DurableObjectLimitsHarness, only=["random", "S2", "S4", "S5", "S8", "S9", "S13"]
+    DurableObjectLimitsHarness,
+    only=[
+        check.name
+        for check in checks_for(DurableObjectLimitsHarness, IN_ONE_PROCESS)
+        if check.kind == "random" or check.guarantee in CELLS_AND_HISTORY
+    ],
 )
 
 test_delegating = conformance_tests(DelegatingHarness, only=["example"])

@@ -211,7 +211,7 @@ async def test_compact_state_holds_the_same_in_other_trees(tmp_path: Path) -> No
     await store.save_state("s", SessionState(session_id="s", agent_type="a", status="active", custom_state={"n": 3}))
     before = await store.get_checkpoint("s", made.checkpoint_id)
     driver = SqliteDriver(path)
-    assert await migrate(driver, families=COMPACT_STATE) == [11]
+    assert await migrate(driver, families=COMPACT_STATE) == [22]
     await driver.close()
     assert [each["content"] for each in (await store.get_messages("s")).items] == ["0", "1", "2"]
     assert await store.get_checkpoint("s", made.checkpoint_id) == before

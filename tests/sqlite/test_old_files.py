@@ -40,7 +40,6 @@ async def test_a_file_of_an_earlier_schema_keeps_its_history(tmp_path: Path, kno
 async def test_a_step_that_was_open_when_its_file_was_migrated_can_be_committed(tmp_path: Path) -> None:
     make_file(tmp_path / "old.db", EARLIER[:3])
     store = SqliteStateStore(tmp_path / "old.db")
-    assert [staged.tool_call_id for staged in await store.list_staged(old.SESSION, "step")] == ["call"]
     await store.promote_staging(old.SESSION, "step")
     state = await store.load_state(old.SESSION)
     assert state is not None

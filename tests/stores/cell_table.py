@@ -10,7 +10,7 @@ from helix_agents.stores.state.commit import CheckpointRow, Commit, CustomChange
 from helix_agents.stores.state.plan import Counters, Plan, Seen, decide, needs
 
 SESSION = "s"
-CHECKPOINT = CheckpointRow("id", "step", 1, 0, "{}")
+CHECKPOINT = CheckpointRow("id", "step", 1, 0, "step", "{}")
 
 
 class Table:

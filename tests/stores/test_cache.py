@@ -74,7 +74,7 @@ def test_the_session_not_used_for_longest_is_forgotten_first() -> None:
 
 def row(call: str, position: int, token: str = "token") -> StagedRow:
     writes = encode([[{"kind": "append", "path": ["a"], "items": [call]}], []])
-    return StagedRow(call, position, writes, "null", token, 0)
+    return StagedRow("call", call, position, writes, "null", token, 0)
 
 
 def test_staged_calls_come_in_the_order_of_the_model_and_go_with_their_step() -> None:
@@ -82,7 +82,7 @@ def test_staged_calls_come_in_the_order_of_the_model_and_go_with_their_step() ->
     for each in (row("late", 1), row("early", 0, "old"), row("early", 0)):
         staging.put("session", "step", staged_call(each))
     ready = staging.get("session", "step")
-    assert ready.guard.rows == (("early", "token"), ("late", "token"))
+    assert ready.guard.rows == (("call", "early", "token"), ("call", "late", "token"))
     assert [writes.ops[0]["items"] for writes in ready.prepared.writes] == [["early"], ["late"]]
     staging.forget("session")
     assert staging.get("session", "step").guard.rows == ()
@@ -92,6 +92,6 @@ def test_a_call_that_is_staged_again_counts_once() -> None:
     staging = StagingCache()
     for token in ("old", "new"):
         staging.put("session", "step", staged_call(row("only", 0, token)))
-    assert staging.get("session", "step").guard.rows == (("only", "new"),)
+    assert staging.get("session", "step").guard.rows == (("call", "only", "new"),)
     staging.forget("session", "step")
     assert staging.get("session", "step").guard.rows == ()

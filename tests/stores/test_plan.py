@@ -87,7 +87,7 @@ def everything_violated() -> tuple[Commit, Seen]:
         session_id=SESSION,
         now=1,
         expected_version=8,
-        promote=StagedStep("step", (("call", "token"),)),
+        promote=StagedStep("step", (("call", "call", "token"),)),
         custom=CustomChanges(expected={CellName("k"): "1"}),
         run=RunRecord("run", SESSION, 0),
         restore_number=3,
@@ -110,7 +110,7 @@ def test_the_first_violated_guard_is_the_one_that_is_told() -> None:
             case "version":
                 seen.session = Counters(8, 0, 0, 0, 0, "active")
             case "staged":
-                seen.staged = frozenset({("call", "token")})
+                seen.staged = frozenset({("call", "call", "token")})
             case "cells":
                 commit = Commit(session_id=SESSION, now=1, run=commit.run, restore_number=3)
             case "run":

@@ -48,7 +48,7 @@ from .idempotency import claimed_run
 from .queueing import queued_in
 from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
-from .step import abandoned, checkpoint_kind, is_step_of, step_id, step_id_of, turn_checkpoint
+from .step import abandoned, is_step_of, step_id, step_id_of, turn_checkpoint
 from .suspension import all_waiting
 
 NOBODY = 0
@@ -513,7 +513,7 @@ def _is_same_claim(stored: SessionState, claimed: SessionState) -> bool:
 async def _last_commit(services: Services, session: SessionState) -> str | None:
     """The checkpoint of the last step, if that is the last thing that was committed."""
     latest = await services.store.get_latest_checkpoint(session.session_id)
-    if latest is None or latest.step_count != session.step_count or checkpoint_kind(latest) != "step":
+    if latest is None or latest.step_count != session.step_count or latest.kind != "step":
         return None
     return latest.checkpoint_id
 

@@ -11,7 +11,7 @@ from ..messages import Message, ensure_message
 from ..state import StepWrites
 from ..types import StagedChanges
 from .context import RunContext
-from .step import SUMMARY_ROW, step_id
+from .step import step_id
 
 
 class HistoryError(HelixError):
@@ -70,7 +70,7 @@ class HistoryView:
         said = [message for message in stored if message["role"] != SUMMARY_ROLE]
         if not self._new and number == self._context.claim.session.step_count + 1:
             # One that was made before a crash, for the very step that is asked for now.
-            self._new = [row.result for row in self._context.claim.staged if row.tool_call_id == SUMMARY_ROW]
+            self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]
         kept: Sequence[Message] = [m for m in [*stored, *self._new] if m["role"] == SUMMARY_ROLE]
         return said, Summary(kept[-1]["content"], kept[-1]["covers"]) if kept else None
 
@@ -78,7 +78,7 @@ class HistoryView:
         if not isinstance(made, Summary) or made.covers < 0:
             raise InvalidArgument(f"keep_summary takes a Summary, not {made!r}.")
         message: Message = {"role": SUMMARY_ROLE, "content": made.text, "covers": made.covers}
-        row = StagedChanges(SUMMARY_ROW, 0, StepWrites(), message)
+        row = StagedChanges("", 0, StepWrites(), message, kind="summary")
         await self._context.watch.ensure_owner()
         await self._context.owned.stage(step_id(self._context.run_id, number), [row])
         self._new = [message]

@@ -46,7 +46,7 @@ from .recovery import shown_again
 from .services import Services
 from .spending import over_limit
 from .staging import flush_unstaged, may_run_again
-from .step import ANSWER_ROW, StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
+from .step import StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk
@@ -320,9 +320,8 @@ class Run:
         Where all of its calls may run again it waits for the first outcome that is staged, or for the commit.
         """
         context = self.context
-        step.unstaged[ANSWER_ROW] = StagedChanges(
-            ANSWER_ROW, 0, StepWrites(), msgspec.to_builtins(StagedAnswer(step.answer, step.usage))
-        )
+        answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage))
+        step.unstaged[""] = StagedChanges("", 0, StepWrites(), answer, kind="answer")
         tools = [context.agent.tools.get(call["name"]) for call in step.calls]
         if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):
             return
@@ -368,7 +367,7 @@ class Run:
         stored, unanswered = unanswered_calls(context.owned.messages)
         answer = stored if unanswered else None
         for row in context.claim.staged:
-            if row.tool_call_id == ANSWER_ROW and answer is None:
+            if row.kind == "answer" and answer is None:
                 answer = msgspec.convert(row.result, StagedAnswer).message
         if answer is None:
             return None

@@ -11,7 +11,7 @@ from ..chunks import ToolEnd, ToolStart
 from ..messages import Message, ToolCall
 from ..state import StepSequencer
 from ..types import StagedChanges
-from .step import ANSWER_ROW, SUMMARY_ROW, Outcome, StagedAnswer, StagedOutcome
+from .step import Outcome, StagedAnswer, StagedOutcome
 
 
 class FinishedCall(NamedTuple):
@@ -38,7 +38,7 @@ class OpenStep:
         self.rows: dict[str, StagedChanges] = {}
         """What the calls that have an outcome come to, in the form in which it is staged."""
         self.unstaged: dict[str, StagedChanges] = {}
-        """What is not staged yet, and travels with the next write, at the latest with the commit."""
+        """What is not staged yet, by call ('': the answer), and travels with the next write or the commit."""
         self.before: list[Message] = []
         """What goes into the conversation before the answer: a summary that was made to ask for it."""
         self.sequencer = StepSequencer(base)
@@ -63,9 +63,9 @@ class OpenStep:
         found: list[FinishedCall] = []
         by_id = {call["id"]: call for call in self.calls}
         for row in sorted(rows, key=lambda row: row.index):
-            if row.tool_call_id == SUMMARY_ROW:
+            if row.kind == "summary":
                 self.before = [row.result]
-            elif row.tool_call_id == ANSWER_ROW:
+            elif row.kind == "answer":
                 self.usage += msgspec.convert(row.result, StagedAnswer).usage
             elif row.tool_call_id in by_id:
                 staged = msgspec.convert(row.result, StagedOutcome)

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ..codec import Json, encode
 from ..messages import Message, ToolCall
-from ..types import Checkpoint, CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
-
-ANSWER_ROW = ":answer"
-"""The name under which the model's answer is staged; no call of a model can have it."""
-
-SUMMARY_ROW = ":summary"
-"""The name under which a summary is staged that was made to ask the model."""
-
-CheckpointKind = Literal["step", "turn", "aside"]
-"""What a checkpoint records: the end of a step, the beginning of a turn, or a step put aside."""
+from ..types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
 """What the model reads before the outcome of a call whose arguments a person has changed."""
@@ -93,19 +84,12 @@ def is_step_of(step_id: str, run_id: str) -> bool:
 
 def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
     """The checkpoint with which a run begins its turn."""
-    return CheckpointMeta(f"{run_id}-turn", step_count, 0)
+    return CheckpointMeta(step_id(run_id, step_count), step_count, kind="turn")
 
 
 def aside_checkpoint(step_id: str, step_count: int, stream_sequence: int) -> CheckpointMeta:
     """The checkpoint of a step that is put aside, to be taken up again."""
-    return CheckpointMeta(f"{step_id}-aside", step_count, stream_sequence)
-
-
-def checkpoint_kind(checkpoint: Checkpoint) -> CheckpointKind:
-    """What a checkpoint of the executor records; its step id says so."""
-    if checkpoint.step_id.endswith("-turn"):
-        return "turn"
-    return "aside" if checkpoint.step_id.endswith("-aside") else "step"
+    return CheckpointMeta(step_id, step_count, stream_sequence, kind="aside")
 
 
 def step_id_of(session: SessionState, run_id: str) -> str:

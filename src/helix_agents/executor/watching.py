@@ -13,7 +13,6 @@ from ..streams.contract import StoredChunk
 from ..types import SessionState
 from .reading import RunChunks, StreamPlace
 from .services import Services
-from .step import checkpoint_kind
 
 SNAPSHOT_TRIES = 50
 
@@ -53,7 +52,7 @@ async def _load(services: Services, session_id: str) -> SessionState:
 async def _place(services: Services, session: SessionState) -> int:
     """Where the last commit stood in the stream."""
     latest = await services.store.get_latest_checkpoint(session.session_id)
-    if latest is not None and checkpoint_kind(latest) != "turn":
+    if latest is not None and latest.kind != "turn":
         return latest.stream_sequence
     # The last commit is the claim of a turn, which knows no place: the turn begins where its run does.
     info = await services.streams.get_stream_info(session.stream_id)

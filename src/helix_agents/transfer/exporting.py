@@ -130,6 +130,7 @@ async def _records(stores: TransferStores, session: SessionState) -> AsyncIterat
         yield {
             "kind": "checkpoint",
             "step_id": point.step_id,
+            "of": point.kind,
             "step_count": point.step_count,
             "message_count": point.message_count,
             "state": _plain(point.state),

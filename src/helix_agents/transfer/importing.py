@@ -146,7 +146,9 @@ async def _write_history(
             wanted.session_id,
             msgspec.structs.replace(state, custom_state=custom_state),
             messages[written:until],
-            CheckpointMeta(point["step_id"], point["step_count"], 0),  # its stream stays behind
+            CheckpointMeta(
+                point["step_id"], point["step_count"], kind=point.get("of", "step")
+            ),  # its stream stays behind
         )
         written = until
     if written < len(messages):
@@ -175,4 +177,5 @@ def _staged(item: dict[str, Any]) -> StagedChanges:
         index=item["index"],
         writes=StepWrites(writes["ops"], writes.get("warnings", [])),
         result=item["result"],
+        kind=item.get("kind", "call"),
     )

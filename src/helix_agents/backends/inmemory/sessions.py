@@ -100,7 +100,7 @@ class Session:
         self.state = state
         self.messages: list[str] = []
         self.custom = CustomCells()
-        self.staged: dict[str, dict[str, StagedRow]] = {}
+        self.staged: dict[str, dict[tuple[str, str], StagedRow]] = {}
         self.checkpoints: list[StoredCheckpoint] = []
         self.runs: list[RunRecord] = []
         self.refs: dict[str, SubSessionRef] = {}

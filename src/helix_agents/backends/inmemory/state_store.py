@@ -87,7 +87,7 @@ class InMemoryStateStore(StateStoreBase):
         seen.lists = {key: (keys[key][None].text, len(keys[key]) - 1) for key in wanted.lists if key in keys}
         if wanted.staged is not None:
             rows = session.staged.get(wanted.staged, {}).values()
-            seen.staged = frozenset((row.tool_call_id, row.token) for row in rows)
+            seen.staged = frozenset((row.kind, row.tool_call_id, row.token) for row in rows)
         if commit.discard_all:
             seen.discarded = sum(map(len, session.staged.values()))
         elif commit.discard_step is not None:
@@ -314,11 +314,11 @@ def _write_staging(session: Session, commit: Commit, plan: Plan) -> None:
         session.staged.pop(commit.discard_step, None)
     if commit.stage is not None:
         step_id, rows = commit.stage
-        session.staged.setdefault(step_id, {}).update({row.tool_call_id: row for row in rows})
+        session.staged.setdefault(step_id, {}).update({(row.kind, row.tool_call_id): row for row in rows})
 
 
 def _numbered(state: SessionState, row: CheckpointRow, after: Counters, now: int) -> StoredCheckpoint:
-    checkpoint_id, step_id, step_count, stream_sequence, fields = row
+    checkpoint_id, step_id, step_count, stream_sequence, kind, fields = row
     return StoredCheckpoint(
         checkpoint_id,
         after.checkpoint_count,
@@ -331,4 +331,5 @@ def _numbered(state: SessionState, row: CheckpointRow, after: Counters, now: int
         fields,
         now,
         state.created_at,
+        kind,
     )

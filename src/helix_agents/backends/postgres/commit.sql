@@ -152,22 +152,23 @@ BEGIN
       _i := _i + 3 + _n;
 
     ELSIF _word = 'stage' THEN
-      -- Step, tool call, position, writes, result, token, time.
-      DELETE FROM __agents_staging WHERE session_id = _session AND step_id = _t[_i + 1] AND tool_call_id = _t[_i + 2];
-      INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
-      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4], _t[_i + 5], _t[_i + 6],
-        _t[_i + 7]::bigint);
-      _i := _i + 8;
+      -- Step, kind, tool call, position, writes, result, token, time.
+      DELETE FROM __agents_staging
+      WHERE session_id = _session AND step_id = _t[_i + 1] AND kind = _t[_i + 2] AND tool_call_id = _t[_i + 3];
+      INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
+      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3], _t[_i + 4]::bigint, _t[_i + 5], _t[_i + 6], _t[_i + 7],
+        _t[_i + 8]::bigint);
+      _i := _i + 9;
 
     ELSIF _word = 'checkpoint' THEN
-      -- Id, step, step count, sequence in the stream, fields, status of the session. The last change of custom state:
+      -- Id, step, step count, sequence in the stream, kind, fields, status of the session. The last change of custom state:
       -- what was overwritten is kept in its row.
       INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-        message_count, status, version, state, created_at, overwritten)
-      VALUES (_session, _number + 1, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint, _count,
-        _t[_i + 6], _version, _t[_i + 5], _now, array_to_json(_kept)::text);
+        kind, message_count, status, version, state, created_at, overwritten)
+      VALUES (_session, _number + 1, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint, _t[_i + 5], _count,
+        _t[_i + 7], _version, _t[_i + 6], _now, array_to_json(_kept)::text);
       _kept := NULL;
-      _i := _i + 7;
+      _i := _i + 8;
 
     ELSIF _word = 'want' THEN
       -- Key, slot: return the text of that cell.
@@ -286,12 +287,12 @@ BEGIN
       _i := _i + 1;
 
     ELSIF _word = 'flag' THEN
-      -- Reason, run, time.
-      INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp)
-      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint)
+      -- Reason, run, time, whether it is an abort.
+      INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp, abort)
+      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint)
       ON CONFLICT (session_id) DO UPDATE SET reason = excluded.reason, run_id = excluded.run_id,
-        timestamp = excluded.timestamp;
-      _i := _i + 4;
+        timestamp = excluded.timestamp, abort = excluded.abort;
+      _i := _i + 5;
 
     ELSIF _word = 'copy' THEN
       -- Session, its version, a checkpoint's number and its count of messages (NULL: as they are now).

@@ -89,14 +89,14 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
     if commit.keep_messages is not None:
         texts += ("keep", str(commit.keep_messages))
     if commit.promote is not None:
-        tokens = [token for _, token in commit.promote.rows]
+        tokens = [token for _, _, token in commit.promote.rows]
         texts += ("promote", commit.promote.step_id, str(len(tokens)), *tokens)
     if commit.custom is not NO_CHANGES:
         texts += _CellTexts(commit.custom).texts
     if commit.checkpoint is not None:
-        checkpoint_id, step_id, step_count, sequence, fields = commit.checkpoint
+        checkpoint_id, step_id, step_count, sequence, kind, fields = commit.checkpoint
         status = commit.status or (commit.state.status if commit.state is not None else None)
-        texts += ("checkpoint", checkpoint_id, step_id, str(step_count), str(sequence), fields, status)
+        texts += ("checkpoint", checkpoint_id, step_id, str(step_count), str(sequence), kind, fields, status)
     else:
         texts += _without_a_step(commit)
     if commit.run is not None:

@@ -67,7 +67,7 @@ def compiled(
     _add_staging(program, commit, keys)
     if commit.checkpoint is not None:
         row = commit.checkpoint
-        facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now])
+        facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now, row.kind])
         short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
         program.op("checkpoint", short, f"{facts}{SEPARATOR}{row.state}")
     if commit.run is not None:
@@ -154,7 +154,7 @@ def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys
 
 
 def staged_field(*names: str) -> str:
-    """How a staged row is called: step, tool call and token, or the beginning of that."""
+    """How a staged row is called: step, kind, tool call and token, or the beginning of that."""
     return "\x1f".join(names) + "\x1f"
 
 
@@ -303,7 +303,6 @@ def _add_staging(program: Program, commit: Commit, keys: SessionKeys) -> None:
     if commit.stage is not None:
         step_id, rows = commit.stage
         for row in rows:
-            call = staged_field(step_id, row.tool_call_id)
-            text = encode([row.tool_call_id, row.position, row.writes, row.result, row.token, row.staged_at])
-            program.op("unset", program.key(keys.staging), call)  # staged again: replaced
-            program.create("HSET", keys.staging, call + staged_field(row.token), text)
+            name = staged_field(step_id, row.kind, row.tool_call_id)
+            program.op("unset", program.key(keys.staging), name)  # staged again: replaced
+            program.create("HSET", keys.staging, name + staged_field(row.token), encode(row))

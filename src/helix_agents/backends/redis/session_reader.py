@@ -46,7 +46,7 @@ def checkpoint_from(text: str, number: int) -> CheckpointRead:
     """A row of the checkpoint list."""
     try:
         undo_length, version, message_count, status, session_created_at, facts, state = text.split(SEPARATOR)
-        checkpoint_id, step_id, step_count, stream_sequence, created_at = decode(facts)
+        checkpoint_id, step_id, step_count, stream_sequence, created_at, kind = decode(facts)
         row = StoredCheckpoint(
             checkpoint_id=checkpoint_id,
             number=number,
@@ -59,6 +59,7 @@ def checkpoint_from(text: str, number: int) -> CheckpointRead:
             state=state,
             created_at=created_at,
             session_created_at=int(session_created_at),
+            kind=kind,
         )
         return CheckpointRead(row, int(undo_length), text)
     except ValueError as error:

@@ -159,8 +159,7 @@ class _SeenCommit:
         seen.session = Counters(*counters)  # type: ignore[arg-type]  # as the columns are
         self.labels = tuple(row[9:])
         if staged:
-            pairs = (pair.partition("\x1f") for pair in str(staged).split("\x1e"))
-            seen.staged = frozenset((call, token) for call, _, token in pairs)
+            seen.staged = frozenset(tuple(row.split("\x1f")) for row in str(staged).split("\x1e"))  # type: ignore[misc]
 
 
 class _Writes:

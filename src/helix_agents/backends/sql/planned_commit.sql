@@ -7,7 +7,7 @@
 -- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, the
 -- fields that indexes hold. The first of place, step and session comes back.
 SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
-  (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
+  (SELECT group_concat(kind || char(31) || tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = ?),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
@@ -18,7 +18,7 @@ FROM __agents_states AS s WHERE s.session_id = ?;
 -- name: session_rows
 -- The same.
 SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
-  (SELECT group_concat(tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
+  (SELECT group_concat(kind || char(31) || tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = v.column2),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
@@ -125,9 +125,9 @@ DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
 
 -- name: stage_rows
 -- Keep what tool calls wrote; the same call again replaces.
-INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
+INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
 VALUES :rows
-ON CONFLICT (session_id, step_id, tool_call_id) DO UPDATE SET position = excluded.position,
+ON CONFLICT (session_id, step_id, kind, tool_call_id) DO UPDATE SET position = excluded.position,
   writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
 
 -- name: put_cell_rows
@@ -150,4 +150,4 @@ INSERT INTO __agents_messages (session_id, sequence, message, created_at) VALUES
 -- name: insert_checkpoint_rows
 -- Record the commits.
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-  message_count, status, version, state, created_at, overwritten) VALUES :rows;
+  kind, message_count, status, version, state, created_at, overwritten) VALUES :rows;

@@ -15,13 +15,14 @@ INSERT INTO __agents_guard (reason)
 SELECT 'version' FROM __agents_states WHERE session_id = ?1 AND status NOT IN (SELECT value FROM json_each(?2));
 
 -- name: guard_staged
--- Undo the batch unless exactly these calls (?3: [[tool_call_id, token], ...]) are staged for the step.
+-- Undo the batch unless exactly these calls (?3: [[kind, tool_call_id, token], ...]) are staged for the step.
 INSERT INTO __agents_guard (reason)
 SELECT 'staged' WHERE json_array_length(?3) <>
   (SELECT COUNT(*) FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2)
 OR EXISTS (SELECT 1 FROM json_each(?3) AS g WHERE NOT EXISTS (
   SELECT 1 FROM __agents_staging AS t WHERE t.session_id = ?1 AND t.step_id = ?2
-  AND t.tool_call_id = json_extract(g.value, '$[0]') AND t.token = json_extract(g.value, '$[1]')));
+  AND t.kind = json_extract(g.value, '$[0]') AND t.tool_call_id = json_extract(g.value, '$[1]')
+  AND t.token = json_extract(g.value, '$[2]')));
 
 -- name: guard_cells
 -- Undo the batch unless these cells hold these texts (?2: [[key, slot, text or null], ...]).
@@ -245,14 +246,14 @@ UPDATE __agents_states SET checkpoint_count = ?2 WHERE session_id = ?1;
 
 -- name: stage
 -- Keep what one tool call wrote; the same call again replaces.
-INSERT INTO __agents_staging (session_id, step_id, tool_call_id, position, writes, result, token, staged_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-ON CONFLICT (session_id, step_id, tool_call_id) DO UPDATE SET position = excluded.position,
+INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (session_id, step_id, kind, tool_call_id) DO UPDATE SET position = excluded.position,
   writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
 
 -- name: read_staged
 -- What is staged for a step.
-SELECT tool_call_id, position, writes, result, token, staged_at FROM __agents_staging
+SELECT kind, tool_call_id, position, writes, result, token, staged_at FROM __agents_staging
 WHERE session_id = ?1 AND step_id = ?2;
 
 -- name: discard_step
@@ -270,14 +271,14 @@ DELETE FROM __agents_staging WHERE session_id = ?1 RETURNING 1;
 -- name: insert_checkpoint
 -- Record the commit; count, status, version and number are those of the session row as it is now.
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence,
-  message_count, status, version, state, created_at)
-SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, message_count, status, version, ?6, ?7
+  kind, message_count, status, version, state, created_at)
+SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, ?6, message_count, status, version, ?7, ?8
 FROM __agents_states WHERE session_id = ?1;
 
 -- name: read_checkpoint
 -- One checkpoint (?2, made at ?3; NULL: the last one).
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
-  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1)
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1), kind
 FROM __agents_checkpoints WHERE session_id = ?1 AND number = CASE WHEN CAST(?2 AS TEXT) IS NULL
   THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
   ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END;
@@ -285,7 +286,7 @@ FROM __agents_checkpoints WHERE session_id = ?1 AND number = CASE WHEN CAST(?2 A
 -- name: read_checkpoints
 -- A page of checkpoints, newest first.
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
-  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1)
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1), kind
 FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2 OFFSET ?3;
 
 -- name: count_checkpoints
@@ -341,9 +342,9 @@ FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2;
 
 -- name: set_flag
 -- Raise the interrupt flag.
-INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp, abort) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (session_id) DO UPDATE SET reason = excluded.reason, run_id = excluded.run_id,
-  timestamp = excluded.timestamp;
+  timestamp = excluded.timestamp, abort = excluded.abort;
 
 -- name: clear_flag
 -- Take the interrupt flag away.
@@ -351,7 +352,7 @@ DELETE FROM __agents_interrupt_flags WHERE session_id = ?1;
 
 -- name: read_flag
 -- The interrupt flag, on a row that is there if the session is.
-SELECT f.timestamp, f.reason, f.run_id FROM __agents_states AS s
+SELECT f.timestamp, f.reason, f.run_id, f.abort FROM __agents_states AS s
 LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id WHERE s.session_id = ?1;
 
 -- name: session_exists
@@ -363,7 +364,7 @@ SELECT 1 FROM __agents_states WHERE session_id = ?1;
 SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.step_count, s.status,
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
-  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id
+  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort
 FROM __agents_states AS s LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id
 WHERE s.session_id = ?1;
 

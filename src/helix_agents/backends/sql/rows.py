@@ -103,7 +103,7 @@ def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> S
     """A row of `read_session`."""
     packed = _NOT_SUSPENDED if row[12] is None else to_struct(_Suspension, decode(row[12]))
     calls = {} if row[10] is None else to_struct(dict[str, PendingClientToolCall], decode(row[10]))
-    flag = flag_from_row((row[24], row[25], row[26]))
+    flag = flag_from_row(row[24:28])
     state = SessionState(
         session_id=row[0],
         agent_type=row[1],
@@ -149,32 +149,15 @@ def swap_columns(also: Mapping[str, Any]) -> tuple[Value, ...]:
 
 
 def flag_columns(flag: InterruptFlag) -> tuple[Value, ...]:
-    """reason, run_id, timestamp."""
-    return _text_or_null(_marked_reason(flag)), flag.run_id, flag.set_at
+    """reason, run_id, timestamp, abort."""
+    return _text_or_null(flag.reason), flag.run_id, flag.set_at, int(flag.abort)
 
 
 def flag_from_row(row: Row) -> InterruptFlag | None:
     """A row of `read_flag`."""
     if row[0] is None:
         return None
-    reason = _string_or_none(row[1])
-    if reason is None or not reason.startswith(_MARK):
-        return InterruptFlag(reason, row[2], row[0])
-    if reason.startswith(_MARK * 2):
-        return InterruptFlag(reason[1:], row[2], row[0])
-    _, _, said = reason.removeprefix(_MARK).partition(_MARK)
-    return InterruptFlag(said if reason != _ABORT else None, row[2], row[0], abort=True)
-
-
-# The table has no column for an abort: the reason is marked.
-_MARK = "\x1e"
-_ABORT = f"{_MARK}abort"
-
-
-def _marked_reason(flag: InterruptFlag) -> str | None:
-    if flag.abort:
-        return _ABORT if flag.reason is None else f"{_ABORT}{_MARK}{flag.reason}"
-    return f"{_MARK}{flag.reason}" if flag.reason is not None and flag.reason.startswith(_MARK) else flag.reason
+    return InterruptFlag(_string_or_none(row[1]), row[2], row[0], abort=bool(row[3]))
 
 
 # -- custom state

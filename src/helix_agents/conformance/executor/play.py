@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...executor import AgentExecutor
-from ...executor.step import ANSWER_ROW, step_id_of
+from ...executor.step import step_id_of
 from ..expect import expect_same
 from ..harness import StoreSet
 from .cast import ANSWERS, ROOT_STATE
@@ -72,7 +72,7 @@ async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
         if session is None or run is None:
             continue
         for row in await stores.state.list_staged(member, step_id_of(session, run.run_id)):
-            if row.tool_call_id != ANSWER_ROW:
+            if row.kind == "call":
                 found.add(f"{member} {row.tool_call_id}")
     return found
 

@@ -233,7 +233,7 @@ async def counts_hold_among_processes(harness: Harness) -> None:
 async def begins_as_a_whole(harness: Harness) -> None:
     store = await harness.open()
     wanted = RunRecord("run-1", "a", 9, start_sequence=4, metadata={"m": [1.0]}, lease_until=0)
-    meta_of_turn = CheckpointMeta("run-1-turn", 0, 3)
+    meta_of_turn = CheckpointMeta("run-1", 0, 3, kind="turn")
     said = [user("hello"), user("there")]
     made = await store.create_session(
         "a", agent_type="agent", custom_state={"n": 1}, messages=said, checkpoint=meta_of_turn, run=wanted
@@ -247,8 +247,8 @@ async def begins_as_a_whole(harness: Harness) -> None:
     expect(run.started_at > 0, "the run has no start")
     latest = await again.get_latest_checkpoint("a")
     assert latest is not None
-    found = (latest.step_id, latest.message_count, latest.version, latest.state.custom_state)
-    expect_same(found, ("run-1-turn", 2, 1, {"n": 1}), "the checkpoint")
+    found = (latest.step_id, latest.kind, latest.message_count, latest.version, latest.state.custom_state)
+    expect_same(found, ("run-1", "turn", 2, 1, {"n": 1}), "the checkpoint")
     before = await dump(again)
     for session_id in ("a", "b"):
         with raises(HelixError, "a session that begins with a run whose id is taken"):

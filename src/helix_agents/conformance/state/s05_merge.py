@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...stores.state.contract import StateStore
-from ...types import StagedChanges
+from ...types import CheckpointKind, CheckpointMeta, StagedChanges
 from ..expect import expect, expect_same
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump_session
@@ -150,6 +150,41 @@ async def unstaged_calls_come_with_the_commit(harness: Harness) -> None:
     expect_same(await _custom(store), {"log": [0, 1, 2], "last": 2}, "custom state")
     expect(done.warnings, "overwritten values had no warning")
     expect_same(await store.list_staged("a", "step-1"), [], "what is still staged")
+
+
+@check("S5", "staged rows that are not calls are kept apart from calls and from each other, and go with their step")
+async def rows_of_other_kinds_are_kept_apart(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={})
+    rows = [
+        StagedChanges("", 0, writes(), "what it said", kind="answer"),
+        StagedChanges("", 0, writes(), "in short", kind="summary"),
+        StagedChanges("answer", 0, writes(put("v", value=1)), "done"),
+    ]
+    await store.stage_calls("a", "step-1", rows)
+    await store.stage_calls("a", "step-1", [StagedChanges("", 0, writes(), "said again", kind="answer")])
+    again = await harness.reopen()
+    found = [(row.kind, row.tool_call_id, row.result) for row in await again.list_staged("a", "step-1")]
+    wanted = [("answer", "", "said again"), ("call", "answer", "done"), ("summary", "", "in short")]
+    expect_same(sorted(found), wanted, "the staged rows")
+    await again.save_state_and_promote_staging("a", plain_state("a"), [], meta(1, "step-1"))
+    expect_same(await again.list_staged("a", "step-1"), [], "what is still staged")
+    expect_same(await _custom(again), {"v": 1}, "custom state")
+
+
+@check("S5", "only the end of a step promotes: a turn that begins or a step put aside leaves what is staged")
+async def other_checkpoints_promote_nothing(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={})
+    await store.stage_changes("a", "step-1", writes(put("v", value=1)), tool_call_id="call-1", result="done")
+    kinds: list[CheckpointKind] = ["turn", "aside", "step"]
+    for kind in kinds:
+        expect_same(await _custom(store), {}, f"custom state before a checkpoint of kind {kind}")
+        expect_same(len(await store.list_staged("a", "step-1")), 1, f"rows staged before a checkpoint of kind {kind}")
+        await store.save_state_and_promote_staging("a", plain_state("a"), [], CheckpointMeta("step-1", 1, kind=kind))
+    expect_same(await _custom(store), {"v": 1}, "custom state after the end of the step")
+    listed = (await (await harness.reopen()).list_checkpoints("a")).items
+    expect_same([point.kind for point in listed], kinds[::-1], "the kinds of the checkpoints")
 
 
 @check("S5", "discarding drops one step or all, and says how many calls")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ...codec import decode
 from ...state import StepWrites
+from ...types import StagedKind
 from .cells import PreparedWrites, combine, prepare
 from .commit import CellName, CellTexts, CustomChanges, Slot, StagedRow, StagedStep
 
@@ -25,6 +26,7 @@ class StagedCall(NamedTuple):
     """A staged row made ready for the commit: what the merge needs, and the token by which the row is recognised."""
 
     position: int
+    kind: StagedKind
     tool_call_id: str
     token: str
     prepared: PreparedWrites
@@ -39,7 +41,7 @@ class PreparedStep(NamedTuple):
 
 def staged_call(row: StagedRow) -> StagedCall:
     """The call of a row. Its writes are decoded again, so that no other code can change them."""
-    return StagedCall(row.position, row.tool_call_id, row.token, prepare(writes_of(row)))
+    return StagedCall(row.position, row.kind, row.tool_call_id, row.token, prepare(writes_of(row)))
 
 
 def writes_of(row: StagedRow) -> StepWrites:
@@ -51,28 +53,28 @@ def writes_of(row: StagedRow) -> StepWrites:
 def prepare_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
     """Staged calls and those that come with the commit, in the order of the model's message."""
     ordered = sorted(calls, key=_place)
-    guard = StagedStep(step_id, tuple([(call.tool_call_id, call.token) for call in ordered]))
+    guard = StagedStep(step_id, tuple([call[1:4] for call in ordered]))
     if unstaged:
         ordered = sorted([*ordered, *unstaged], key=_place)
     return PreparedStep(guard, combine([call.prepared for call in ordered]))
 
 
-def _place(call: StagedCall) -> tuple[int, str]:
-    return call[:2]
+def _place(call: StagedCall) -> tuple[int, str, str]:
+    return call[:3]
 
 
 class StagingCache:
     """The calls whose rows this store object staged, by session and step."""
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[tuple[str, str], dict[str, StagedCall]] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str], dict[tuple[str, str], StagedCall]] = OrderedDict()
         self._ready: dict[tuple[str, str], PreparedStep] = {}
 
     def put(self, session_id: str, step_id: str, call: StagedCall) -> None:
         """Remember a call whose row was stored."""
         step = (session_id, step_id)
         calls = self._calls.setdefault(step, {})
-        calls[call.tool_call_id] = call
+        calls[call.kind, call.tool_call_id] = call
         self._calls.move_to_end(step)
         if len(calls) == 1:  # nearly always it stays the only one, and the commit finds everything ready
             self._ready[step] = prepare_step(step_id, [call])

@@ -158,4 +158,5 @@ def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, 
         version=row.version,
         created_at=row.created_at,
         state=state,
+        kind=row.kind,
     )

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
+from ...types import CheckpointKind, InterruptFlag, RunRecord, SessionState, SessionStatus, StagedKind, SubSessionRef
 
 LIST: Final = "["
 OBJECT: Final = "{"
@@ -80,8 +80,12 @@ NO_CHANGES: Final = CustomChanges()
 
 
 class StagedRow(NamedTuple):
-    """What one tool call wrote. `token` is new each time the row is written, so that it can be recognised."""
+    """What one tool call wrote. `token` is new each time the row is written, so that it can be recognised.
 
+    Kind and tool call name the row within its step.
+    """
+
+    kind: StagedKind
     tool_call_id: str
     position: int
     writes: str
@@ -91,10 +95,10 @@ class StagedRow(NamedTuple):
 
 
 class StagedStep(NamedTuple):
-    """The staged rows of a step, as the writer of the commit knows them: (tool_call_id, token) of each."""
+    """The staged rows of a step, as the writer of the commit knows them: (kind, tool_call_id, token) of each."""
 
     step_id: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str, str], ...]
 
 
 class CheckpointRow(NamedTuple):
@@ -104,6 +108,7 @@ class CheckpointRow(NamedTuple):
     step_id: str
     step_count: int
     stream_sequence: int
+    kind: CheckpointKind
     state: str
 
 
@@ -183,6 +188,7 @@ class StoredCheckpoint(NamedTuple):
     state: str
     created_at: int
     session_created_at: int
+    kind: CheckpointKind
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):

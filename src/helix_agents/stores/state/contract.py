@@ -127,6 +127,8 @@ class StateStore(ABC):
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
+        A checkpoint of another kind than `step` promotes nothing: what is staged stays.
+
         Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
         checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
 
@@ -137,6 +139,20 @@ class StateStore(ABC):
     # -- staging
 
     @abstractmethod
+    async def stage_calls(
+        self,
+        session_id: str,
+        step_id: str,
+        calls: Sequence[StagedChanges],
+        *,
+        expected_version: int | None = None,
+    ) -> None:
+        """Keep what tool calls wrote, and their outcomes, until the step commits. *Atomic.*
+
+        The same call again replaces; `staged_at` is filled in. Does not change the version. Raises `VersionConflict` if
+        `expected_version` is given and not the session's (S3).
+        """
+
     async def stage_changes(
         self,
         session_id: str,
@@ -148,33 +164,9 @@ class StateStore(ABC):
         result: Json = None,
         expected_version: int | None = None,
     ) -> None:
-        """Keep what one tool call wrote, and its outcome, until the step commits; the same call again replaces.
-
-        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
-        """
-
-    async def stage_calls(
-        self,
-        session_id: str,
-        step_id: str,
-        calls: Sequence[StagedChanges],
-        *,
-        expected_version: int | None = None,
-    ) -> None:
-        """Keep what several tool calls wrote, in one write; `staged_at` is filled in. The last of equal calls counts.
-
-        *Atomic* in every store of this library; this fallback for others stages one after the other.
-        """
-        for call in calls:
-            await self.stage_changes(
-                session_id,
-                step_id,
-                call.writes,
-                tool_call_id=call.tool_call_id,
-                index=call.index,
-                result=call.result,
-                expected_version=expected_version,
-            )
+        """Keep what one tool call wrote, as `stage_calls` does for several."""
+        call = StagedChanges(tool_call_id, index, writes, result)
+        await self.stage_calls(session_id, step_id, [call], expected_version=expected_version)
 
     @abstractmethod
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:

@@ -21,7 +21,7 @@ from ...ids import checkpoint_id, ensure_id
 from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
-from ...types import CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
+from ...types import CheckpointKind, CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
 from . import validate
 from .cache import CellCache, PreparedStep, StagedCall, StagingCache, prepare_step, staged_call, writes_of
 from .cells import plan_merge, prepare, replacement
@@ -45,20 +45,6 @@ class MergingStore(ExplainingStore):
 
     # -- staging
 
-    async def stage_changes(
-        self,
-        session_id: str,
-        step_id: str,
-        writes: StepWrites,
-        *,
-        tool_call_id: str,
-        index: int = 0,
-        result: Json = None,
-        expected_version: int | None = None,
-    ) -> None:
-        call = StagedChanges(tool_call_id, index, writes, result)
-        await self.stage_calls(session_id, step_id, [call], expected_version=expected_version)
-
     async def stage_calls(
         self,
         session_id: str,
@@ -71,7 +57,7 @@ class MergingStore(ExplainingStore):
         ensure_id(step_id, "step_id")
         validate.ensure_version(expected_version)
         now = self._clock()
-        rows = {row.tool_call_id: row for row in [self._row(call, now) for call in calls]}
+        rows = {(row.kind, row.tool_call_id): row for row in [self._row(call, now) for call in calls]}
         if not rows:
             return
         # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
@@ -93,20 +79,20 @@ class MergingStore(ExplainingStore):
             self._staging.put(session_id, step_id, call)
 
     def _row(self, call: StagedChanges, now: int) -> StagedRow:
-        ensure_id(call.tool_call_id, "tool_call_id")
+        validate.ensure_staged_name(call)
         ensure_count(call.index, "index")
         validate.ensure_writes(call.writes)
         ensure_json(call.result, "/result")
         text = encode([list(call.writes.ops), list(call.writes.warnings)])
-        return StagedRow(call.tool_call_id, call.index, text, encode(call.result), self._ids()[:12], now)
+        return StagedRow(call.kind, call.tool_call_id, call.index, text, encode(call.result), self._ids()[:12], now)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
         rows = require_session(session_id, await self._read_staged(session_id, step_id))
         return [
-            StagedChanges(row.tool_call_id, row.position, writes_of(row), decode(row.result), row.staged_at)
-            for row in sorted(rows, key=lambda row: (row.position, row.tool_call_id))
+            StagedChanges(row.tool_call_id, row.position, writes_of(row), decode(row.result), row.staged_at, row.kind)
+            for row in sorted(rows, key=lambda row: (row.position, row.kind, row.tool_call_id))
         ]
 
     async def discard_staging(
@@ -189,7 +175,8 @@ class MergingStore(ExplainingStore):
             run=None if run is None else new_run(session_id, run, now),
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
-        applied, warnings = await self._promote(blank, checkpoint.step_id, state.custom_state, extra)
+        promoted = checkpoint.step_id if checkpoint.kind == "step" else None
+        applied, warnings = await self._promote(blank, promoted, state.custom_state, extra)
         return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings)
 
     def _row_of_checkpoint(self, state: SessionState, meta: CheckpointMeta, now: int) -> CheckpointRow:
@@ -200,24 +187,28 @@ class MergingStore(ExplainingStore):
             meta.step_id,
             meta.step_count,
             meta.stream_sequence,
+            meta.kind,
             fields_to_text(state),
         )
 
     async def _promote(
         self,
         blank: Commit,
-        step_id: str,
+        step_id: str | None,
         custom_state: dict[str, Json] | None,
         unstaged: Sequence[StagedCall] = (),
     ) -> tuple[Applied, list[str]]:
-        """Add to `blank` the merge of what is staged for the step and of `unstaged`, and store it all."""
+        """Add to `blank` the merge of what is staged for the step, if any, and of `unstaged`, and store it all."""
         session_id = blank.session_id
         if not self._locks.take_if_free(session_id):
             await self._locks.take(session_id)
         try:
-            step: PreparedStep | None = self._staging.get(session_id, step_id, unstaged)
+            step: PreparedStep | None = (
+                prepare_step("", (), unstaged) if step_id is None else self._staging.get(session_id, step_id, unstaged)
+            )
             for attempt in range(MAX_MERGE_ATTEMPTS):
                 if step is None:
+                    assert step_id is not None
                     step = await self._stored_step(session_id, step_id, unstaged)
                 if custom_state is None:
                     touched = step.prepared.touched
@@ -227,7 +218,7 @@ class MergingStore(ExplainingStore):
                     changes, warnings = plan_merge(step.prepared, known)
                 else:
                     changes, warnings = _merged_into(custom_state, step.prepared.writes)
-                commit = msgspec.structs.replace(blank, promote=step.guard, custom=changes)
+                commit = msgspec.structs.replace(blank, promote=None if step_id is None else step.guard, custom=changes)
                 try:
                     try:
                         applied, _ = await self._apply(commit)
@@ -240,7 +231,8 @@ class MergingStore(ExplainingStore):
                     if failed.reason == "staged":
                         step = None
                     continue
-                self._staging.forget(session_id, step_id)
+                if step_id is not None:
+                    self._staging.forget(session_id, step_id)
                 self._cells.learn(session_id, changes)
                 return applied, warnings
         finally:
@@ -283,6 +275,7 @@ def _ensure_meta(checkpoint: object) -> None:
     ensure_id(checkpoint.step_id, "step_id")
     ensure_count(checkpoint.step_count, "step_count")
     ensure_count(checkpoint.stream_sequence, "stream_sequence")
+    validate.ensure_choice(checkpoint.kind, CheckpointKind, "kind of a checkpoint")
 
 
 def _contended(session_id: str) -> StoreUnavailable:

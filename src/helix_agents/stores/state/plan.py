@@ -36,7 +36,7 @@ class Needs(NamedTuple):
     lists: Iterable[str]
     """The key's own cell, and the index after the last item."""
     staged: str | None
-    """Tool call and token of all that is staged for this step."""
+    """Kind, tool call and token of all that is staged for this step."""
     discarded: bool
     """How many staged rows `discard_step` or `discard_all` drops."""
     run: bool
@@ -65,7 +65,7 @@ class Seen:
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.lists: dict[str, tuple[str, int]] = {}
         """The text of the key's own cell, and the index after the last item."""
-        self.staged: frozenset[tuple[str, str]] = frozenset()
+        self.staged: frozenset[tuple[str, str, str]] = frozenset()
         self.discarded = 0
         self.run_is_taken = False
         self.turns = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ...ids import MAX_ID_LENGTH, ensure_id
 from ...lifecycle import ensure_status
 from ...messages import Message, ensure_message
 from ...state import StepWrites, to_pointer
-from ...types import SessionState, SubSessionRef
+from ...types import SessionState, StagedChanges, StagedKind, SubSessionRef
 
 MAX_TAGS = 1_000
 MAX_METADATA = 1_000
@@ -180,6 +180,21 @@ def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
             )
         if not (key.isascii() and text.isascii()):
             ensure_exact({key: text}, "/metadata")
+
+
+def ensure_choice(value: object, choices: Any, what: str) -> None:
+    """Refuse what is not one of the values of a `Literal`."""
+    if value not in get_args(choices):
+        raise InvalidArgument(f"Invalid {what}: {shown(value)}. Known: {', '.join(get_args(choices))}.")
+
+
+def ensure_staged_name(call: StagedChanges) -> None:
+    """Refuse a staged row without a name in its step: calls have an id, rows of other kinds do not."""
+    ensure_choice(call.kind, StagedKind, "kind of a staged row")
+    if call.kind == "call":
+        ensure_id(call.tool_call_id, "tool_call_id")
+    elif call.tool_call_id:
+        raise InvalidArgument(f"A staged row of kind {call.kind!r} belongs to the step: leave tool_call_id empty.")
 
 
 def ensure_many(value: Any, what: str) -> Iterable[Any]:

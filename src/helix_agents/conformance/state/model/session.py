@@ -23,7 +23,7 @@ class Session:
     def __init__(self, state: SessionState) -> None:
         self.state = state
         self.messages: list[Message] = []
-        self.staged: dict[str, dict[str, StagedChanges]] = {}
+        self.staged: dict[str, dict[tuple[str, str], StagedChanges]] = {}
         self.refs: dict[str, SubSessionRef] = {}
         self.runs: list[RunRecord] = []
         self.checkpoints: list[Checkpoint] = []
@@ -54,7 +54,7 @@ class Session:
 
     def promote(self, step_id: str) -> list[str]:
         """Merge a step's staged writes into custom state; returns whether writes were lost, as warnings."""
-        rows = sorted(self.staged.pop(step_id, {}).values(), key=lambda row: (row.index, row.tool_call_id))
+        rows = sorted(self.staged.pop(step_id, {}).values(), key=lambda row: (row.index, row.kind, row.tool_call_id))
         merged, lost = naive_merge(self.state.custom_state, [list(row.writes.ops) for row in rows])
         self.state = msgspec.structs.replace(self.state, custom_state=merged)
         return {True: ["lost"], None: ["perhaps"], False: []}[lost]
@@ -84,6 +84,7 @@ class Session:
             step_id=meta.step_id,
             step_count=meta.step_count,
             stream_sequence=meta.stream_sequence,
+            kind=meta.kind,
             message_count=len(self.messages),
             status=self.state.status,
             version=self.state.version,

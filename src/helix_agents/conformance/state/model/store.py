@@ -133,7 +133,7 @@ class ModelStore(StateStore):
         self._refuse_taken(run)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count))
-        warnings = session.promote(checkpoint.step_id)
+        warnings = session.promote(checkpoint.step_id) if checkpoint.kind == "step" else []
         session.messages.extend(copy.deepcopy(list(append_messages)))
         made = session.make_checkpoint(checkpoint, self.now, next(self._numbers))
         session.begin(run, self.now)
@@ -146,23 +146,22 @@ class ModelStore(StateStore):
 
     # -- staging
 
-    async def stage_changes(
+    async def stage_calls(
         self,
         session_id: str,
         step_id: str,
-        writes: StepWrites,
+        calls: Sequence[StagedChanges],
         *,
-        tool_call_id: str,
-        index: int = 0,
-        result: Json = None,
         expected_version: int | None = None,
     ) -> None:
-        rows = self._guarded(session_id, expected_version).staged.setdefault(step_id, {})
-        rows[tool_call_id] = StagedChanges(tool_call_id, index, copy.deepcopy(writes), copy.deepcopy(result), self.now)
+        staged = self._guarded(session_id, expected_version).staged
+        for call in calls:
+            row = msgspec.structs.replace(copy.deepcopy(call), staged_at=self.now)
+            staged.setdefault(step_id, {})[call.kind, call.tool_call_id] = row
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         rows = self._session(session_id).staged.get(step_id, {})
-        return copy.deepcopy(sorted(rows.values(), key=lambda row: (row.index, row.tool_call_id)))
+        return copy.deepcopy(sorted(rows.values(), key=lambda row: (row.index, row.kind, row.tool_call_id)))
 
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
         return self._session(session_id).promote(step_id)

@@ -37,13 +37,14 @@ CREATE TABLE __agents_checkpoints (
   state TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   overwritten TEXT,
+  kind TEXT NOT NULL DEFAULT 'step',
   PRIMARY KEY (session_id, number)
 ) WITHOUT ROWID;
 
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence, message_count,
-    status, version, state, created_at, overwritten)
+    status, version, state, created_at, overwritten, kind)
   SELECT session_id, number, checkpoint_id, step_id, step_count, stream_sequence, message_count, status, version, state,
-    created_at, overwritten
+    created_at, overwritten, kind
   FROM __agents_checkpoints_before ORDER BY session_id, number;
 
 DROP TABLE __agents_checkpoints_before;
