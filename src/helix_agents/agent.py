@@ -15,10 +15,11 @@ from .history import History
 from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
-from .signature import InvalidInput, convert, json_schema, to_json
-from .state import initial_state
+from .signature import json_schema, state_schema
+from .state import initial_state, view
 from .tools import Tool
 from .types import SubSessionMode
+from .values import InvalidInput, convert, to_json
 
 FINISH_TOOL = "finish"
 
@@ -36,8 +37,9 @@ Guard = Callable[[Any], object]
 class Agent(Generic[Output]):
     """One kind of agent, known by its name in every process that runs or resumes it.
 
-    `state`: the custom state of a new session; a dict, or a type whose fields all have defaults. `output`: the type of
-    the final answer; the model then has to call a `finish` tool. `instructions`: text, or a function of the state.
+    `state`: the custom state of a new session; a dict, a type whose fields all have defaults, or an instance of a type.
+    `output`: the type of the final answer; the model then has to call a `finish` tool. `instructions`: text, or a
+    function of the state, plain or as what the annotation of its parameter says.
     `llm`: this agent's own model instead of the executor's. `history`: chooses what the model sees of the conversation
     (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`, or for the
     first step of a turn `required` or the name of a tool.
@@ -50,7 +52,7 @@ class Agent(Generic[Output]):
         instructions: str | Callable[[Any], str] = "",
         description: str = "",
         tools: Sequence[Tool] = (),
-        state: Mapping[str, Json] | type | None = None,
+        state: Mapping[str, Json] | type | object | None = None,
         output: type[Output] | UnionType | None = None,
         max_steps: int = 20,
         llm: LLM | None = None,
@@ -69,7 +71,10 @@ class Agent(Generic[Output]):
         self.input_guards: list[Guard] = []
         self.output_guards: list[Guard] = []
         self._instructions = instructions
+        self._instructions_see = None if isinstance(instructions, str) else state_schema(instructions)
         self._state = state
+        if not isinstance(instructions, str) and not callable(instructions):
+            raise InvalidArgument(f"Agent {name!r}: instructions is a text or a function, not {shown(instructions)}.")
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:
@@ -87,7 +92,7 @@ class Agent(Generic[Output]):
             raise InvalidArgument(f"Agent {name!r}: history must be a function(messages, context), not {history!r}.")
         if limits is not None and not isinstance(limits, UsageLimits):
             raise InvalidArgument(f"Agent {name!r}: limits must be a UsageLimits, not {limits!r}.")
-        choices = {"auto", "required", "none", *self._tools}
+        choices = {"auto", "required", "none", *self._tools, *((FINISH_TOOL,) if output is not None else ())}
         if tool_choice not in choices:
             raise InvalidArgument(f"Agent {name!r}: tool_choice must be one of {sorted(choices)}, not {tool_choice!r}.")
         self._finish = _finish_spec(output) if output is not None else None
@@ -118,7 +123,17 @@ class Agent(Generic[Output]):
 
     def instructions_for(self, state: Any) -> str:
         """The system prompt, given the state."""
-        return self._instructions if isinstance(self._instructions, str) else self._instructions(state)
+        if isinstance(self._instructions, str):
+            return self._instructions
+        try:
+            text = self._instructions(state if self._instructions_see is None else view(state, self._instructions_see))
+        except Exception as error:
+            raise InvalidArgument(
+                f"The instructions of agent {self.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(text, str):
+            raise InvalidArgument(f"The instructions of agent {self.name!r} gave {shown(text)}, not a text.")
+        return text
 
     def initial_state(self) -> dict[str, Json]:
         """The custom state of a new session, a fresh copy."""

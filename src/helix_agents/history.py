@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .codec import encode
-from .errors import HelixError, InvalidArgument
-from .llm.contract import LLM, ModelRequest, StartOver, TextDelta
+from .errors import HelixError, InvalidArgument, RunLost, StoreError
+from .llm.contract import LLM, ModelRequest, StartOver, TextDelta, TokenUsage
 from .messages import Message
 
 logger = logging.getLogger("helix_agents.history")
@@ -35,6 +35,10 @@ class Summary:
     covers: int
 
 
+async def _nowhere(usage: TokenUsage) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class HistoryContext:
     """What a history may know besides the messages. `summary` is the latest one that was kept."""
@@ -47,6 +51,8 @@ class HistoryContext:
     summary: Summary | None
     keep_summary: Callable[[Summary], Awaitable[None]]
     """Make a summary durable: it is not asked for again, not even after a crash."""
+    record_usage: Callable[[TokenUsage], Awaitable[None]] = _nowhere
+    """Count what a model of your own has cost; limits see it."""
 
 
 History = Callable[[Sequence[Message], HistoryContext], Sequence[Message] | Awaitable[Sequence[Message]]]
@@ -120,8 +126,13 @@ async def _summary(
                 text.clear()
             elif isinstance(event, TextDelta):
                 text.append(event.text)
-    except HelixError as error:
-        logger.warning("Session %s: no summary could be made: %s", context.session_id, error)
+            elif isinstance(event, TokenUsage):
+                await context.record_usage(event)
+    except (RunLost, StoreError):
+        raise
+    except Exception as error:
+        trace = None if isinstance(error, HelixError) else error
+        logger.warning("Session %s: no summary could be made: %s", context.session_id, error, exc_info=trace)
         return None
     return "".join(text) or None
 

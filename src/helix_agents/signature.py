@@ -6,7 +6,6 @@ their methods; it is imported only for annotations of its own (`Field`). Nothing
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
@@ -16,15 +15,10 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 import msgspec
 
 from .choices import choices_of, meant
-from .codec import MAX_DEPTH, Json, ensure_json, escape_pointer
+from .codec import Json
 from .docstrings import split_docstring
-from .errors import InvalidArgument, NotSerializable
-
-_ATOMS = (str, int, float, bool, type(None))
-
-
-class InvalidInput(InvalidArgument):
-    """Arguments that do not fit the signature; the sentence is for the model to read."""
+from .errors import InvalidArgument
+from .values import InvalidInput, convert
 
 
 class InputModel:
@@ -120,6 +114,17 @@ def context_arguments(
     return ()
 
 
+def state_schema(function: object, local_names: Mapping[str, Any] | None = None) -> Any:
+    """As what a function of the state wants to see it: the annotation of its first parameter; None for plain JSON."""
+    try:
+        hints = get_type_hints(function, localns=dict(local_names or {}))
+        first = next(iter(inspect.signature(cast(Callable[..., Any], function)).parameters), None)
+    except (NameError, TypeError, ValueError):
+        return None
+    kind = hints.get(first) if first is not None else None
+    return kind if isinstance(kind, type) and not issubclass(kind, Mapping) and kind is not object else None
+
+
 def _has_description(hint: Any, default: Any) -> bool:
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return any(isinstance(note, str) or getattr(note, "description", None) for note in (*notes, default))
@@ -146,27 +151,6 @@ def _hints(function: Callable[..., Any], local_names: Mapping[str, Any] | None) 
         ) from error
 
 
-def convert(value: Json, kind: Any) -> Any:
-    """A JSON value as `kind`. Raises `InvalidInput` with a sentence that says what is wrong and where."""
-    try:
-        if hasattr(kind, "model_validate"):
-            return kind.model_validate(value)
-        try:
-            return msgspec.convert(value, kind, dec_hook=_decode_foreign)
-        except msgspec.ValidationError as error:
-            return _leniently(value, kind, error)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise InvalidInput(str(error)) from error
-
-
-def _leniently(value: Json, kind: Any, error: msgspec.ValidationError) -> Any:
-    """Numbers may come as texts: models write them so. What does not fit then either fails as it did before."""
-    try:
-        return msgspec.convert(value, kind, strict=False, dec_hook=_decode_foreign)
-    except msgspec.ValidationError:
-        raise error from None
-
-
 def json_schema(kind: Any) -> dict[str, Any]:
     """The JSON schema of a type, self-contained: `$defs` inside, references local."""
     if hasattr(kind, "model_json_schema"):
@@ -182,43 +166,6 @@ def json_schema(kind: Any) -> dict[str, Any]:
     if definitions:
         schema["$defs"] = definitions
     return _lift_definitions(schema)
-
-
-def to_json(value: object) -> Json:
-    """What a tool answered, as JSON, a copy. Raises `NotSerializable`."""
-    plain = _plain(value, "", 0)
-    ensure_json(plain)
-    return plain
-
-
-def _plain(value: Any, path: str, depth: int) -> Json:
-    if value.__class__ in _ATOMS:
-        return value
-    if depth > MAX_DEPTH:
-        raise NotSerializable(path, f"nesting deeper than {MAX_DEPTH}, or circular,")
-    members = _members(value)
-    if members is not None:
-        return {key: _plain(item, f"{path}/{escape_pointer(str(key))}", depth + 1) for key, item in members.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
-    try:
-        return msgspec.to_builtins(value, str_keys=True)  # dates, UUIDs, enums, decimals
-    except (TypeError, ValueError) as error:
-        raise NotSerializable(path, type(value).__name__) from error
-
-
-def _members(value: Any) -> Mapping[Any, Any] | None:
-    """The members of what becomes an object: dicts, models, dataclasses, structs."""
-    if isinstance(value, Mapping):
-        return value
-    if hasattr(value, "model_dump"):
-        dumped: Mapping[Any, Any] = value.model_dump(mode="json")
-        return dumped
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, msgspec.Struct):
-        return {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
-    return None
 
 
 def _field(name: str, hint: Any, default: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
@@ -272,12 +219,6 @@ def _without_field_info(name: str, hint: Any, default: Any) -> tuple[str, Any, A
         return name, hint, default
     given = inspect.Parameter.empty if default.is_required() else default.get_default(call_default_factory=True)
     return name, Annotated[hint, default], given
-
-
-def _decode_foreign(kind: type, value: Any) -> Any:
-    if hasattr(kind, "model_validate"):
-        return kind.model_validate(value)
-    raise NotImplementedError(f"{kind.__name__} cannot be made from JSON")
 
 
 def _foreign_schema(kind: type) -> dict[str, Any]:

@@ -7,38 +7,39 @@ or of the model's messages: the executor hands it arguments and a `ToolContext` 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import math
 import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
+from .calling import contained, in_thread
 from .codec import Json, ensure_json
 from .docstrings import split_docstring
 from .errors import InvalidArgument, NotSerializable
 from .ids import ensure_id
 from .llm.contract import ToolSpec
-from .signature import InputModel, context_arguments, find_context, input_model, to_json
-from .state import Op, StateTracker, StepWrites
+from .signature import InputModel, context_arguments, find_context, input_model, state_schema
+from .state import Op, StateTracker, StepWrites, TypedState, view
 from .stores.memory.contract import MemoryStore
 from .stores.memory.scoped import ScopedMemory
+from .values import to_json
 
 Execution = Literal["server", "client"]
 Condition = Callable[[Any], bool]
-"""Of the committed custom state."""
+"""Of the committed custom state: plain, or as what the annotation of its parameter says."""
 ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
-T = TypeVar("T")
 if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
     from typing_extensions import TypeVar as DefaultTypeVar
 
     Deps = DefaultTypeVar("Deps", default=Any)
+    State = DefaultTypeVar("State", default=Any)
 else:
     Deps = TypeVar("Deps")
+    State = TypeVar("State")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_RETRIES = 20
@@ -63,11 +64,19 @@ class ToolOutlet(Protocol):
     def interrupted(self) -> bool: ...
 
 
-class ToolContext(Generic[Deps]):
+class ToolContext(Generic[Deps, State]):
     """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type.
 
-    `ToolContext[Deps]` also says what the tool expects of `deps`. `user_id` and `metadata` are the session's.
+    `ToolContext[Deps]` also says what the tool expects of `deps`, and `ToolContext[Deps, State]` as what it sees the
+    state (`ToolContext[None, State]` if it needs no deps). `user_id` and `metadata` are the session's.
     """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, kinds: Any) -> Any:
+            """What is left out may be anything: type variables have no defaults before Python 3.13."""
+            given = kinds if isinstance(kinds, tuple) else (kinds,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     def __init__(
         self,
@@ -90,6 +99,7 @@ class ToolContext(Generic[Deps]):
         self._deps = deps
         self._memory_store = memory_store
         self._tracker = tracker
+        self._typed: TypedState[Any] | None = None
         self._outlet = outlet
         self._loop = asyncio.get_running_loop()
         self._home = threading.get_ident()
@@ -97,9 +107,13 @@ class ToolContext(Generic[Deps]):
         self._closed = False
 
     @property
-    def state(self) -> Any:
-        """The session's custom state as this tool sees it: committed state plus its own updates. Immutable."""
-        return self._tracker.state
+    def state(self) -> State:
+        """The session's custom state as this tool sees it: committed state plus its own updates. Immutable.
+
+        With `ToolContext[Deps, State]` an instance of `State`; a tool that changes it in place fails.
+        """
+        state: State = self._tracker.state if self._typed is None else self._typed.state  # type: ignore[assignment]
+        return state
 
     @property
     def deps(self) -> Deps:
@@ -125,19 +139,45 @@ class ToolContext(Generic[Deps]):
             )
         return ScopedMemory(self._memory_store, self.user_id)
 
-    def update_state(self, fn: Callable[[Any], object]) -> Any:
+    def update_state(self, fn: Callable[[State], object]) -> State:
         """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
 
-        Siblings do not see it; it is merged and committed with the step, or dropped if this tool fails.
+        With `ToolContext[Deps, State]` the draft is an instance of `State`. Siblings do not see it; it is merged and
+        committed with the step, or dropped if this tool fails.
         """
+        changed: State = self._update(self._tracker if self._typed is None else self._typed, fn)
+        return changed
+
+    def _update(self, changer: StateTracker | TypedState[Any], fn: Callable[[Any], object]) -> Any:
         with self._lock:
             self._ensure_open()
-            state = self._tracker.update(fn)
+            changed = changer.update(fn)
             # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
-            ops = self._tracker.drain_ops()
+            ops, state = self._tracker.drain_ops(), self._tracker.state
         if ops:
             self._at_home(lambda: self._outlet.state_changed(ops, state, self._writes))
-        return state
+        return changed
+
+    def increment(self, *path: str, by: float = 1) -> None:
+        """Count: the number at `path` of the state grows by so much. What parallel tools count adds up."""
+        if not path or not all(isinstance(key, str) for key in path):
+            raise InvalidArgument(f"increment() takes the keys that lead to a number of the state, not {path!r}.")
+
+        def count(draft: Any) -> None:
+            for key in path[:-1]:
+                draft = draft[key]
+            draft.increment(path[-1], by)
+
+        self._update(self._tracker, count)
+
+    def see_state_as(self, schema: Any) -> None:
+        """From now on `state` and drafts are instances of `schema`; None: plain JSON."""
+        self._typed = None if schema is None else TypedState(self._tracker, schema)
+
+    def ensure_untouched(self) -> None:
+        """Raise `InvalidArgument` if the tool has changed `state` in place, which would be lost."""
+        if self._typed is not None:
+            self._typed.ensure_untouched()
 
     def _writes(self, keys: Collection[str] | None) -> StepWrites:
         with self._lock:
@@ -220,6 +260,7 @@ class Tool:
         self.retries = _retries(self.name, retries)
         self.sequential = sequential
         self._when = when
+        self._when_sees = state_schema(when, local_names)
         if when is not None and not callable(when):
             raise InvalidArgument(f"Tool {self.name!r}: when must be a function of the state, not {when!r}.")
         self._requires_approval = requires_approval
@@ -227,6 +268,7 @@ class Tool:
         self._context_name = find_context(function, ToolContext, local_names)
         asked = context_arguments(function, ToolContext, local_names)
         self.needs_deps = bool(asked) and asked[0] not in (Any, None, type(None))
+        self.state_type = asked[1] if len(asked) > 1 and asked[1] is not Any else None
         skip = frozenset({self._context_name} if self._context_name else ())
         self.input: InputModel = input_model(function, skip=skip, local_names=local_names)
 
@@ -248,7 +290,14 @@ class Tool:
 
     def is_offered(self, state: Any) -> bool:
         """Whether the model has the tool while the custom state is this."""
-        return self._when is None or bool(self._when(state))
+        if self._when is None:
+            return True
+        try:
+            return bool(self._when(state if self._when_sees is None else view(state, self._when_sees)))
+        except Exception as error:
+            raise InvalidArgument(
+                f"The condition of tool {self.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
 
     @property
     def asks_outside(self) -> bool:
@@ -270,12 +319,14 @@ class Tool:
         """
         if self._context_name:
             arguments = {**arguments, self._context_name: context}
+            context.see_state_as(self.state_type)
         if inspect.iscoroutinefunction(self._function):
             answer = await contained(self._function(**arguments))
         else:
             answer = await in_thread(lambda: self._function(**arguments))
             if inspect.isawaitable(answer):
                 answer = await contained(answer)
+        context.ensure_untouched()
         try:
             return to_json(answer)
         except NotSerializable as error:
@@ -357,76 +408,3 @@ class ModelRetry(Exception):
 
 class AnswerNotJson(NotSerializable):
     """What a tool returned is not JSON; a value that it put elsewhere (state, a chunk) is an ordinary error of it."""
-
-
-class ToolEscape(Exception):
-    """A tool raised what is no ordinary exception: `SystemExit`, a cancellation that nobody here asked for."""
-
-    def __init__(self, raised: BaseException) -> None:
-        super().__init__(f"{type(raised).__name__}: {raised}".removesuffix(": "))
-
-
-async def contained(answer: Awaitable[T]) -> T:
-    """Await what a tool does in a task of its own, so that it can end or cancel nothing but itself.
-
-    Cancelling the caller cancels the task; a cancellation that comes out of the tool is a `ToolEscape`.
-    """
-
-    async def work() -> tuple[T | None, Exception | None]:
-        try:
-            return await answer, None
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            raise
-        except Exception as raised:
-            return None, raised
-        except BaseException as raised:  # here, because the loop lets SystemExit through to the whole process
-            return None, ToolEscape(raised)
-
-    try:
-        result, error = await asyncio.create_task(work(), name="helix-tool")
-    except asyncio.CancelledError as raised:
-        caller = asyncio.current_task()
-        if caller is not None and caller.cancelling():
-            raise
-        raise ToolEscape(raised) from raised
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]  # a result unless there is an error
-
-
-def in_thread(function: Callable[[], T]) -> Awaitable[T]:
-    """Run a blocking function in a daemon thread of its own.
-
-    Not the loop's pool: a tool that never returns must neither fill a pool nor keep the process from exiting.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: T | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]  # a result unless there is an error
-
-    def work() -> None:
-        result: T | None = None
-        error: Exception | None = None
-        try:
-            result = context.run(function)
-        except StopIteration as stop:
-            error = RuntimeError(f"the tool raised StopIteration({stop.value!r})")
-        except Exception as raised:
-            error = raised
-        except BaseException as raised:
-            error = ToolEscape(raised)
-        with suppress(RuntimeError):  # if the loop has gone, nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    if sys.platform == "emscripten":
-        work()  # a Worker has no threads: the loop waits for the tool
-    else:
-        threading.Thread(target=work, name="helix-tool", daemon=True).start()
-    return done

@@ -23,10 +23,10 @@ LONG_FUNCTIONS = {
     "helix_agents.executor.loop.open_run": 70,
 }
 
-CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids"})
+CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values"})
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
-AGENT_SIDE = frozenset({"agent", "tools", "signature", "llm", "limits", "history"})
+AGENT_SIDE = frozenset({"agent", "calling", "tools", "signature", "llm", "limits", "history"})
 BELOW_SERVER = GROUND | AGENT_SIDE | {"executor"}
 
 # Room -> the rooms it may import, besides itself. A room that is not here may not exist: a new one is a decision.
@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "choices": frozenset(),
     "docstrings": frozenset(),
     "signature": frozenset({"core", "choices", "docstrings"}),
-    "tools": frozenset({"core", "state", "docstrings", "signature", "llm", "stores"}),
+    "calling": frozenset(),
+    "tools": frozenset({"core", "calling", "state", "docstrings", "signature", "llm", "stores"}),
     "remembering": frozenset({"tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, InvalidArgument, ModelError, ScriptedLLM, open_stores, tool
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ModelError, ScriptedLLM, UsageLimits, open_stores, tool
 from helix_agents.backends.registry import Stores
 from helix_agents.executor import AgentResult
 from helix_agents.history import History, HistoryContext, last, summarized, within_tokens
-from helix_agents.llm import Call
+from helix_agents.llm import Call, ModelRequest, Reply, TextDelta, TokenUsage
 from helix_agents.messages import Message
 
 
@@ -91,9 +91,18 @@ async def test_a_summary_is_not_made_again_after_a_crash(stores: Stores) -> None
     assert [message["content"] for message in messages if message["role"] == "summary"] == ["Summary."]
 
 
-async def test_a_summary_that_fails_leaves_the_messages_as_they_are(stores: Stores) -> None:
+class Broken:
+    """An adapter with a bug."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta]:
+        yield TextDelta("half a summ")
+        raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("writer", [ScriptedLLM([ModelError("busy")]), Broken()])
+async def test_a_summary_that_fails_leaves_the_messages_as_they_are(stores: Stores, writer: Any) -> None:
     llm = chatty()
-    result = await talk(stores, summarized(ScriptedLLM([ModelError("busy")]), keep=2, after=5), 3, llm)
+    result = await talk(stores, summarized(writer, keep=2, after=5), 3, llm)
     assert (result.output, len(llm.requests[-1].messages)) == ("Answer.", 11)
 
 
@@ -108,6 +117,8 @@ def raises(messages: Sequence[Message], context: HistoryContext) -> Sequence[Mes
         (lambda messages, context: [m for m in messages if m["role"] != "tool"], "lost its result"),
         (lambda messages, context: [m for m in messages if m["role"] != "assistant"], "lost its call"),
         (lambda messages, context: ["text"], "history failed"),
+        (lambda messages, context: [], "no messages"),
+        (lambda messages, context: [{"role": "wizard", "content": ""}], "Unknown role 'wizard'"),
     ],
 )
 async def test_a_history_that_misbehaves_fails_the_run_with_the_reason(
@@ -118,6 +129,16 @@ async def test_a_history_that_misbehaves_fails_the_run_with_the_reason(
     assert session is not None
     assert (result.status, session.failure_reason) == ("failed", "history_error")
     assert words in (result.error or "")
+
+
+async def test_what_a_summary_costs_is_counted(stores: Stores) -> None:
+    writer = ScriptedLLM(lambda request: Reply("Summary.", usage=TokenUsage("cheap", prompt=10, completion=5)))
+    agent = Agent("main", history=summarized(writer, keep=1, after=2), limits=UsageLimits(tokens=1_000, per="session"))
+    async with AgentExecutor(stores, ScriptedLLM(lambda request: "Answer.")) as executor:
+        for _ in range(3):
+            await executor.run(agent, "Question", session_id="s")
+    rollup = await stores.usage.get_rollup("s")
+    assert rollup.by_model["cheap"].total == 15 * len(writer.requests) > 0
 
 
 async def test_a_history_may_be_async_and_knows_where_it_is(stores: Stores) -> None:

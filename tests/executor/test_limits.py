@@ -106,3 +106,24 @@ async def test_limits_that_nobody_counts_are_refused(stores: Stores) -> None:
     async with AgentExecutor(stores.state, stores.streams, ScriptedLLM([])) as executor:
         with pytest.raises(InvalidArgument, match="usage store"):
             await executor.execute(AGENT, "Go", limits=UsageLimits(tokens=5))
+
+
+@pytest.mark.parametrize("mode", ["ephemeral", "persistent"])
+async def test_what_sub_agents_spend_counts(stores: Stores, mode: Any) -> None:
+    agent = Agent("parent", tools=[Agent("child").as_tool(mode=mode)])
+    llm = ScriptedLLM(
+        {
+            "parent": lambda request: Reply(calls=[Call("child", {"input": "x"})], usage=TokenUsage("m", prompt=1)),
+            "child": lambda request: Reply("ok", usage=TokenUsage("m", prompt=100)),
+        }
+    )
+    async with AgentExecutor(stores, llm) as executor:
+        for turn in (1, 2):  # each run counts anew
+            result = await executor.run(agent, "Go", session_id="s", limits=UsageLimits(tokens=150))
+            session = await stores.state.load_state("s")
+            assert session is not None
+            assert ("tokens=150" in (result.error or ""), session.step_count) == (True, 2 * turn)
+        result = await executor.run(agent, "Go", session_id="s", limits=UsageLimits(tokens=404, per="session"))
+        session = await stores.state.load_state("s")
+        assert session is not None
+        assert ("tokens=404" in (result.error or ""), session.step_count) == (True, 4)

@@ -13,8 +13,8 @@ import pytest
 
 from helix_agents.agent import Agent
 from helix_agents.errors import InvalidArgument
-from helix_agents.signature import InvalidInput
 from helix_agents.tools import ToolContext, tool
+from helix_agents.values import InvalidInput
 
 
 @dataclass
@@ -169,7 +169,7 @@ def test_parameters_that_a_model_cannot_fill_are_refused() -> None:
         lambda: tool(Shop.sell),
         lambda: tool(unknown),
         lambda: Agent("has a space").as_tool(),
-        lambda: Agent("main", state=plain),  # type: ignore[arg-type]
+        lambda: Agent("main", state=plain),
     ],
 )
 def test_tools_that_no_model_could_call_are_refused_at_once(make: Callable[[], object]) -> None:

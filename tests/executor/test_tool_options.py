@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, InvalidArgument, ModelRetry, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents import (
+    Agent,
+    AgentExecutor,
+    InvalidArgument,
+    ModelRetry,
+    ScriptedLLM,
+    SessionState,
+    ToolContext,
+    open_stores,
+    tool,
+)
 from helix_agents.backends.registry import Stores
 from helix_agents.executor import AgentResult
 from helix_agents.llm import Call
@@ -109,6 +119,52 @@ async def test_a_tool_choice_is_for_the_first_step_of_a_turn(stores: Stores) -> 
     assert [request.tool_choice for request in llm.requests] == ["look", "auto"]
 
 
+async def test_a_tool_choice_that_the_model_does_not_have_is_left_to_it(stores: Stores) -> None:
+    @tool(when=lambda state: False)
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    llm = ScriptedLLM(["One."])
+    await run(stores, Agent("main", tools=[look, tool(name="other")(print_nothing)], tool_choice="look"), llm)
+    await run(stores, Agent("main", tools=[look], tool_choice="required"), llm)
+    assert [request.tool_choice for request in llm.requests] == ["auto", "auto"]
+    finishing = ScriptedLLM([[Call("finish", {"output": 3})]])
+    async with AgentExecutor(stores, finishing) as executor:
+        assert (await executor.run(Agent("counter", output=int, tool_choice="finish"), "Count")).output == 3
+    assert finishing.requests[0].tool_choice == "finish"
+
+
+def print_nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        (Agent("main", tools=[tool(when=lambda state: state["n"] > 0)(print_nothing)]), "condition of tool"),
+        (Agent("main", instructions=lambda state: str(state["n"])), "instructions of agent 'main' failed: KeyError"),
+        (Agent("main", instructions=lambda state: None), "not a text"),  # type: ignore[arg-type, return-value]
+    ],
+)
+async def test_functions_of_the_state_that_fail_are_named(stores: Stores, agent: Agent, words: str) -> None:
+    result = await run(stores, agent, ScriptedLLM(["One."]))
+    assert (result.status, words in (result.error or "")) == ("failed", True)
+
+
+async def test_a_deps_factory_that_fails_is_named_and_stops_no_worker(stores: Stores) -> None:
+    def broken(session: SessionState) -> Any:
+        raise OSError("no such key")
+
+    agent = Agent("main")
+    async with AgentExecutor(stores, ScriptedLLM(["One."]), agents=[agent], deps_factory=broken) as executor:
+        with pytest.raises(InvalidArgument, match=r"deps_factory failed for session 's'.*no such key"):
+            await executor.execute(agent, "Go", session_id="s")
+        assert not await stores.state.session_exists("s")
+        await executor.submit(agent, "Go", session_id="t")
+        assert await executor.recover() == []
+
+
 async def test_an_output_that_is_refused_goes_back_to_the_model(stores: Stores) -> None:
     agent = Agent("main")
 
@@ -157,6 +213,7 @@ async def test_an_input_that_is_refused_reaches_no_model(stores: Stores) -> None
     [
         lambda: tool(retries=-1)(print),
         lambda: tool(retries=True)(print),
+        lambda: Agent("main", instructions=None),  # type: ignore[arg-type]
         lambda: tool(when=3)(print),  # type: ignore[call-overload]
         lambda: Agent("main", tool_choice="nobody"),
         lambda: Agent("main", history=5),  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..agent import Agent, AgentTool
-from ..errors import InvalidArgument
+from ..errors import HelixError, InvalidArgument
 from ..tools import Tool
 from ..types import SessionState
 
@@ -21,8 +21,15 @@ DepsFactory = Callable[[SessionState], Any | Awaitable[Any]]
 async def deps_for(agent: Agent, session: SessionState, given: Any, factory: DepsFactory | None) -> Any:
     """What the tools of a run of this session get. Raises `InvalidArgument` if they need something and get nothing."""
     if given is None and factory is not None:
-        made = factory(session)
-        given = await made if inspect.isawaitable(made) else made
+        try:
+            made = factory(session)
+            given = await made if inspect.isawaitable(made) else made
+        except HelixError:
+            raise
+        except Exception as error:
+            raise InvalidArgument(
+                f"The deps_factory failed for session {session.session_id!r}: {type(error).__name__}: {error}"
+            ) from error
     if given is None:
         tool = _asks_for_deps(agent, set())
         if tool is not None:

@@ -136,7 +136,7 @@ class Endings:
         )
         commit = msgspec.structs.replace(commit, taken=taken_from(self._owned.session))
         if commit.status == "completed" and context.agent.output_guards:
-            refusal = await refusal_of(context.agent.output_guards, commit.output)
+            refusal = await refusal_of(context.agent.output_guards, context.agent.typed_output(commit.output))
             if refusal is not None:
                 commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
         if commit.status == "active" and self._stop.requested:

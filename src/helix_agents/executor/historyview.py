@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from ..errors import HelixError, InvalidArgument, RunLost, StoreError
 from ..history import SUMMARY_ROLE, HistoryContext, Summary, broken_pair
-from ..messages import Message, ensure_message
+from ..llm.contract import TokenUsage
+from ..messages import Message, ensure_sayable
 from ..state import StepWrites
 from ..types import StagedChanges
 from .context import RunContext
+from .spending import token_entry
 from .step import step_id
 
 
@@ -44,16 +46,21 @@ class HistoryView:
             state=self._context.owned.state,
             summary=summary,
             keep_summary=keep,
+            record_usage=lambda usage: self._record(usage, number),
         )
         try:
             chosen = history(tuple(said), context)
             messages = list(await chosen if inspect.isawaitable(chosen) else chosen)
+            stored = {id(message) for message in said}
             for message in messages:
-                ensure_message(message)
+                if id(message) not in stored:
+                    ensure_sayable(message)
         except (RunLost, StoreError):
             raise
         except Exception as error:
             raise HistoryError(f"The agent's history failed: {type(error).__name__}: {error}") from error
+        if not messages:
+            raise HistoryError("The agent's history chose no messages: there is nothing to ask the model.")
         broken = broken_pair(messages)
         if broken is not None and broken_pair(said) is None:
             raise HistoryError(f"The agent's history breaks the conversation: {broken}. Keep both or none of a pair.")
@@ -73,6 +80,14 @@ class HistoryView:
             self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]
         kept: Sequence[Message] = [m for m in [*stored, *self._new] if m["role"] == SUMMARY_ROLE]
         return said, Summary(kept[-1]["content"], kept[-1]["covers"]) if kept else None
+
+    async def _record(self, usage: TokenUsage, number: int) -> None:
+        """Count what a history spends on models of its own."""
+        store = self._context.services.usage
+        if store is not None:
+            await store.record_entries(
+                [token_entry(self._context, f"history-{self._context.services.ids()}", number, usage)]
+            )
 
     async def _keep(self, made: Summary, number: int) -> None:
         if not isinstance(made, Summary) or made.covers < 0:

@@ -1,13 +1,20 @@
-"""What a user says, as the messages that are stored."""
+"""What a user gives to a run: messages and a first state, as they are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..codec import Json
 from ..errors import InvalidArgument
 from ..messages import Message, ensure_sayable
+from ..state import initial_state
 
 Input = str | Message | Sequence[Message]
+
+
+def as_state(custom_state: object) -> Mapping[str, Json] | None:
+    """The first state of a session, given plain or as an instance of a state type."""
+    return custom_state if custom_state is None or isinstance(custom_state, Mapping) else initial_state(custom_state)
 
 
 def as_messages(input: Input) -> list[Message]:

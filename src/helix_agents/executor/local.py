@@ -55,7 +55,7 @@ from .handle import AgentResult, RunHandle
 from .handover import continue_run
 from .hooks import Hooks
 from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
-from .inputs import Input, as_messages
+from .inputs import Input, as_messages, as_state
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
@@ -137,7 +137,7 @@ class AgentExecutor(Submitting, ShortForms):
 
     # -- runs
 
-    async def execute(  # type: ignore[override]  # the short forms pass on whatever they get
+    async def execute(
         self,
         agent: Agent[Output] | str,
         input: Input,
@@ -147,7 +147,7 @@ class AgentExecutor(Submitting, ShortForms):
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
-        custom_state: Mapping[str, Json] | None = None,
+        custom_state: Mapping[str, Json] | object | None = None,
         limits: UsageLimits | None = None,
         deps: Any = None,
         if_running: IfRunning = "reject",
@@ -190,13 +190,13 @@ class AgentExecutor(Submitting, ShortForms):
             "tags": tags,
             "metadata": metadata,
             "expires_at": expires_at,
-            "custom_state": custom_state,
+            "custom_state": as_state(custom_state),
         }
         if if_running != "reject" and idempotency_key is None:
             return await self._execute_or(if_running, agent, session_id, messages, options, run_metadata, deps)
         if idempotency_key is None:
             return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
-        request = [agent.name, messages, list(tags), metadata, expires_at, custom_state]
+        request = [agent.name, messages, list(tags), metadata, expires_at, options["custom_state"]]
         keyed = run_of_key(session_id, idempotency_key, request)
         if (found := await self._begun_before(agent, session_id, keyed)) is not None:
             return found
@@ -319,12 +319,15 @@ class AgentExecutor(Submitting, ShortForms):
         said: Message | None = None if message is None else {"role": "user", "content": message}
         return await self._resume(agent, session, run, said, began, deps=deps)
 
-    async def retry(self, session_id: str, *, agent: Agent | str | None = None, deps: Any = None) -> RunHandle:
+    async def retry(
+        self, session_id: str, *, agent: Agent[Output] | str | None = None, deps: Any = None
+    ) -> RunHandle[Output]:
         """Run the failed turn of a session again, from its last committed step: what was done is not done twice.
 
         The agent is found by its name unless it is given. The limits of the failed run hold again, counted anew. Raises
         `NotResumable` for a session that has not failed.
         """
+        self._ensure_open()
         if agent is None:
             agent = (await self._session(session_id)).agent_type
         known = self.known(agent)

@@ -28,7 +28,6 @@ from ..errors import (
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
-from ..stores.usage.contract import TokensEntry
 from ..types import StagedChanges
 from .claim import NOBODY, Claim
 from .context import RunContext
@@ -44,7 +43,7 @@ from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import OwnedSession
 from .recovery import shown_again
 from .services import Services
-from .spending import over_limit
+from .spending import over_limit, token_entry
 from .staging import flush_unstaged, may_run_again
 from .step import StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
 from .stepwork import Aborted, Children, StepWork
@@ -312,7 +311,11 @@ class Run:
     def _tool_choice(self) -> str:
         """A tool that must be called must be called once a turn, or no turn would end."""
         choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
-        return "auto" if begun and choice != "none" else choice
+        if choice in ("auto", "none"):
+            return choice
+        offered = [tool.name for tool in self.context.agent.tool_specs(self.context.owned.state)]
+        possible = bool(offered) if choice == "required" else choice in offered
+        return choice if possible and not begun else "auto"
 
     async def _stage_answer(self, step: OpenStep) -> None:
         """Make the answer durable: from here on the model need not be asked again.
@@ -331,21 +334,7 @@ class Run:
     def _token_entries(self, number: int, usage: TokenUsage | None) -> list[dict[str, Any]]:
         if usage is None or self.context.services.usage is None:
             return []
-        context, session = self.context, self.context.owned.session
-        entry = TokensEntry(
-            id=f"tokens-{context.services.ids()}",
-            session_id=session.session_id,
-            run_id=context.run_id,
-            step_count=number,
-            source=context.agent.name,
-            timestamp=context.services.clock(),
-            parent_session_id=session.parent_session_id,
-            model=usage.model,
-            prompt=usage.prompt,
-            completion=usage.completion,
-            reasoning=usage.reasoning,
-            cached=usage.cached,
-        )
+        entry = token_entry(self.context, f"tokens-{self.context.services.ids()}", number, usage)
         return [msgspec.to_builtins(entry)]
 
     async def _take_back(self) -> None:

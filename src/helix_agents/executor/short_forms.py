@@ -6,27 +6,52 @@ import asyncio
 import atexit
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypedDict, Unpack
 
 from ..agent import Agent, Output
 from ..chunks import Chunk
+from ..codec import Json
 from ..errors import InvalidArgument
+from ..limits import UsageLimits
 from .handle import AgentResult, RunHandle
+from .inputs import Input
+from .queueing import IfRunning
 from .reading import RunChunks
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """What `execute` takes by name."""
+
+    session_id: str | None
+    user_id: str | None
+    tags: Sequence[str]
+    metadata: Mapping[str, str] | None
+    expires_at: int | None
+    custom_state: Mapping[str, Json] | object | None
+    limits: UsageLimits | None
+    deps: Any
+    if_running: IfRunning
+    idempotency_key: str | None
 
 
 class ShortForms(ABC):
     """What can be said in one call, given `execute`."""
 
     @abstractmethod
-    async def execute(self, agent: Agent[Output] | str, input: Any, **options: Any) -> RunHandle[Output]: ...
+    async def execute(
+        self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
+    ) -> RunHandle[Output]: ...
 
-    async def run(self, agent: Agent[Output] | str, input: Any, **options: Any) -> AgentResult[Output]:
+    async def run(
+        self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
+    ) -> AgentResult[Output]:
         """Execute, and wait until the run ends or suspends. Takes what `execute` takes."""
         return await (await self.execute(agent, input, **options)).result()
 
-    def run_sync(self, agent: Agent[Output] | str, input: Any, **options: Any) -> AgentResult[Output]:
+    def run_sync(
+        self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
+    ) -> AgentResult[Output]:
         """`run` where no event loop runs. All calls of a thread share one loop, so stores may be used again."""
         try:
             asyncio.get_running_loop()
@@ -34,7 +59,7 @@ class ShortForms(ABC):
             return _runner().run(self.run(agent, input, **options))
         raise InvalidArgument("run_sync() was called where an event loop runs: write `await executor.run(...)`.")
 
-    def stream(self, agent: Agent | str, input: Any, **options: Any) -> ExecutedChunks:
+    def stream(self, agent: Agent | str, input: Input, **options: Unpack[ExecuteOptions]) -> ExecutedChunks:
         """Execute with the first `anext`, and iterate over the chunks of the run. Takes what `execute` takes."""
         return ExecutedChunks(lambda: self.execute(agent, input, **options))
 

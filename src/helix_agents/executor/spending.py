@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..agent import AgentTool
 from ..errors import InvalidArgument
 from ..limits import UsageLimits
+from ..llm.contract import TokenUsage
 from ..messages import Message
 from ..stores.usage.contract import TokensEntry
 from .context import RunContext
@@ -29,6 +31,24 @@ def limits_of(context: RunContext) -> list[UsageLimits]:
     given = context.claim.run.metadata.get("limits")
     own = [] if given is None else [msgspec.convert(given, UsageLimits)]
     return own if context.agent.limits is None else [context.agent.limits, *own]
+
+
+def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> TokensEntry:
+    """What a model call of a run has cost."""
+    return TokensEntry(
+        id=id,
+        session_id=context.session_id,
+        run_id=context.run_id,
+        step_count=step,
+        source=context.agent.name,
+        timestamp=context.services.clock(),
+        parent_session_id=context.owned.session.parent_session_id,
+        model=usage.model,
+        prompt=usage.prompt,
+        completion=usage.completion,
+        reasoning=usage.reasoning,
+        cached=usage.cached,
+    )
 
 
 async def over_limit(context: RunContext, step: OpenStep | None = None) -> str | None:
@@ -58,9 +78,11 @@ async def _over(context: RunContext, limits: UsageLimits, step: OpenStep | None)
 
 async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> list[str | None]:
     ensure_countable(context.services, limits)
-    assert context.services.usage is not None
-    found = await context.services.usage.get_entries(context.session_id, kinds=["tokens"])
-    entries = [entry for entry in found if isinstance(entry, TokensEntry) and (entry.step_count or 0) > since]
+    entries = [entry for entry in await _entries(context, context.session_id) if (entry.step_count or 0) > since]
+    if any(isinstance(tool, AgentTool) for tool in context.agent.tools.values()):
+        began = await _began_at(context) if limits.per == "run" else 0
+        for session_id in await _below(context, began):
+            entries += [entry for entry in await _entries(context, session_id) if (entry.timestamp or 0) >= began]
     tokens = sum(entry.prompt + entry.completion for entry in entries)
     reasons = [_reached("tokens", tokens, limits.tokens, limits)]
     if limits.cost is not None:
@@ -70,6 +92,32 @@ async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> 
         cost = sum(limits.prices[e.model].of(e.prompt, e.completion, e.cached) for e in entries)
         reasons.append(_reached("cost", cost, limits.cost, limits))
     return reasons
+
+
+async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
+    assert context.services.usage is not None
+    found = await context.services.usage.get_entries(session_id, kinds=["tokens"])
+    return [entry for entry in found if isinstance(entry, TokensEntry)]
+
+
+async def _began_at(context: RunContext) -> int:
+    """When the turn began, in whatever process."""
+    runs = await context.services.store.list_runs(context.session_id)
+    starts = [run.started_at for run in runs if run.metadata.get("first_step") == context.first_step]
+    return min(starts, default=context.claim.run.started_at)
+
+
+async def _below(context: RunContext, began: int) -> list[str]:
+    """The sessions of sub-agents, at any depth, that have been at work since."""
+    found: list[str] = []
+    rest = [context.session_id]
+    while rest:
+        for ref in await context.services.store.list_sub_session_refs(rest.pop()):
+            ended = ref.mode == "ephemeral" and ref.completed_at is not None and ref.completed_at < began
+            if not ended and not ref.remote and ref.sub_session_id not in found:
+                found.append(ref.sub_session_id)
+                rest.append(ref.sub_session_id)
+    return found
 
 
 def _calls(messages: Sequence[Message], steps: int) -> int:

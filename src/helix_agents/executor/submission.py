@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..agent import Agent, AgentRegistry
+from ..agent import Agent, AgentRegistry, Output
 from ..clock import random_id
 from ..codec import Json, ensure_id
 from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable, RunLost, SessionNotFound
@@ -36,7 +36,7 @@ from .claim import (
 )
 from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, run_of_key, session_of_key
-from .inputs import Input, as_messages
+from .inputs import Input, as_messages, as_state
 from .loop import Run
 from .recovered import note_recovered
 from .services import Services
@@ -57,7 +57,7 @@ class Submitting(ABC):
 
     async def submit(
         self,
-        agent: Agent | str,
+        agent: Agent[Output] | str,
         input: Input,
         *,
         session_id: str | None = None,
@@ -65,10 +65,10 @@ class Submitting(ABC):
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         expires_at: int | None = None,
-        custom_state: Mapping[str, Json] | None = None,
+        custom_state: Mapping[str, Json] | object | None = None,
         limits: UsageLimits | None = None,
         idempotency_key: str | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[Output]:
         """Store a run, in one commit with what the user said; any worker starts it. Takes what `execute` takes.
 
         The handle follows the run wherever it goes: `result` waits until the session comes to rest, also if nobody has
@@ -81,7 +81,7 @@ class Submitting(ABC):
             input,
             {"submitted": True},
             session_id=session_id,
-            custom_state=custom_state,
+            custom_state=as_state(custom_state),
             limits=limits,
             idempotency_key=idempotency_key,
             **options,

@@ -14,14 +14,15 @@ from typing import Any
 import msgspec
 
 from ..agent import FINISH_TOOL, Agent
+from ..calling import ToolEscape
 from ..codec import Json
 from ..errors import InvalidArgument, RunLost, StoreError
 from ..messages import ToolCall
-from ..signature import InvalidInput
 from ..state import Op, StateTracker, StepWrites
 from ..stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
-from ..tools import AnswerNotJson, ModelRetry, Tool, ToolContext, ToolEscape
+from ..tools import AnswerNotJson, ModelRetry, Tool, ToolContext
 from ..types import StagedChanges
+from ..values import InvalidInput
 from .context import RunContext
 from .emitter import Emitter
 from .openstep import OpenStep, tool_end_chunk, tool_start_chunk

@@ -15,7 +15,7 @@ from .patch import apply_patch
 from .pointer import to_pointer
 from .sequencer import StepSequencer
 from .tracker import StateTracker
-from .typed import initial_state, view
+from .typed import TypedState, initial_state, view
 from .writes import JsonPatch, Op, StepWrites, step_writes_to_rfc6902
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "thaw",
     "to_pointer",
     "view",
+    "TypedState",
     "initial_state",
 ]

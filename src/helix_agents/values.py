@@ -1,0 +1,116 @@
+"""Typed values and JSON: a dataclass, a model, a date as plain JSON, and JSON as what an annotation says.
+
+msgspec does the work for plain types, dataclasses, TypedDicts, enums and its own structs; pydantic models are known by
+their methods, and pydantic is never imported. What becomes JSON here comes back equal, given its type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from .codec import MAX_DEPTH, Json, encode, ensure_json, escape_pointer
+from .errors import InvalidArgument, NotSerializable
+
+_ATOMS = (str, int, float, bool, type(None))
+
+
+class InvalidInput(InvalidArgument):
+    """Arguments that do not fit the signature; the sentence is for the model to read."""
+
+
+def convert(value: Json, kind: Any) -> Any:
+    """A JSON value as `kind`. Raises `InvalidInput` with a sentence that says what is wrong and where."""
+    try:
+        if hasattr(kind, "model_validate"):
+            return kind.model_validate(value)
+        try:
+            return msgspec.convert(value, kind, str_keys=True, dec_hook=_decode_foreign)
+        except msgspec.ValidationError as error:
+            return _leniently(value, kind, error)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _leniently(value: Json, kind: Any, error: msgspec.ValidationError) -> Any:
+    """Numbers may come as texts: models write them so. What does not fit then either fails as it did before."""
+    try:
+        return msgspec.convert(value, kind, strict=False, str_keys=True, dec_hook=_decode_foreign)
+    except msgspec.ValidationError:
+        raise error from None
+
+
+def to_json(value: object) -> Json:
+    """A value as JSON, a copy: what a tool answered, an output, a state. Raises `NotSerializable`."""
+    plain = _plain(value, "", 0)
+    ensure_json(plain)
+    return plain
+
+
+def _plain(value: Any, path: str, depth: int) -> Json:
+    if value.__class__ in _ATOMS:
+        return value
+    if depth > MAX_DEPTH:
+        raise NotSerializable(path, f"nesting deeper than {MAX_DEPTH}, or circular,")
+    members = _members(value)
+    if members is not None:
+        return {
+            _key(key): _plain(item, f"{path}/{escape_pointer(str(key))}", depth + 1) for key, item in members.items()
+        }
+    items = _items(value)
+    if items is not None:
+        plain = [_plain(item, f"{path}/{index}", depth + 1) for index, item in enumerate(items)]
+        # A set has no order of its own, and another one in every process.
+        return sorted(plain, key=encode) if isinstance(value, set | frozenset) else plain
+    try:
+        return msgspec.to_builtins(value, str_keys=True)  # dates, UUIDs, enums, decimals
+    except (TypeError, ValueError) as error:
+        raise NotSerializable(path, type(value).__name__) from error
+
+
+def _key(key: Any) -> Any:
+    """The key of a member as text, where its type allows to read it back: enums, UUIDs, dates."""
+    if isinstance(key, enum.Enum | uuid.UUID | datetime.date):
+        plain = msgspec.to_builtins(key)
+        return plain if isinstance(plain, str) else key
+    return key
+
+
+def _members(value: Any) -> Mapping[Any, Any] | None:
+    """The members of what becomes an object: dicts, models, dataclasses, structs."""
+    if isinstance(value, Mapping):
+        return value
+    if hasattr(value, "model_dump"):
+        # By the names that it is read by.
+        dumped: Mapping[Any, Any] = value.model_dump(mode="json", by_alias=True)
+        return dumped if isinstance(dumped, Mapping) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct) and not value.__struct_config__.array_like:
+        config, fields = value.__struct_config__, msgspec.structs.fields(value)
+        members = {field.encode_name: getattr(value, field.name) for field in fields}
+        present = {name: member for name, member in members.items() if member is not msgspec.UNSET}
+        return present if config.tag_field is None else {config.tag_field: config.tag, **present}
+    return None
+
+
+def _items(value: Any) -> Iterable[Any] | None:
+    """The items of what becomes a list."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, msgspec.Struct):
+        config, fields = value.__struct_config__, value.__struct_fields__
+        return [*([config.tag] if config.tag is not None else ()), *(getattr(value, name) for name in fields)]
+    return None
+
+
+def _decode_foreign(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise NotImplementedError(f"{kind.__name__} cannot be made from JSON")
