@@ -88,6 +88,10 @@ if TYPE_CHECKING:
     from .errors import StreamError as StreamError
     from .errors import StreamFenced as StreamFenced
     from .executor import CanResume as CanResume
+    from .executor.hooks import Hooks as Hooks
+    from .executor.modelcall import RetryPolicy as RetryPolicy
+    from .executor.tracing import OpenTelemetryHooks as OpenTelemetryHooks
+    from .limits import Price as Price
     from .llm.openai import OpenAILLM as OpenAILLM
     from .remembering import memory_tools as memory_tools
     from .server import create_app as create_app
@@ -121,6 +125,7 @@ _ON_DEMAND = {
     "CleanupSummary": "types",
     "Committed": "types",
     "CustomEntry": "stores.usage.contract",
+    "Hooks": "executor.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
     "InMemoryMemoryStore": "backends.inmemory.memory_store",
@@ -134,14 +139,17 @@ _ON_DEMAND = {
     "NotMigrated": "errors",
     "NotResumable": "errors",
     "OpenAILLM": "llm.openai",
+    "OpenTelemetryHooks": "executor.tracing",
     "PostgresMemoryStore": "backends.postgres.memory_store",
     "PostgresStateStore": "backends.postgres.state_store",
     "PostgresStreamManager": "backends.postgres.stream_manager",
     "PostgresUsageStore": "backends.postgres.usage_store",
+    "Price": "limits",
     "RedisMemoryStore": "backends.redis.memory_store",
     "RedisStateStore": "backends.redis.state_store",
     "RedisStreamManager": "backends.redis.stream_manager",
     "RedisUsageStore": "backends.redis.usage_store",
+    "RetryPolicy": "executor.modelcall",
     "RunLost": "errors",
     "RunNotFound": "errors",
     "SqliteMemoryStore": "backends.sqlite.memory_store",

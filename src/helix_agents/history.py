@@ -7,7 +7,7 @@ checks that what it returns is well formed: every tool call with its results, no
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,7 +167,10 @@ def broken_pair(messages: Sequence[Message]) -> str | None:
             continue
         if open_calls:
             return f"call {sorted(open_calls)[0]!r} has lost its result"
-        open_calls = {call["id"] for call in message.get("tool_calls", ())}
+        calls = message.get("tool_calls") or ()
+        if not isinstance(calls, list | tuple) or not all(isinstance(call, Mapping) and "id" in call for call in calls):
+            return "tool_calls is not a list of calls with an id, a name and arguments"
+        open_calls = {call["id"] for call in calls}
     return f"call {sorted(open_calls)[0]!r} has lost its result" if open_calls else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, open_stores, tool
+from helix_agents import Agent, AgentExecutor, InvalidArgument, NotResumable, ScriptedLLM, open_stores, tool
 from helix_agents.agent import AgentRegistry
 from helix_agents.types import SuspendedChildWait
 
@@ -96,3 +96,50 @@ async def test_sessions_that_wait_for_each_other_are_interrupted_and_aborted() -
                 assert session is not None
                 assert session.status == "interrupted"
             await executor.abort("s")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tags": 5},
+        {"metadata": [1]},
+        {"input": []},
+        {"input": {"role": "tool", "content": "no call asked for this", "tool_call_id": "call_1"}},
+        {"input": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "x", "arguments": {}}]}]},
+        {"input": [{"role": "assistant", "content": "", "tool_calls": ["x"]}]},
+    ],
+)
+async def test_what_cannot_begin_a_turn_is_refused_and_leaves_no_session(options: dict[str, Any]) -> None:
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, ScriptedLLM(["Hi."]))
+        given = {"input": "Hi", **options}
+        for begin in (executor.execute, executor.submit):
+            with pytest.raises(InvalidArgument):
+                await begin(Agent("main"), session_id="s", **given)
+            assert not await stores.state.session_exists("s")
+
+
+async def test_a_closed_executor_takes_nothing_up_and_stores_nothing() -> None:
+    agent = Agent("main")
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, ScriptedLLM(["Hi."]))
+        await executor.submit(agent, "Hi", session_id="s")
+        await executor.close()
+        for refused in (executor.recover(), executor.submit(agent, "Hi"), executor.retry("s")):
+            with pytest.raises(InvalidArgument, match="closed"):
+                await refused
+
+
+async def test_a_turn_whose_input_was_refused_cannot_be_run_again_without_it() -> None:
+    agent = Agent("main")
+
+    @agent.check_input
+    def refuse(messages: list[Any]) -> None:
+        raise ValueError("no")
+
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, ScriptedLLM(["Hi."]))
+        assert (await executor.run(agent, "Hi", session_id="s")).status == "failed"
+        agent.input_guards.clear()
+        with pytest.raises(NotResumable, match="refused"):
+            await executor.retry("s")

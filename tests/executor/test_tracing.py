@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from helix_agents.agent import Agent
 from helix_agents.backends.registry import open_stores
+from helix_agents.errors import ModelError
 from helix_agents.executor import AgentExecutor
 from helix_agents.executor.tracing import OpenTelemetryHooks
-from helix_agents.llm import Call, Reply, ScriptedLLM, TokenUsage
+from helix_agents.llm import Call, ModelEvent, ModelRequest, Reply, ScriptedLLM, TextDelta, TokenUsage
 from helix_agents.tools import tool
 
 
@@ -108,3 +111,43 @@ async def test_spans_follow_the_conventions_and_hold_no_contents() -> None:
     assert dict(call.attributes or {}) | failed == call.attributes
     assert [event.name for event in call.events] == ["exception"]
     assert "secret" not in "".join(span.to_json() for span in exporter.get_finished_spans())
+
+
+class Broken:
+    """An adapter that says what it is, and fails."""
+
+    model, provider = "model-2", "acme"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        raise ModelError("The endpoint answered 500.")
+        yield
+
+
+async def test_a_model_call_that_fails_is_named_like_one_that_does_not() -> None:
+    kept = Kept()
+    async with open_stores("memory:") as stores:
+        await AgentExecutor(stores, Broken(), hooks=[hooks_into(kept)]).run(Agent("main"), "Go")
+    chat = next(span for span in kept.spans if span.name == "chat model-2")
+    expected = {"gen_ai.request.model": "model-2", "gen_ai.provider.name": "acme", "error.type": "ModelError"}
+    assert dict(chat.attributes or {}) | expected == chat.attributes
+    assert (chat.events[0].attributes or {})["exception.message"] == "The endpoint answered 500."
+    assert next(span for span in kept.spans if span.name == "step 1").attributes == {"helix.step": 1}
+
+
+async def test_a_model_that_was_cut_off_has_not_failed() -> None:
+    kept, begun = Kept(), asyncio.Event()
+
+    class Endless:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            yield TextDelta("One")
+            begun.set()
+            await asyncio.Event().wait()
+
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, Endless(), hooks=[hooks_into(kept)])
+        handle = await executor.execute(Agent("main"), "Go")
+        await begun.wait()
+        await handle.interrupt("enough")
+        await handle.result()
+    assert [span.name for span in kept.spans if span.status.status_code is StatusCode.ERROR] == []
+    assert (next(span for span in kept.spans if span.name == "chat").attributes or {})["helix.interrupted"] is True

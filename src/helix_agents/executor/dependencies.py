@@ -12,6 +12,7 @@ from typing import Any
 
 from ..agent import Agent, AgentTool
 from ..errors import HelixError, InvalidArgument
+from ..stores.state.validate import ensure_metadata, ensure_tags
 from ..tools import Tool
 from ..types import SessionState
 
@@ -55,6 +56,8 @@ def _asks_for_deps(agent: Agent, seen: set[str]) -> Tool | None:
 
 def session_to_be(agent: Agent, session_id: str, options: Mapping[str, Any]) -> SessionState:
     """The session that is about to be made, for those who have to know whose it is."""
+    ensure_tags(options["tags"])
+    ensure_metadata(options["metadata"])
     return SessionState(
         session_id,
         agent.name,

@@ -12,6 +12,9 @@ from ..messages import Message
 from ..tools import ModelRetry
 from .step import StepCommit
 
+INPUT_REFUSED = "input_refused"
+"""Why a run failed whose input a check refused."""
+
 
 async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
     """What the first guard that refuses raises."""

@@ -20,8 +20,15 @@ from .step import Outcome
 logger = logging.getLogger("helix_agents.executor")
 
 
+INTERRUPTED = "interrupted"
+"""The `error` of a model call that was cut off because the run was asked to stop."""
+
+
 class RunInfo(msgspec.Struct, frozen=True):
-    """Which run something happens in. `tracing_context` is what an earlier run of the session left."""
+    """Which run something happens in. `tracing_context` is what an earlier run of the session left.
+
+    `model` and `provider` are those of the adapter that is asked, if it has attributes of these names.
+    """
 
     session_id: str
     run_id: str
@@ -29,6 +36,8 @@ class RunInfo(msgspec.Struct, frozen=True):
     turn: int = 1
     parent_run_id: str | None = None
     tracing_context: TracingContext | None = None
+    model: str | None = None
+    provider: str | None = None
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
@@ -66,7 +75,10 @@ class Hooks:
         """The model gave a whole answer: which one, why it stopped, what it cost. `model_ended` follows."""
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
-        """The model answered, or did not. `message` has a `finish_reason` if the model gave one."""
+        """The model answered, or did not; `error` is `"interrupted"` if it was cut off because the run was stopped.
+
+        `message` has a `finish_reason` if the model gave one.
+        """
 
     async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
         """A tool call (`id`, `name`, `arguments`) begins."""

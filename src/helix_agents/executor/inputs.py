@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..codec import Json
 from ..errors import InvalidArgument
+from ..history import broken_pair
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
 
@@ -27,4 +28,13 @@ def as_messages(input: Input) -> list[Message]:
     messages = [dict(message) for message in given]
     for message in messages:
         ensure_sayable(message)
+    broken = broken_pair(messages)
+    if broken is not None:
+        raise InvalidArgument(f"The input is not a whole conversation: {broken}. Results go to submit_tool_result().")
     return messages
+
+
+def ensure_said(messages: Sequence[Message]) -> None:
+    """Refuse a turn in which the user says nothing: there is nothing to ask a model."""
+    if not messages:
+        raise InvalidArgument("The input has no messages: a turn begins with at least one.")

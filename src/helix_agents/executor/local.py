@@ -55,11 +55,12 @@ from .handle import AgentResult, RunHandle
 from .handover import continue_run
 from .hooks import Hooks
 from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
-from .inputs import Input, as_messages, as_state
+from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
 from .queueing import IfRunning, enqueue
+from .retrying import retry_of
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
@@ -231,6 +232,7 @@ class AgentExecutor(Submitting, ShortForms):
                 return await self._resume(agent, session, run, messages[0], began, run_id, deps=deps)
         else:
             session = session_to_be(agent, session_id, options)
+        ensure_said(messages)
         deps = await deps_for(agent, session, deps, self._deps_factory)
         claim = await claim_turn(
             self.services,
@@ -332,13 +334,8 @@ class AgentExecutor(Submitting, ShortForms):
             agent = (await self._session(session_id)).agent_type
         known = self.known(agent)
         session, run = await load_settled(self.services, known, session_id)
-        if session.status != "failed" or run is None:
-            why = "nothing to retry" if session.status == "failed" else f"it is {session.status}, not failed"
-            raise NotResumable(session_id, why)
+        metadata = retry_of(session, run)
         deps = await deps_for(known, session, deps, self._deps_factory)
-        metadata: dict[str, Json] = {"retries": run.run_id}
-        if "limits" in run.metadata:
-            metadata["limits"] = run.metadata["limits"]
         claim = await claim_turn(self.services, known, session_id, [], run_metadata=metadata, seen=Seen(session, run))
         return await self._start(known, claim, deps)
 

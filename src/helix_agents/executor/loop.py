@@ -33,12 +33,12 @@ from .claim import NOBODY, Claim
 from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
-from .guards import new_input, refusal_of
+from .guards import INPUT_REFUSED, new_input, refusal_of
 from .handle import AgentResult
 from .historyview import HistoryError, HistoryView
 from .hooks import HookCaller, RunInfo
 from .lease import LeaseKeeper
-from .modelcall import Answered, ModelCall
+from .modelcall import Answered, ModelCall, named
 from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import OwnedSession
 from .recovery import shown_again
@@ -102,6 +102,8 @@ async def open_run(
         turn=run.turn,
         parent_run_id=parent.run_id if parent else None,
         tracing_context=session.tracing_context,
+        model=named(agent.llm or services.llm, "model"),
+        provider=named(agent.llm or services.llm, "provider"),
     )
     context = RunContext(
         services=services,
@@ -208,7 +210,7 @@ class Run:
                 await context.services.store.truncate_messages(
                     context.session_id, len(context.owned.messages) - len(said)
                 )
-                return await self._endings.fail(f"The input was refused: {refusal}", "input_refused")
+                return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED)
         while True:
             if step is None:
                 if context.stop.requested:

@@ -31,7 +31,7 @@ from ..llm.contract import (
 )
 from ..messages import Message, ToolCall
 from .emitter import Emitter
-from .hooks import HookCaller, ModelAnswer
+from .hooks import INTERRUPTED, HookCaller, ModelAnswer
 from .step import answer_message, partial_message
 from .stop import StopSignal
 
@@ -66,6 +66,12 @@ class CutOff(msgspec.Struct, frozen=True):
     """What the model had said when the run was asked to stop; None if nothing."""
 
     message: Message | None
+
+
+def named(llm: LLM, what: str) -> str | None:
+    """What an adapter says of itself under a name; None if nothing."""
+    value = getattr(llm, what, None)
+    return value if isinstance(value, str) else None
 
 
 class ModelCall:
@@ -114,13 +120,12 @@ class ModelCall:
             message = answer.message() if finished else answer.partial()
             if finished:
                 await self._hooks.call("model_answered", request.step, self._known_of(answer))
-            await self._hooks.call("model_ended", request.step, message, None if finished else "interrupted")
+            await self._hooks.call("model_ended", request.step, message, None if finished else INTERRUPTED)
             return Answered(message, answer.usage) if finished and message is not None else CutOff(message)
 
     def _known_of(self, answer: _Answer) -> ModelAnswer:
-        requested = getattr(self._llm, "model", None)
         return ModelAnswer(
-            requested_model=requested if isinstance(requested, str) else None,
+            requested_model=named(self._llm, "model"),
             model=answer.usage.model if answer.usage is not None else None,
             finish_reason=answer.finish_reason,
             usage=answer.usage,

@@ -36,7 +36,7 @@ from .claim import (
 )
 from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, run_of_key, session_of_key
-from .inputs import Input, as_messages, as_state
+from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run
 from .recovered import note_recovered
 from .services import Services
@@ -75,6 +75,7 @@ class Submitting(ABC):
         started it yet, or if a worker dies and another goes on. A session that was interrupted or waits for an answer
         goes on with `input` as the next message. Raises `AlreadyRunning` for one that runs or waits for a worker.
         """
+        self._ensure_open()
         options: dict[str, Any] = {"user_id": user_id, "tags": tags, "metadata": metadata, "expires_at": expires_at}
         handle = await self.leave(
             agent,
@@ -132,6 +133,7 @@ class Submitting(ABC):
 
         One that has come to rest, but whose process died before it could close its stream, is closed on the way.
         """
+        self._ensure_open()
         services = self.services
         names = [agent.name for agent in self.agents]
         found = await services.store.list_claimable(
@@ -188,6 +190,7 @@ class Submitting(ABC):
                 claim = await self._leave_unfinished(session, run, messages, noted, run_id)
                 return self._handle(agent, claim.session, claim.run, None)
             seen = Seen(session, run)
+        ensure_said(messages)
         try:
             claim = await claim_turn(
                 services,
@@ -227,6 +230,9 @@ class Submitting(ABC):
         return claim
 
     # -- of the executor
+
+    @abstractmethod
+    def _ensure_open(self) -> None: ...
 
     @abstractmethod
     def known(self, agent: Agent | str) -> Agent: ...

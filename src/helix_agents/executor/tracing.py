@@ -13,7 +13,7 @@ from typing import Any
 
 from ..messages import Message
 from ..types import TracingContext
-from .hooks import Hooks, ModelAnswer, RunInfo
+from .hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
 from .step import Outcome
 
 try:
@@ -59,19 +59,23 @@ class OpenTelemetryHooks(Hooks):
         self._end(run, "run", {"helix.status": status}, error if status in FAILED_STATUSES else None)
 
     async def step_started(self, run: RunInfo, step: int) -> None:
-        self._start(run, "step", f"step {step}", self._spans.get((run.run_id, "run")))
+        span = self._start(run, "step", f"step {step}", self._spans.get((run.run_id, "run")))
+        span.set_attribute("helix.step", step)
 
     async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
-        self._end(run, "step", {"helix.step": step, "helix.status": status})
+        self._end(run, "step", {"helix.status": status})
 
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
-        span = self._start(run, "model", "chat", self._spans.get((run.run_id, "step")), trace.SpanKind.CLIENT)
+        name = "chat" if run.model is None else f"chat {run.model}"
+        span = self._start(run, "model", name, self._spans.get((run.run_id, "step")), trace.SpanKind.CLIENT)
         span.set_attributes(
             {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.conversation.id": run.session_id,
                 "gen_ai.agent.name": run.agent_type,
                 "helix.attempt": attempt,
+                **({} if run.model is None else {"gen_ai.request.model": run.model}),
+                **({} if run.provider is None else {"gen_ai.provider.name": run.provider}),
             }
         )
 
@@ -93,7 +97,10 @@ class OpenTelemetryHooks(Hooks):
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
         calls = len(message.get("tool_calls", ())) if message else 0
-        self._end(run, "model", {"helix.tool_calls": calls}, error)
+        if error == INTERRUPTED:
+            self._end(run, "model", {"helix.interrupted": True})
+        else:
+            self._end(run, "model", {"helix.tool_calls": calls}, error, "ModelError")
 
     async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
         parent = self._spans.get((run.run_id, "step"))
@@ -125,23 +132,25 @@ class OpenTelemetryHooks(Hooks):
         self._spans[run.run_id, key] = span
         return span
 
-    def _end(self, run: RunInfo, key: str, attributes: dict[str, Any], error: str | None = None) -> None:
+    def _end(
+        self, run: RunInfo, key: str, attributes: dict[str, Any], error: str | None = None, usual_error: str = "_OTHER"
+    ) -> None:
         span = self._spans.pop((run.run_id, key), None)
         if span is None:
             return
         span.set_attributes(attributes)
         if error is not None:
-            kind, message = _error_type(error), error.partition(": ")[2] or error
+            kind, message = _error_type(error, usual_error)
             span.set_attribute("error.type", kind)
             span.add_event("exception", {"exception.type": kind, "exception.message": message})
             span.set_status(trace.Status(trace.StatusCode.ERROR, error))
         span.end()
 
 
-def _error_type(error: str) -> str:
-    """The name that an error's sentence begins with, if it is one of an exception."""
-    name = error.partition(":")[0]
-    return name if name.isidentifier() and name[0].isupper() else "_OTHER"
+def _error_type(error: str, usual: str) -> tuple[str, str]:
+    """The name of the exception that an error's sentence begins with, or the usual one, and the rest."""
+    name, _, message = error.partition(": ")
+    return (name, message) if message and name.isidentifier() and name[0].isupper() else (usual, error)
 
 
 def _remote(context: TracingContext) -> trace.SpanContext:

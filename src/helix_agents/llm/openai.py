@@ -33,6 +33,9 @@ class OpenAILLM:
     not closed by `close`.
     """
 
+    provider = "openai"
+    """The protocol that is spoken, for traces."""
+
     def __init__(
         self,
         model: str,
