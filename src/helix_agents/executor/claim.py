@@ -19,6 +19,7 @@ still for the length of a lease.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ from .recovery import ReadyStream, fence_for, fresh_stream, ready_stream
 from .services import Services
 from .step import abandoned, is_step_of, step_id, step_id_of, turn_checkpoint
 from .suspension import all_waiting
+
+logger = logging.getLogger("helix_agents.executor")
 
 NOBODY = 0
 """The lease of a run that nobody has, in good order: between two steps, or before the first. Any worker may go on."""
@@ -466,6 +469,7 @@ async def _close_record(services: Services, old: RunRecord, old_status: str) -> 
         await services.store.update_run_status(old.run_id, status, error=error, expected_status="running")
     except IllegalTransition:
         return
+    logger.warning("Session %s was recovered: its run %s had stopped without an end.", old.session_id, old.run_id)
 
 
 async def _close_before(services: Services, old: RunRecord) -> None:

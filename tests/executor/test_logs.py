@@ -1,0 +1,68 @@
+"""What the log tells: what went wrong, where, and nothing of what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from helix_agents import Agent, AgentExecutor, ModelError, RetryPolicy, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents.executor.hooks import Hooks, RunInfo
+from helix_agents.llm import Call, ModelEvent, ModelRequest, TextDelta
+
+SECRET = "a-word-that-nobody-else-says"
+
+
+@tool
+def fail(text: str) -> str:
+    """Fail."""
+    raise OSError("the disk is full")
+
+
+@tool
+async def work(text: str, ctx: ToolContext) -> str:
+    """Work, and overwrite each other."""
+    ctx.update_state(lambda draft: draft.update(last=text, count=draft.get("count", 0) + 1))
+    ctx.emit("note", text)
+    return text
+
+
+class BrokenHook(Hooks):
+    async def step_started(self, run: RunInfo, step: int) -> None:
+        raise RuntimeError("a broken hook")
+
+
+class Silent:
+    """A model that is asked and never answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield TextDelta("")
+
+
+async def test_failures_losses_retries_and_recoveries_are_told_without_contents(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    agent = Agent("main", instructions=SECRET, tools=[fail, work])
+    calls = [Call("fail", {"text": SECRET}), Call("work", {"text": SECRET}), Call("work", {"text": f"{SECRET}!"})]
+    failing = ScriptedLLM([calls, ModelError("overloaded", retryable=True)])
+    silent, retry = Silent(), RetryPolicy(max_attempts=2, first_wait_seconds=0.001)
+    async with open_stores("memory:") as stores:
+        async with AgentExecutor(stores, failing, hooks=[BrokenHook()], retry=retry) as executor:
+            await executor.run(agent, SECRET, session_id="s")
+        async with AgentExecutor(stores, silent) as executor:
+            await executor.execute(agent, SECRET, session_id="s")
+            await silent.asked.wait()
+        async with AgentExecutor(stores, ScriptedLLM(lambda request: SECRET)) as executor:
+            assert (await (await executor.resume(agent, "s")).result()).output == SECRET
+    told = "\n".join(caplog.handler.format(record) for record in caplog.records)
+    for words in ("the disk is full", "a broken hook", "asked again: overloaded", "/last", "Session s was recovered"):
+        assert words in told
+    assert SECRET not in told
