@@ -15,7 +15,7 @@ from .history import History
 from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
-from .signature import json_schema, state_schema
+from .signature import json_schema, parse_as, state_schema
 from .state import initial_state, view
 from .tools import Tool
 from .types import SubSessionMode
@@ -145,7 +145,7 @@ class Agent(Generic[Output]):
             if not isinstance(arguments, dict) or set(arguments) != {"output"}:
                 raise InvalidInput("Object with exactly the member 'output' expected")
             arguments = arguments["output"]
-        return to_json(convert(arguments, self.output))
+        return to_json(parse_as(arguments, self.output))
 
     def typed_output(self, output: Json) -> Output:
         """A stored output as what the agent's output type says. Raises `InvalidInput` if the type has changed since."""

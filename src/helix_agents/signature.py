@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 
 import msgspec
 
-from .choices import choices_of, meant
+from .choices import allowed_at, meant
 from .codec import Json
 from .docstrings import split_docstring
 from .errors import InvalidArgument
@@ -42,13 +42,11 @@ class InputModel:
 
         A text for a number, and a name or another case for a member of an enum, are taken for what they mean.
         """
-        if isinstance(arguments, dict):
-            arguments = {name: meant(value, self._hints.get(name)) for name, value in arguments.items()}
+        arguments = meant(arguments, self._hints)
         try:
             filled = convert(arguments, self._struct)
         except InvalidInput as error:
-            allowed = self._allowed(str(error))
-            raise InvalidInput(f"{error}{allowed}") if allowed else error from error
+            raise InvalidInput(f"{error}{allowed_at(self._hints, str(error))}") from error
         values = {name: getattr(filled, name) for name in self._names}
         for name in self._adapters.keys() & cast(dict[str, Json], arguments).keys():
             try:
@@ -57,13 +55,13 @@ class InputModel:
                 raise InvalidInput(f"{name}: {error}") from error
         return values
 
-    def _allowed(self, error: str) -> str:
-        """What may stand where the error is, if that is a choice."""
-        for name, hint in self._hints.items():
-            choices = choices_of(hint)
-            if choices and f"`$.{name}" in error:
-                return f"; allowed: {', '.join(map(repr, choices))}"
-        return ""
+
+def parse_as(value: Json, kind: Any) -> Any:
+    """What a model gave as a value of `kind`, as leniently as arguments. Raises `InvalidInput`."""
+    try:
+        return convert(meant(value, kind), kind)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{allowed_at(kind, str(error))}") from error
 
 
 def input_model(

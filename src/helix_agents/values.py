@@ -32,18 +32,11 @@ def convert(value: Json, kind: Any) -> Any:
             return kind.model_validate(value)
         try:
             return msgspec.convert(value, kind, str_keys=True, dec_hook=_decode_foreign)
-        except msgspec.ValidationError as error:
-            return _leniently(value, kind, error)
+        except msgspec.ValidationError:
+            # Numbers may come as texts: models write them so.
+            return msgspec.convert(value, kind, strict=False, str_keys=True, dec_hook=_decode_foreign)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise InvalidInput(str(error)) from error
-
-
-def _leniently(value: Json, kind: Any, error: msgspec.ValidationError) -> Any:
-    """Numbers may come as texts: models write them so. What does not fit then either fails as it did before."""
-    try:
-        return msgspec.convert(value, kind, strict=False, str_keys=True, dec_hook=_decode_foreign)
-    except msgspec.ValidationError:
-        raise error from None
 
 
 def to_json(value: object) -> Json:

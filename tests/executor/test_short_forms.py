@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, ScriptedLLM, memory_tools, open_stores, tool
+from helix_agents import Agent, AgentExecutor, ModelError, ScriptedLLM, memory_tools, open_stores, tool
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.errors import InvalidArgument
@@ -32,6 +32,18 @@ async def test_stores_and_a_model_make_an_executor_that_records_usage(url: str) 
         rollup = await stores.usage.get_rollup("s")
         assert rollup.tokens.total > 0
         assert rollup.tools["work"].calls == 1
+
+
+async def test_a_result_tells_whose_it_is_and_why_it_failed_here_and_elsewhere(url: str) -> None:
+    agent = Agent("greeter")
+    async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM([ModelError("down"), "Hi."])) as executor:
+        result = await executor.run(agent, "Hi")
+        handle = await executor.get_handle(agent, result.session_id)
+        assert handle is not None
+        assert (result.failure_reason, result.run_id) == ("model_error", handle.run_id)
+        assert await handle.result() == result
+        again = await (await executor.retry(result.session_id)).result()
+        assert (again.status, again.session_id, again.failure_reason) == ("failed", result.session_id, "model_error")
 
 
 async def test_a_stream_is_the_run(url: str) -> None:

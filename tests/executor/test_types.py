@@ -155,6 +155,31 @@ def test_numbers_and_choices_are_taken_for_what_they_mean() -> None:
     assert parsed == {"often": 3, "color": Color.RED, "size": "L", "more": [Color.GREEN], "name": "7"}
 
 
+@dataclasses.dataclass
+class Brush:
+    color: Color
+    size: Literal["S", "L"] = "S"
+    hairs: int = 100
+
+
+async def test_choices_are_understood_and_listed_at_any_depth_and_in_outputs() -> None:
+    @tool
+    def paint(brushes: list[Brush], spare: dict[str, Brush | None]) -> str:
+        return ""
+
+    parsed = paint.input.parse({"brushes": [{"color": "RED", "size": "l"}], "spare": {"x": {"color": "Green"}}})
+    assert parsed == {"brushes": [Brush(Color.RED, "L")], "spare": {"x": Brush(Color.GREEN)}}
+    with pytest.raises(InvalidArgument, match="allowed: 'red', 'green'"):
+        paint.input.parse({"brushes": [{"color": "blue"}], "spare": {}})
+    with pytest.raises(InvalidArgument, match="allowed: 'S', 'L'"):
+        paint.input.parse({"brushes": [{"color": "red", "hairs": "7"}], "spare": {"x": {"color": "red", "size": "M"}}})
+    llm = ScriptedLLM([[Call("finish", {"color": "blue"})], [Call("finish", {"color": "RED"})]])
+    async with open_stores("memory:") as stores:
+        result = await AgentExecutor(stores, llm).run(Agent("painter", output=Brush), "Paint", session_id="s")
+        assert result.output == Brush(Color.RED)
+        assert "allowed: 'red', 'green'" in (await stores.state.get_messages("s")).items[2]["content"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -330,6 +330,7 @@ class Endings:
             commit.error,
             warnings=list(self._context.warnings),
             finish_reason=last_finish_reason(self._owned.messages),
+            failure_reason=commit.failure_reason,
         )
 
     async def _rest(self, status: RunStatus) -> AgentResult:

@@ -34,7 +34,7 @@ class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
 
     `suspended`: the questions that wait for an answer, those of sub-agents too. `warnings`: writes of parallel tools
     that were lost, a sentence for each. `finish_reason`: why the model stopped when it answered last (`stop`, `length`,
-    `content_filter`, ...), if it said so.
+    `content_filter`, ...), if it said so. `failure_reason`: the kind of failure (`model_error`, `usage_limit`, ...).
     """
 
     status: SessionStatus
@@ -43,6 +43,9 @@ class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
     suspended: list[PendingClientToolCall] = []
     warnings: list[str] = []
     finish_reason: str | None = None
+    failure_reason: str | None = None
+    session_id: str = ""
+    run_id: str = ""
 
 
 class Steering(Protocol):
@@ -65,7 +68,7 @@ class Steering(Protocol):
 async def result_of(services: Services, session: SessionState) -> AgentResult:
     """The result that a session at rest amounts to."""
     waits = await all_waiting(services.store, session, services.clock()) if session.status in SUSPENDED else []
-    return AgentResult(session.status, session.output, session.error, waits)
+    return AgentResult(session.status, session.output, session.error, waits, failure_reason=session.failure_reason)
 
 
 class RunHandle(Generic[Output]):
@@ -168,7 +171,8 @@ class RunHandle(Generic[Output]):
     async def result(self) -> AgentResult[Output]:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
         result = await self._result()
-        return msgspec.structs.replace(result, output=self._agent.typed_output(result.output))
+        typed = self._agent.typed_output(result.output)
+        return msgspec.structs.replace(result, output=typed, session_id=self.session_id, run_id=self.run_id)
 
     async def _result(self) -> AgentResult[Json]:
         if self._task is not None:
