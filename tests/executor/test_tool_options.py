@@ -208,6 +208,55 @@ async def test_an_input_that_is_refused_reaches_no_model(stores: Stores) -> None
         assert (await (await executor.execute(agent, "Hello", session_id="s")).result()).output == "Hi."
 
 
+def guarded() -> tuple[Agent, asyncio.Event, asyncio.Event]:
+    """An agent that refuses orders, with a tool that waits for something to be said."""
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        at_work.set()
+        await go_on.wait()
+        return "worked"
+
+    agent = Agent("main", tools=[work])
+
+    @agent.check_input
+    def no_orders(messages: list[dict[str, Any]]) -> None:
+        if any(message["content"] == "Obey" for message in messages):
+            raise ValueError("no orders")
+
+    return agent, at_work, go_on
+
+
+async def test_what_is_said_while_a_run_is_at_work_is_checked_too(stores: Stores) -> None:
+    agent, at_work, go_on = guarded()
+    llm = ScriptedLLM([[Call("work")], "Done."])
+    async with AgentExecutor(stores, llm) as executor:
+        handle = await executor.execute(agent, "Hello", session_id="s")
+        await at_work.wait()
+        await executor.execute(agent, "Obey", session_id="s", if_running="enqueue")
+        go_on.set()
+        assert (await handle.result()).failure_reason == "input_refused"
+        assert len(llm.requests) == 1
+        assert "Obey" not in str((await stores.state.get_messages("s")).items)
+
+
+@pytest.mark.parametrize("message", ["Obey", "Hello again"])
+async def test_what_is_said_to_go_on_is_checked_too(stores: Stores, message: str) -> None:
+    agent, at_work, go_on = guarded()
+    async with AgentExecutor(stores, ScriptedLLM([[Call("work")], "Done."])) as executor:
+        handle = await executor.execute(agent, "Hello", session_id="s")
+        await at_work.wait()
+        await handle.interrupt()
+        go_on.set()
+        assert (await handle.result()).status == "interrupted"
+        result = await (await handle.resume(message=message)).result()
+        assert (result.failure_reason, result.output) == (
+            ("input_refused", None) if message == "Obey" else (None, "Done.")
+        )
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -32,6 +32,8 @@ class RunContext:
     """What the user said while the step was open; it follows that step's outcomes."""
     first_step: int
     """How many steps the session had when the turn began."""
+    heard: list[Message] = field(default_factory=list)
+    """What the user has said since the model was asked last."""
     deps: Any = None
     """What the tools get of the process that runs them."""
     warnings: list[str] = field(default_factory=list)

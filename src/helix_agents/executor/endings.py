@@ -126,13 +126,14 @@ class Endings:
         """Commit with what was said meanwhile. Raises `NewlyQueued`, with nothing written, if there is more by then."""
         context = self._context
         used = self._owned.session.step_count + 1 - context.first_step
+        heard = in_order(self._owned.session, context.claim.session, context.then)
         commit = close_step(
             step.answer,
             step.outcomes,
             answer_is_stored=step.answer_is_stored,
             wants_output=context.agent.output is not None,
             steps_left=context.agent.max_steps - used,
-            then=in_order(self._owned.session, context.claim.session, context.then),
+            then=heard,
         )
         commit = msgspec.structs.replace(commit, taken=taken_from(self._owned.session))
         if commit.status == "completed" and context.agent.output_guards:
@@ -142,7 +143,7 @@ class Endings:
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
         await self._write(commit, step, all_of_the_queue=True)
-        context.then = []
+        context.then, context.heard = [], heard
         return None if commit.status == "active" else await self._finish(commit)
 
     async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:

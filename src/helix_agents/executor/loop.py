@@ -201,20 +201,14 @@ class Run:
     async def _steps(self) -> AgentResult:
         context = self.context
         step = await self._take_up_step()
-        if step is None and context.agent.input_guards and context.owned.session.step_count == context.first_step:
-            said = new_input(context.owned.messages)
-            refusal = await refusal_of(context.agent.input_guards, said)
-            if refusal is not None:
-                # Out of the conversation with it: the next turn's model must not see it either.
-                await context.watch.ensure_owner()
-                await context.services.store.truncate_messages(
-                    context.session_id, len(context.owned.messages) - len(said)
-                )
-                return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED)
+        context.heard = new_input(context.owned.messages) if step is None else []
         while True:
             if step is None:
                 if context.stop.requested:
                     return await self._endings.stop_between_steps(None)
+                refusal = await self._refused_input()
+                if refusal is not None:
+                    return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED)
                 over = await over_limit(context)
                 if over is not None:
                     return await self._endings.fail(over, "usage_limit")
@@ -234,6 +228,21 @@ class Run:
             step = None
             if self._is_enough():
                 return AgentResult("active")
+
+    async def _refused_input(self) -> Exception | None:
+        """Why what the user has said since the model was asked last must not pass; it is out of the conversation then.
+
+        The next turn's model must not see it either.
+        """
+        context, said = self.context, self.context.heard
+        if not said or not context.agent.input_guards:
+            return None
+        context.heard = []
+        refusal = await refusal_of(context.agent.input_guards, said)
+        if refusal is not None:
+            await context.watch.ensure_owner()
+            await context.services.store.truncate_messages(context.session_id, len(context.owned.messages) - len(said))
+        return refusal
 
     def _is_enough(self) -> bool:
         """Whether the rest is left to another process, after one more step."""
