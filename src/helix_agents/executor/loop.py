@@ -95,16 +95,6 @@ async def open_run(
         ensure_owner=watch.ensure_owner,
         parent=parent.emitter if parent else None,
     )
-    info = RunInfo(
-        session_id=session.session_id,
-        run_id=run.run_id,
-        agent_type=agent.name,
-        turn=run.turn,
-        parent_run_id=parent.run_id if parent else None,
-        tracing_context=session.tracing_context,
-        model=named(agent.llm or services.llm, "model"),
-        provider=named(agent.llm or services.llm, "provider"),
-    )
     context = RunContext(
         services=services,
         agent=agent,
@@ -113,7 +103,7 @@ async def open_run(
         emitter=emitter,
         watch=watch,
         stop=stop,
-        hooks=HookCaller(services.hooks, info),
+        hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
         then=list(claim.then),
         first_step=int(run.metadata.get("first_step", session.step_count)),
         deps=parent.deps if parent else deps,
@@ -125,6 +115,20 @@ async def open_run(
     watch.steps = session.step_count - context.first_step
     watch.start()
     return Run(context, children)
+
+
+def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
+    """What hooks are told of a run."""
+    return RunInfo(
+        session_id=claim.session.session_id,
+        run_id=claim.run.run_id,
+        agent_type=agent.name,
+        turn=claim.run.turn,
+        parent_run_id=parent.run_id if parent else None,
+        tracing_context=claim.session.tracing_context,
+        model=named(agent.llm or services.llm, "model"),
+        provider=named(agent.llm or services.llm, "provider"),
+    )
 
 
 class Run:
