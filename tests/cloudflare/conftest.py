@@ -1,15 +1,17 @@
-"""A bridge for the kit's harnesses, which the kit makes without arguments, and a private one for tests that kill it."""
+"""A bridge for the kit's harnesses, which the kit makes without arguments, a private one for tests that kill it, and
+the Workers in Python."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.cloudflare.client import Client, new_session
 from tests.cloudflare.homes import Home
-from tests.cloudflare.workerd import DATABASES, Workerd
+from tests.cloudflare.workerd import AGENTS, ASSISTANT, DATABASES, INSIDE, KIT, PythonWorkerd, Workerd
 from tests.servers.fixtures import started
 
 
@@ -34,3 +36,20 @@ def bridge_of_harnesses(workerd: Workerd) -> Iterator[None]:
     Home.free[:] = [f"DB{number}" for number in range(DATABASES)]
     yield
     del os.environ["CF_URL"], os.environ["CF_TOKEN"]
+
+
+@pytest.fixture(scope="session")
+def python_workers() -> Iterator[PythonWorkerd]:
+    """The kit, a server of agents and the example, in one isolate: Python needs its time to start there.
+
+    It may be killed and started again: every test uses objects of its own.
+    """
+    with contextlib.ExitStack() as stack:
+        yield started(stack, lambda: PythonWorkerd(KIT, AGENTS, ASSISTANT, beside=[INSIDE / "costs.py"]))
+
+
+@pytest.fixture
+async def client(python_workers: PythonWorkerd) -> AsyncIterator[Client]:
+    """Of the server of agents."""
+    async with new_session() as session:
+        yield Client(python_workers, session)

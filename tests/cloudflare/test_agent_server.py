@@ -3,91 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any
+import re
 
 import aiohttp
 import pytest
 
+from tests.cloudflare.client import Client, new_session, numbers
 from tests.cloudflare.workerd import PythonWorkerd
-from tests.servers.fixtures import started
 
-INSIDE = Path(__file__).parent / "inside"
-SOURCES = (INSIDE / "agent_worker.py", INSIDE / "costs.py")
 NOTES = {"notes": ["a", "b", "c"]}
-LIMIT = aiohttp.ClientTimeout(total=240)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PythonWorkerd]:
-    with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: PythonWorkerd(*SOURCES))
-
-
-@pytest.fixture
-def mortal_server() -> Iterator[PythonWorkerd]:
-    with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: PythonWorkerd(*SOURCES))
-
-
-def new_session() -> aiohttp.ClientSession:
-    # A connection for each request: one that was kept may be closed by the time it is used again.
-    return aiohttp.ClientSession(timeout=LIMIT, connector=aiohttp.TCPConnector(force_close=True, limit=0))
-
-
-class Client:
-    """What a browser or another service does."""
-
-    def __init__(self, server: PythonWorkerd, session: aiohttp.ClientSession) -> None:
-        self.url = server.url
-        self.http = session
-
-    async def ask(self, method: str, path: str, body: Any = None, *, token: str = "alice") -> tuple[int, Any]:
-        headers = {"authorization": f"Bearer {token}"}
-        async with self.http.request(method, self.url + path, json=body, headers=headers) as reply:
-            text = await reply.text()
-            try:
-                return reply.status, json.loads(text) if text else None
-            except ValueError:
-                pytest.fail(f"{method} {path}: {reply.status} {text[-3000:]}")
-
-    async def execute(self, session_id: str) -> None:
-        body = {"agent_type": "author", "message": "go", "session_id": session_id}
-        status, answer = await self.ask("POST", "/execute", body)
-        assert status == 202, answer
-
-    async def sse(self, session_id: str, query: str = "") -> list[tuple[str, int | None, Any]]:
-        """Events of a stream until it ends: name, id, data."""
-        headers = {"authorization": "Bearer alice"}
-        async with self.http.get(f"{self.url}/stream/{session_id}{query}", headers=headers) as reply:
-            assert reply.status == 200, await reply.text()
-            text = await reply.text()
-        events = []
-        for block in text.split("\n\n"):
-            lines = dict(line.partition(": ")[::2] for line in block.splitlines() if not line.startswith(":"))
-            if "event" in lines:
-                number = int(lines["id"]) if "id" in lines else None
-                events.append((lines["event"], number, json.loads(lines["data"])))
-        return events
-
-    async def watch(self, session_id: str, query: str = "") -> list[dict[str, Any]]:
-        """Frames of a WebSocket until it closes."""
-        address = f"{self.url}/ws/{session_id}?access_token=alice{query}"
-        async with self.http.ws_connect(address, max_msg_size=0) as socket:
-            return [message.json() async for message in socket]
-
-
-@pytest.fixture
-async def client(server: PythonWorkerd) -> AsyncIterator[Client]:
-    async with new_session() as session:
-        yield Client(server, session)
-
-
-def numbers(frames: list[dict[str, Any]]) -> list[int]:
-    return [frame["id"] for frame in frames if frame["event"] == "chunk"]
 
 
 async def test_a_run_streams_by_sse_and_by_websocket_and_is_there_afterwards(client: Client) -> None:
@@ -167,48 +91,55 @@ async def test_problems_are_told_as_elsewhere(client: Client) -> None:
     assert refused.value.status == 416
 
 
-async def test_ten_thousand_chunks_reach_thirty_sockets_whole_though_one_never_reads(client: Client) -> None:
-    await client.ask("GET", "/test/create/many")
-    silent = await client.http.ws_connect(f"{client.url}/ws/many?access_token=alice")
-    readers = [asyncio.create_task(client.watch("many")) for _ in range(30)]
-    await client.ask("GET", "/test/pour/many?n=10000")
-    await client.ask("GET", "/test/end/many")
-    for frames in await asyncio.gather(*readers):
-        assert numbers(frames) == list(range(1, 10_001))
-        assert frames[-1] == {"event": "end", "id": None, "data": {"status": "ended", "output": "done"}}
-    await silent.close()
+async def test_values_that_do_not_fit_are_refused_and_leave_nothing(client: Client) -> None:
+    await client.ask("GET", "/test/create/large")
+    _, told = await client.ask("GET", "/test/refusals/large")
+    assert told["kept"] == [0, False]
+    for name, words in (
+        ("message", "larger than Cloudflare allows"),
+        ("state", "2_000_000|2000000"),
+        ("integer", "9007"),
+    ):
+        assert re.match(f"InvalidArgument.*({words})", told[name]), told[name]
 
 
-async def test_sockets_outlive_a_hibernation(client: Client) -> None:
-    _, before = await client.ask("GET", "/test/create/sleepy")
-    await client.ask("GET", "/test/pour/sleepy?n=3")
-    async with client.http.ws_connect(f"{client.url}/ws/sleepy?access_token=alice") as socket:
-        frames = [await socket.receive_json() for _ in range(4)]
-        after = before
-        while after["born"] == before["born"]:
-            await asyncio.sleep(12)  # workerd lets an object hibernate after 10 s; there is no event to wait for
-            _, after = await client.ask("GET", "/test/look/sleepy")
-        await client.ask("GET", "/test/pour/sleepy?n=4")
-        await client.ask("GET", "/test/end/sleepy")
-        frames += [message.json() async for message in socket]
-    assert numbers(frames) == list(range(1, 8))
-    assert frames[-1]["event"] == "end"
+async def asleep(client: Client, session_id: str) -> None:
+    """Wait until the object has hibernated; there is no event to wait for."""
+    _, before = await client.ask("GET", f"/test/look/{session_id}")
+    after = before
+    while after["born"] == before["born"]:
+        await asyncio.sleep(12)  # workerd lets an object hibernate after 10 s
+        _, after = await client.ask("GET", f"/test/look/{session_id}")
 
 
-async def test_the_alarm_takes_up_a_run_whose_runtime_was_killed(mortal_server: PythonWorkerd) -> None:
+@pytest.mark.parametrize("count", [900, pytest.param(10_000, marks=pytest.mark.soak)])
+async def test_thirty_sockets_get_everything_once_across_sleep_and_death(
+    python_workers: PythonWorkerd, count: int
+) -> None:
+    """Those that were cut off come back with the last sequence they saw; one never reads. A run that died goes on."""
+    many, part = f"many-{count}", count // 3
     async with new_session() as session:
-        client = Client(mortal_server, session)
-        await client.execute("crash")
-        async with session.ws_connect(f"{client.url}/ws/crash?access_token=alice") as socket:
+        client = Client(python_workers, session)
+        await client.ask("GET", f"/test/create/{many}")
+        await client.ask("GET", f"/test/pour/{many}?n={part}")
+        await session.ws_connect(f"{client.url}/ws/{many}?access_token=alice")
+        readers = [asyncio.create_task(client.watch_to_the_end(many)) for _ in range(30)]
+        await asleep(client, many)
+        await client.ask("GET", f"/test/pour/{many}?n={part}")
+        await client.execute(f"crash-{count}")
+        async with session.ws_connect(f"{client.url}/ws/crash-{count}?access_token=alice") as socket:
             while (await socket.receive_json())["event"] != "chunk":
                 pass
-            mortal_server.kill9()
-    mortal_server.start()
-    async with new_session() as session:
-        client = Client(mortal_server, session)
-        frames = await client.watch("crash")
-        assert frames[-1]["event"] == "end"
-        _, result = await client.ask("GET", "/result/crash?wait=60")
+            python_workers.kill9()
+        python_workers.start()
+        await client.ask("GET", f"/test/pour/{many}?n={count - 2 * part}")
+        await client.ask("GET", f"/test/end/{many}")
+        for frames in await asyncio.gather(*readers):
+            assert numbers(frames) == list(range(1, count + 1))
+            assert frames[-1] == {"event": "end", "id": None, "data": {"status": "completed", "output": "done"}}
+        frames = await client.watch(f"crash-{count}")
+        assert frames[-1]["event"] == "end"  # the alarm took it up
+        _, result = await client.ask("GET", f"/result/crash-{count}?wait=60")
         assert result["status"] == "completed"
-        _, state = await client.ask("GET", "/sessions/crash/state")
+        _, state = await client.ask("GET", f"/sessions/crash-{count}/state")
         assert state["custom_state"] == NOTES

@@ -6,12 +6,10 @@ There is one process inside, so what needs a second one does not apply. The slow
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -21,24 +19,15 @@ import pytest
 from helix_agents.conformance.contracts import DOORS
 from helix_agents.conformance.registry import Registry
 from tests.cloudflare.workerd import PythonWorkerd
-from tests.servers.fixtures import started
 
-INSIDE = Path(__file__).parent / "inside"
 LIMIT_SECONDS = 240
 STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR = (registry for _, registry in DOORS)
 QUICK = {"example", "tasks", "random", "faults"}
 
 
-@pytest.fixture(scope="module")
-def kit() -> Iterator[PythonWorkerd]:
-    """A Worker that runs checks."""
-    with contextlib.ExitStack() as stack:
-        yield started(stack, lambda: PythonWorkerd(INSIDE / "kit_worker.py", methods="run"))
-
-
 def ask(server: PythonWorkerd, path: str) -> Any:
     try:
-        with urllib.request.urlopen(f"{server.url}/{path}", timeout=LIMIT_SECONDS) as reply:
+        with urllib.request.urlopen(f"{server.url}/kit_worker/{path}", timeout=LIMIT_SECONDS) as reply:
             return json.loads(reply.read())
     except urllib.error.HTTPError as error:
         pytest.fail(f"{error}: {error.read().decode(errors='replace')[-2000:]}", pytrace=False)
@@ -65,30 +54,32 @@ SHORT = [
 ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR)
 
 
-def test_importing_the_library_asks_for_no_entropy(kit: PythonWorkerd) -> None:
-    facts = ask(kit, "facts")
+def test_importing_the_library_asks_for_no_entropy(python_workers: PythonWorkerd) -> None:
+    facts = ask(python_workers, "facts")
     assert facts["entropy_at_import"] == 0
     assert not facts["sqlite3"], "sqlite3 was imported; some Workers have none"
     assert facts["heap_bytes"] < 100_000_000, "a Worker has 128 MB"
 
 
 @pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW)])
-def test_in_an_object(kit: PythonWorkerd, name: str) -> None:
-    run(kit, "do", name)
+def test_in_an_object(python_workers: PythonWorkerd, name: str) -> None:
+    run(python_workers, "do", name)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("home", ["do", "d1"])
 @pytest.mark.parametrize("name", ALL)
-def test_all_inside(kit: PythonWorkerd, name: str, home: str) -> None:
-    run(kit, home, name)
+def test_all_inside(python_workers: PythonWorkerd, name: str, home: str) -> None:
+    run(python_workers, home, name)
 
 
-async def test_twelve_requests_at_once_each_with_a_store_of_its_own(kit: PythonWorkerd) -> None:
+@pytest.mark.parametrize("store", ["own"])
+async def test_twelve_requests_at_once(python_workers: PythonWorkerd, store: str) -> None:
     async with aiohttp.ClientSession() as session:
 
-        async def load(number: int) -> Any:
-            async with session.get(f"{kit.url}/own/{number}") as reply:
-                return await reply.json()
+        async def write() -> Any:
+            async with session.get(f"{python_workers.url}/kit_worker/{store}/twelve-{store}") as reply:
+                return await reply.json(content_type=None)
 
-        assert await asyncio.gather(*(load(number) for number in range(12))) == [{"exists": False}] * 12
+        replies = await asyncio.gather(*(write() for _ in range(12)))
+        assert max(reply.get("n", 0) for reply in replies) == 12, replies

@@ -7,7 +7,9 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from helix_agents.backends import cloudflare
 from tests.cloudflare.parts import HOST, library_archive, wheels
@@ -15,14 +17,30 @@ from tests.servers.node import environment, node, packages
 from tests.servers.process import ServerProcess, free_port
 
 BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
+INSIDE = Path(__file__).parent / "inside"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "worker" / "src" / "entry.py"
 DATABASES = 24
 """How many D1 databases the bridge has; each check of the kit takes one or two, and leaves them empty."""
+
+
+class PythonWorker(NamedTuple):
+    """A module, the Durable Object class in it, and the name of that class in `env`."""
+
+    source: Path
+    objects: str
+    binding: str
+
+
+KIT = PythonWorker(INSIDE / "kit_worker.py", "PyDO", "CHECKS")
+AGENTS = PythonWorker(INSIDE / "agent_worker.py", "PyDO", "OBJECTS")
+ASSISTANT = PythonWorker(EXAMPLE, "Assistant", "ASSISTANTS")
 
 
 class Workerd(ServerProcess):
     """A Worker under miniflare. `script` is the launcher in `host/`."""
 
     script = "bridge.mjs"
+    start_limit_seconds = 120.0  # node has much to read before it listens
 
     def __init__(self) -> None:
         super().__init__(name="workerd", port=free_port())
@@ -62,22 +80,14 @@ class Workerd(ServerProcess):
 
 
 class PythonWorkerd(Workerd):
-    """A Python Worker: stock Pyodide inside workerd, with the library and these source files, the main one first."""
+    """Python Workers: stock Pyodide inside workerd, with the library. Each gets the requests below `/{its module}`."""
 
     script = "python.mjs"
 
-    def __init__(
-        self,
-        *sources: Path,
-        methods: str = "fetch,alarm,webSocketMessage,webSocketClose",
-        objects: str = "PyDO",
-        binding: str = "OBJECTS",
-    ) -> None:
+    def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = ()) -> None:
         super().__init__()
-        self._class = objects
-        self._binding = binding
-        self._sources = sources
-        self._methods = methods
+        self._workers = workers
+        self._sources = [*(worker.source for worker in workers), *beside]
         archives = self.folder / "archives"
         archives.mkdir()
         for wheel in wheels().iterdir():
@@ -98,7 +108,5 @@ class PythonWorkerd(Workerd):
             **super().environment,
             "ARCHIVES": str(self.folder / "archives"),
             "SOURCES": ":".join(str(source) for source in self._sources),
-            "METHODS": self._methods,
-            "CLASS": self._class,
-            "BINDING": self._binding,
+            "WORKERS": ",".join(f"{each.source.stem}:{each.objects}:{each.binding}" for each in self._workers),
         }

@@ -177,6 +177,7 @@ class ServerProcess(ABC):
         """Another port, when somebody else took ours before we could."""
 
     stop_signal = signal.SIGTERM
+    start_limit_seconds = START_LIMIT_SECONDS
 
     @property
     def environment(self) -> dict[str, str]:
@@ -203,7 +204,8 @@ class ServerProcess(ABC):
             with (self.folder / "log").open("ab") as log:
                 self._launch(log)
             try:
-                wait_until(self._ready_or_dead, f"{self.name} on port {self.port} to start")
+                what = f"{self.name} on port {self.port} to start"
+                wait_until(self._ready_or_dead, what, limit_seconds=self.start_limit_seconds)
             except ServerUnavailable:
                 self.kill9()
                 raise

@@ -19,7 +19,6 @@ accepted by the object itself, so that it may sleep while they stay open. Import
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -29,21 +28,23 @@ from starlette.requests import HTTPConnection
 from workers import DurableObject, Request, Response, asgi
 
 from ..agent import Agent
-from ..backends.cloudflare.bindings import ObjectStorage, unwrapped
+from ..backends.cloudflare.bindings import ObjectStorage
 from ..backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
 from ..clock import random_id
-from ..codec import decode, encode
-from ..errors import AlreadyRunning, HelixError, NotResumable
+from ..codec import Json, decode, encode
+from ..errors import HelixError, SessionNotFound
 from ..executor import AgentExecutor
+from ..executor.idempotency import session_of_key
 from ..llm.contract import LLM
 from ..server.app import create_app
 from ..server.auth import Authenticate
 from ..server.cleaning import clean
+from ..server.feed import last_word, last_word_without_stream
 from ..server.problems import Problem, problem_of
 from ..server.requests import start_of_stream
+from ..server.streams import socket_query
 from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
-
-logger = logging.getLogger("helix_agents.runtimes.cloudflare")
+from ..streams.contract import StreamOutcome
 
 MARGIN_SECONDS = 5.0
 SESSIONS_AT_ONCE = 200
@@ -71,11 +72,16 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
+        self._beginning = 0
         self.storage = ObjectStorage(self.ctx.storage)
         self.state = DOStateStore(self.storage)
         self.usage = DOUsageStore(self.storage)
         self.streams = DOStreamManager(
-            self.ctx, storage=self.storage, max_chunks=self.max_chunks, ttl=self.stream_ttl_seconds
+            self.ctx,
+            storage=self.storage,
+            max_chunks=self.max_chunks,
+            ttl=self.stream_ttl_seconds,
+            last_word=self._last_word,
         )
         self.executor = AgentExecutor(
             self.state,
@@ -97,32 +103,32 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         """The routes of the HTTP server, and `/ws/{session_id}`."""
         if (request.headers.get("upgrade") or "").lower() == "websocket":
             return await self._open_socket(request)
-        if request.method == "POST":
+        if request.method != "POST":
+            return await asgi.fetch(self.app, request, self.env)
+        self._beginning += 1
+        try:
             # Whatever it starts: if this object dies in the middle, nothing else wakes it up again.
             await self._wake_later()
-        return await asgi.fetch(self.app, request, self.env)
+            return await asgi.fetch(self.app, request, self.env)
+        finally:
+            self._beginning -= 1
 
     async def alarm(self, info: Any = None) -> None:
         """Take up runs that died with an earlier life of this object; come again while there are any."""
-        page = await self.state.list_sessions(
-            status="active", parent_session_id=None, limit=SESSIONS_AT_ONCE, count=False
-        )
-        for session in page.items:
-            if session.agent_type not in self.executor.agents:
-                continue
-            try:
-                if (await self.executor.can_resume(session.session_id)).can_resume:
-                    await self.executor.resume(session.agent_type, session.session_id)
-            except (AlreadyRunning, NotResumable):
-                pass  # it is at work
-            except HelixError as error:
-                logger.warning("Session %r could not be resumed: %s", session.session_id, error)
-        if page.items:
-            await self._wake_later()
+        try:
+            await self.executor.recover(limit=SESSIONS_AT_ONCE)
+        finally:  # the runtime gives up an alarm that fails several times
+            active = await self.state.list_sessions(
+                status="active", parent_session_id=None, limit=SESSIONS_AT_ONCE, count=False
+            )
+            # A request that comes in this moment has seen this alarm and relies on it.
+            if self._beginning or any(session.agent_type in self.executor.agents for session in active.items):
+                await self._wake_later()
 
     async def _wake_later(self) -> None:
-        now, seconds = self.executor.services.clock(), self.lease_seconds + MARGIN_SECONDS
-        await unwrapped(self.ctx.storage).setAlarm(now + int(seconds * 1000))
+        """Unless something wakes this object sooner: who put an alarm off again and again would never hear it."""
+        seconds = self.lease_seconds + MARGIN_SECONDS
+        await self.storage.wake_by(self.executor.services.clock() + int(seconds * 1000))
 
     # -- WebSockets
 
@@ -136,13 +142,28 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
                 raise Problem(404, "not_found", "There is no WebSocket here: ask for /ws/{session_id}.")
             desk = self.app.state.desk
             user = await desk.user(connection)
+            query = socket_query(connection)
             session = await desk.session(user, path[2])
-            place = start_of_stream(connection, _place(connection.query_params.get("from_sequence", "0")))
-            told = {"session_id": session.session_id, "status": session.status, "step_count": session.step_count}
-            client = await self.streams.accept(session.stream_id, from_sequence=place, tell=told)
+            client = await self.streams.accept(
+                session.stream_id,
+                from_sequence=start_of_stream(connection, query.from_sequence),
+                follow=query.follow,
+                about=session.session_id,
+                tell={"session_id": session.session_id, "status": session.status, "step_count": session.step_count},
+            )
         except Exception as error:
             return _sent(problem_of(error))
         return Response(None, status=101, web_socket=client)
+
+    async def _last_word(self, session_id: str, outcome: StreamOutcome | None) -> tuple[str, Json] | None:
+        """As the HTTP server says it."""
+        try:
+            if outcome is not None:
+                return await last_word(self.executor, session_id, outcome)
+            session = await self.state.load_state(session_id)
+            return ("gone", {}) if session is None else await last_word_without_stream(self.executor, session)
+        except SessionNotFound:
+            return "gone", {}
 
     async def webSocketMessage(self, socket: Any, message: Any) -> None:  # the runtime's name
         """Clients only listen."""
@@ -158,9 +179,9 @@ async def route(namespace: Any, request: Any) -> Any:
     url = urlsplit(request.url)
     path = [unquote(part) for part in url.path.split("/")[1:]]
     named = parse_qs(url.query).get("object", [""])[0]
-    if path == ["execute"] and request.method == "POST":
-        return await _route_execute(namespace, request, named)
-    if not named and len(path) > 1 and path[0] in ("stream", "ws", "result", "sessions"):
+    if request.method == "POST" and path[0] in _SESSION_IN_BODY:
+        return await _route_by_body(namespace, request, named, _SESSION_IN_BODY[path[0]])
+    if not named and len(path) > 1 and path[0] in ("stream", "ws", "result", "sessions", "chat"):
         named = path[1]
     if not named and path[0] in ("sessions", "waiting", "stats"):
         problem = Problem(404, "not_found", "Every session is an object of its own here: ask for one by its id.")
@@ -168,25 +189,33 @@ async def route(namespace: Any, request: Any) -> Any:
     return await namespace.getByName(named or "helix").fetch(request.js_object)
 
 
-async def _route_execute(namespace: Any, request: Any, named: str) -> Any:
+_SESSION_IN_BODY = {"execute": "session_id", "chat": "id", "agui": "threadId"}
+"""Where a request that may begin a session says which."""
+
+
+async def _route_by_body(namespace: Any, request: Any, named: str, member: str) -> Any:
     """A run goes to the object of its session; a session that has no id yet gets one, since it names the object."""
     try:
         body = decode(await request.text())
     except HelixError:
         return _sent(Problem(400, "invalid_argument", "The body is not JSON."))
     if isinstance(body, dict):
-        body["session_id"] = body.get("session_id") or random_id()
-        named = named or str(body["session_id"])
+        if member == "session_id" and not body.get(member):
+            body[member] = _new_session(request)
+        named = named or str(body.get(member) or "")
     again = Request(request.url, method="POST", headers=dict(request.headers.items()), body=encode(body))
     return await namespace.getByName(named or "helix").fetch(again.js_object)
+
+
+def _new_session(request: Any) -> str:
+    """The same one for the same key of the same client, so that a request which is sent again starts nothing."""
+    key = request.headers.get("idempotency-key")
+    try:
+        return random_id() if key is None else session_of_key(key, request.headers.get("authorization"))
+    except HelixError:
+        return random_id()  # the object refuses such a key
 
 
 def _sent(problem: Problem) -> Any:
     refused = problem.response()
     return Response(bytes(refused.body).decode(), status=refused.status_code, headers=dict(refused.headers))
-
-
-def _place(text: str) -> int:
-    if not text.isdecimal():
-        raise Problem(400, "invalid_argument", f"from_sequence is a sequence seen before, or 0, not {text!r}.")
-    return int(text)

@@ -86,7 +86,7 @@ class Feed:
         yield Event("open", self._opening())
         try:
             while self._reader is None:
-                last = await self._last_word_without_stream()
+                last = None if self._follow else await last_word_without_stream(self._executor, self.session)
                 if last is not None:
                     yield last
                     return
@@ -115,7 +115,7 @@ class Feed:
             if reader.outcome is None:
                 yield Silence()
                 continue
-            last = await self._last_word(reader.outcome)
+            last = await last_word(self._executor, self.session.session_id, reader.outcome)
             if last is not None:
                 yield last
                 if not self._follow or last.name not in ("end", "pause"):
@@ -130,32 +130,6 @@ class Feed:
             "latest_sequence": self._latest_sequence,
             "step_count": self.session.step_count,
         }
-
-    async def _last_word(self, outcome: StreamOutcome) -> Event | None:
-        """What the end of a stream means for its session; None if it goes on already."""
-        if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETING):
-            return Event("gone", {})
-        if outcome.status == "ended":
-            return Event("end", {"status": "completed", "output": outcome.final_output})
-        if outcome.status == "failed":
-            return Event("fail", {"error": outcome.error})
-        self.session = await _load(self._executor, self.session.session_id)
-        return None if self.session.status == "active" else await self._pause()
-
-    async def _pause(self) -> Event:
-        services = self._executor.services
-        waits = await all_waiting(services.store, self.session, services.clock())
-        return Event("pause", {"status": self.session.status, "suspended": [question(wait) for wait in waits]})
-
-    async def _last_word_without_stream(self) -> Event | None:
-        """A session at rest whose stream has expired, or that never had one (a fork), has nothing to wait for."""
-        if self._follow or self.session.status == "active":
-            return None
-        if self.session.status == "completed":
-            return Event("end", {"status": "completed", "output": self.session.output})
-        if self.session.status == "failed":
-            return Event("fail", {"error": self.session.error})
-        return await self._pause()
 
     async def _wait_for_stream(self) -> bool:
         """Look for the stream for as long as a heartbeat; False if the feed was closed. Raises `SessionNotFound`."""
@@ -206,6 +180,34 @@ async def open_feed(
         follow=follow,
         heartbeat_seconds=heartbeat_seconds,
     )
+
+
+async def last_word(executor: AgentExecutor, session_id: str, outcome: StreamOutcome) -> Event | None:
+    """What the end of a stream means for its session; None if that goes on already. Raises `SessionNotFound`."""
+    if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETING):
+        return Event("gone", {})
+    if outcome.status == "ended":
+        return Event("end", {"status": "completed", "output": outcome.final_output})
+    if outcome.status == "failed":
+        return Event("fail", {"error": outcome.error})
+    session = await _load(executor, session_id)
+    return None if session.status == "active" else await _pause(executor, session)
+
+
+async def last_word_without_stream(executor: AgentExecutor, session: SessionState) -> Event | None:
+    """A session at rest whose stream has expired, or that never had one (a fork), has nothing to wait for."""
+    if session.status == "active":
+        return None
+    if session.status == "completed":
+        return Event("end", {"status": "completed", "output": session.output})
+    if session.status == "failed":
+        return Event("fail", {"error": session.error})
+    return await _pause(executor, session)
+
+
+async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
+    waits = await all_waiting(executor.services.store, session, executor.services.clock())
+    return Event("pause", {"status": session.status, "suspended": [question(wait) for wait in waits]})
 
 
 def question(pending: PendingClientToolCall) -> dict[str, Json]:

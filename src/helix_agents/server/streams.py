@@ -57,14 +57,21 @@ async def _open(desk: Desk, user: User, connection: HTTPConnection, session_id: 
     return seat.attend(feed)
 
 
+def socket_query(connection: HTTPConnection) -> StreamQuery:
+    """What a WebSocket asks for. Raises `InvalidArgument`."""
+    query = read_query(connection, StreamQuery)
+    if query.format != "helix":
+        raise InvalidArgument("format= is for /stream: a WebSocket carries frames of our own format only.")
+    return query
+
+
 async def serve_websocket(desk: Desk, socket: WebSocket) -> None:
     """The WebSocket form of the same stream. What goes wrong before it is accepted is told as over HTTP."""
     seat = None
     try:
         try:
             user = await desk.user(socket)
-            if read_query(socket, StreamQuery).format != "helix":
-                raise InvalidArgument("format= is for /stream: a WebSocket carries frames of our own format only.")
+            socket_query(socket)
             seat = desk.take_seat(user)
             feed = await _open(desk, user, socket, socket.path_params["session_id"], seat)
         except Exception as error:

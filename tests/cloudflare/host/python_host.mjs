@@ -1,8 +1,7 @@
 // Stock Pyodide with wheels and sources in a plain workerd isolate: what Cloudflare's own bootstrap of Python Workers
-// does, from public parts only. `PyDO` stands for the Durable Object
-// class of the Python module (`manifest.objects`), `Default` is its entrypoint.
+// does, from public parts only. A module is a Worker: its `Default` gets the requests below /{module}, without that prefix.
 import * as cloudflare from "cloudflare:workers";
-import manifest from "./manifest.mjs"; // { lock, main, sources: {path: text}, archives: [name], methods: [name] }
+import manifest from "./manifest.mjs"; // { lock, modules: [name], sources: {path: text}, archives: [name] }
 import { BASE, allowWasm } from "./patch.mjs";
 import createPyodideModule from "./pyodide.asm.mjs";
 import { loadPyodide } from "./pyodide.mjs";
@@ -40,27 +39,35 @@ async function boot(env) {
   const entropy = crypto.getRandomValues.bind(crypto);
   globalThis.entropyAtImport = 0;
   crypto.getRandomValues = (into) => { globalThis.entropyAtImport += 1; return entropy(into); };
-  const main = py.pyimport(manifest.main);
+  const modules = Object.fromEntries(manifest.modules.map((name) => [name, py.pyimport(name)]));
   crypto.getRandomValues = entropy;
   globalThis.pythonHeapBytes = () => py._module.HEAPU8.byteLength;
-  return { main, call: py.runPython(CALL) };
+  return { modules, call: py.runPython(CALL) };
 }
 
-export class PyDO extends cloudflare.DurableObject {
-  constructor(ctx, env) {
-    super(ctx, env);
-    ctx.blockConcurrencyWhile(async () => { this.object = (await python(env)).main[manifest.objects](ctx, env); });
+const METHODS = ["fetch", "alarm", "webSocketMessage", "webSocketClose", "run"];
+
+// The Durable Object class of that name in a module.
+export function objects(module, name) {
+  class PythonObject extends cloudflare.DurableObject {
+    constructor(ctx, env) {
+      super(ctx, env);
+      ctx.blockConcurrencyWhile(async () => { this.object = (await python(env)).modules[module][name](ctx, env); });
+    }
   }
+  for (const method of METHODS) PythonObject.prototype[method] = async function (...args) {
+    return (await python(this.env)).call(this.object, method, method === "fetch" ? args.slice(0, 1) : args);
+  };
+  return PythonObject;
 }
-for (const method of manifest.methods) PyDO.prototype[method] = async function (...args) {
-  return (await python(this.env)).call(this.object, method, method === "fetch" ? args.slice(0, 1) : args);
-};
 
-export default {
+export const requests = {
   async fetch(request, env, ctx) {
     try {
-      const { main, call } = await python(env);
-      return await call(main.Default(ctx, env), "fetch", [request]);
+      const { modules, call } = await python(env);
+      const url = new URL(request.url), [, module, ...rest] = url.pathname.split("/");
+      const inside = new Request(new URL(`/${rest.join("/")}${url.search}`, url), request);
+      return await call(modules[module].Default(ctx, env), "fetch", [inside]);
     } catch (error) {
       return new Response(String(error.stack ?? error), { status: 500 });
     }

@@ -12,6 +12,7 @@ from workers import Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
 from helix_agents.codec import encode
+from helix_agents.errors import ModelError
 from helix_agents.llm.scripted import Call, Reply
 from helix_agents.runtimes.cloudflare import AgentServer, route
 from helix_agents.server.auth import User, bearer_tokens
@@ -31,8 +32,16 @@ def shout(text: str) -> str:
     return text.upper()
 
 
+@tool(requires_approval=True)
+async def erase(path: str) -> str:
+    """Ask first."""
+    return f"{path} is gone"
+
+
 author = Agent("author", tools=[note, shout], state={"notes": []}, max_steps=50)
 marathon = Agent("marathon", tools=[note, shout], state={"notes": []}, max_steps=50)
+asker = Agent("asker", tools=[erase])
+breaker = Agent("breaker")
 TWO_TOOLS = Reply("I will note two things.", [Call("note", {"text": "a"}), Call("note", {"text": "b"})])
 SCRIPT: list[Any] = [
     Reply("I will note two things. " * 3, [Call("note", {"text": "a"}), Call("note", {"text": "b"})]),
@@ -43,14 +52,17 @@ MARATHON: list[Any] = [TWO_TOOLS, "Done.", *[TWO_TOOLS] * 10, "Done."]  # a turn
 
 
 class PyDO(AgentServer):
-    agents = (author, marathon)
+    agents = (author, marathon, asker, breaker)
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         self.born = os.urandom(3).hex()
 
     def model(self, env: Any) -> Any:
-        return ScriptedLLM({"author": SCRIPT, "marathon": MARATHON}, delay_seconds=0.01)
+        asking: list[Any] = [Reply("May I?", [Call("erase", {"path": "a.txt"})]), "Erased."]
+        breaking: list[Any] = [ModelError("the model is out")]
+        scripts = {"author": SCRIPT, "marathon": MARATHON, "asker": asking, "breaker": breaking}
+        return ScriptedLLM(scripts, delay_seconds=0.01)
 
     def authenticate(self, env: Any) -> Any:
         return bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
@@ -62,21 +74,47 @@ class PyDO(AgentServer):
         return await super().fetch(request)
 
     async def test(self, verb: str, session_id: str, request: Any) -> Any:
-        count = int(parse_qs(urlsplit(request.url).query).get("n", ["0"])[0])
+        query = {name: int(texts[0]) for name, texts in parse_qs(urlsplit(request.url).query).items()}
+        count = query.get("n", 0)
         if verb == "create":
             await self.state.create_session(session_id, agent_type="author", user_id="alice")
+        if verb == "again":
+            await self.streams.reset_stream(session_id)
         if verb == "pour":
+            self.streams.max_chunks = query.get("keep", self.max_chunks)
             writer = await self.streams.create_writer(session_id, "run", "author")
             for number in range(count):
                 await writer.write({"type": "text_delta", "delta": f"{number} "})
             await writer.close()
+        if verb == "refusals":
+            return await self.refusals(session_id)
         if verb == "costs":
             found = await costs(self.state, self.streams, lambda: self.storage.rows_written)
             return Response(encode(found), headers={"content-type": "application/json"})
         if verb == "end":
             await self.streams.end_stream(session_id, "done")
-        facts = {"born": self.born, "written": self.storage.rows_written}
+        alarm = await self.ctx.storage.getAlarm()
+        facts = {"born": self.born, "written": self.storage.rows_written, "alarm": alarm or None}
         return Response(encode(facts), headers={"content-type": "application/json"})
+
+    async def refusals(self, session_id: str) -> Any:
+        """What becomes of values that Cloudflare cannot hold."""
+        large = {"role": "user", "content": "a" * 2_100_000}
+        attempts: dict[str, Any] = {
+            "message": lambda: self.state.append_messages(session_id, [large]),
+            "state": lambda: self.state.create_session(
+                "other", agent_type="a", custom_state={"large": "a" * 2_100_000}
+            ),
+            "integer": lambda: self.state.create_session("other", agent_type="a", expires_at=2**53),
+        }
+        told: dict[str, Any] = {}
+        for name, attempt in attempts.items():
+            try:
+                await attempt()
+            except Exception as error:
+                told[name] = f"{type(error).__name__}: {error}"
+        told["kept"] = [await self.state.get_message_count(session_id), await self.state.session_exists("other")]
+        return Response(encode(told), headers={"content-type": "application/json"})
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]

@@ -2,15 +2,16 @@
 
 GET /facts              what this Python is, and what the library asked for when it was imported
 GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the database, emptied afterwards
-GET /shared, /own       load a session through a store kept in a module variable, or through one of the request's own
+GET /shared, /own       write to a session through a store kept in a module variable, or through one of this request's
+GET /cut                the same after a request that was cut off in the middle
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -33,6 +34,9 @@ from helix_agents.conformance.contracts import DOORS
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.run import run_check
+from helix_agents.errors import SessionExists
+from helix_agents.state import StepWrites
+from helix_agents.stores.state import keyed_lock
 from helix_agents.streams.wakeup import Wakeup
 
 CHECKS = {check.name: check for _, registry in DOORS for check in registry.select()}
@@ -202,19 +206,26 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         if path[0] == "run" and path[1] == "d1":
             return Response(await outcome(path[2], in_d1(self.env.DB)))
         if path[0] == "run":
-            return Response(await self.env.OBJECTS.getByName(path[2]).run(path[2]))
+            return Response(await self.env.CHECKS.getByName(path[2]).run(path[2]))
         if path[0] == "own":
-            return await self._load(D1StateStore(self.env.DB))
-        if path[0] == "shared":
+            return await self._write(D1StateStore(self.env.DB), path[1])
+        if path[0] in ("shared", "cut"):
             if not kept_in_a_module:
                 kept_in_a_module.append(D1StateStore(self.env.DB))
-            return await self._load(kept_in_a_module[0])
+            store = kept_in_a_module[0]
+            if path[0] == "cut":
+                keyed_lock.PATIENCE_SECONDS = 0.1
+                await store._turns.take(path[1])  # and never gives it back
+            return await self._write(store, path[1])
         return Response("not found", status=404)
 
-    async def _load(self, store: D1StateStore) -> Any:
+    async def _write(self, store: D1StateStore, session_id: str) -> Any:
         try:
-            await store.session_exists("s")
-            await asyncio.sleep(0.01)
-            return Response.json({"exists": await store.session_exists("s")})
+            with suppress(SessionExists):
+                await store.create_session(session_id, agent_type="a", custom_state={"n": 0})
+            await store.merge_custom_state(session_id, StepWrites([{"kind": "increment", "path": ["n"], "by": 1}]))
+            state = await store.load_state(session_id)
+            assert state is not None
+            return Response.json({"n": state.custom_state["n"]})
         except Exception as error:
             return Response.json({"error": f"{type(error).__name__}: {error}"}, status=500)

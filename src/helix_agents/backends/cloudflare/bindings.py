@@ -103,6 +103,11 @@ class ObjectStorage(CloudflareDriver):
             raise (refusal(str(cause)) if isinstance(cause, JsException) else cause) from error
         return returned[0]
 
+    async def wake_by(self, epoch_ms: int) -> None:
+        """Set the object's alarm, unless one is set."""
+        if await self._storage.getAlarm() in (None, jsnull):
+            await self._storage.setAlarm(epoch_ms)
+
     def _run(self, work: Callable[[], T]) -> T:
         try:
             return work()

@@ -9,18 +9,17 @@ in the socket's attachment and survives hibernation. Imported only inside a Work
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from js import WebSocketPair
-from pyodide.ffi import to_js
-
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import Json, decode, encode
-from ...errors import StreamCursorAhead
+from ...codec import Json, decode
+from ...errors import StreamCursorAhead, StreamTruncated
 from ...stores.memory.contract import Embedder
 from ...stores.state.commit import Applied, CellName, Commit, CommitRefused
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ...streams.contract import StreamOutcome
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
 from ..sql.memory_store import SqlMemoryStore
@@ -30,14 +29,19 @@ from ..sql.self_migrating import MigratedDriver
 from ..sql.state_store import SqlStateStore
 from ..sql.stream_manager import SqlStreamManager
 from ..sql.usage_store import SqlUsageStore
+from . import sockets
 from .bindings import ObjectStorage, unwrapped
+from .sockets import Listener
 from .wire import MAX_VALUE_BYTES
 
 MAX_PARAMETERS = 100
 GATHER_SECONDS = 0.05
 PAGE_CHUNKS = 512
 PAGE_CHARS = 4_000_000
-NORMAL, FAILED, TRUNCATED = 1000, 1011, 1008
+
+Word = tuple[str, Json]
+LastWord = Callable[[str, StreamOutcome | None], Awaitable[Word | None]]
+"""From what a client asked for and how its stream came to rest (None: there is none) to an event; None: it goes on."""
 
 
 def storage_of(place: Any) -> ObjectStorage:
@@ -95,7 +99,7 @@ class DOStreamManager(SqlStreamManager):
     """StreamManager on the SQLite of a Durable Object, which also serves the object's WebSockets.
 
     `ctx` is the object's context. Readers in Python work as everywhere; `accept` gives a browser a socket that may
-    hibernate.
+    hibernate. `last_word` says what the end of a stream means to those who asked for `about`.
     """
 
     def __init__(
@@ -110,9 +114,12 @@ class DOStreamManager(SqlStreamManager):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         wakeup: Wakeup | None = None,
+        last_word: LastWord | None = None,
     ) -> None:
         self._ctx = getattr(unwrapped(ctx), "_ctx", unwrapped(ctx))
         self._storage = storage or storage_of(ctx)
+        self._last_word = last_word or _last_word_of_stream
+        self._speaking: set[asyncio.Task[None]] = set()
         driver = MigratedDriver(self._storage, prefix=prefix, families={"streams"})
         super().__init__(driver, prefix=prefix, max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup)
         self.gather_seconds = gather_seconds
@@ -121,69 +128,82 @@ class DOStreamManager(SqlStreamManager):
         super()._changed(stream_id)
         self.deliver(stream_id)
 
-    async def accept(self, stream_id: str, *, from_sequence: int = 0, tell: Json = None) -> Any:
+    async def accept(
+        self,
+        stream_id: str,
+        *,
+        from_sequence: int = 0,
+        follow: bool = False,
+        about: str = "",
+        tell: dict[str, Json] | None = None,
+    ) -> Any:
         """The client's end of a WebSocket that gets everything after `from_sequence`, then whatever comes.
 
-        `tell` goes out first, as the `open` event. Raises `StreamCursorAhead`.
+        It closes when the stream comes to rest, unless it is to `follow`. `tell` goes out first, in the `open` event.
+        Raises `StreamCursorAhead` or `StreamTruncated`.
         """
         info = await self.get_stream_info(stream_id)
-        latest = 0 if info is None else info.latest_sequence
+        head = None if info is None else self._head_now(stream_id)
+        latest = 0 if head is None else head.latest_sequence
         if from_sequence > latest:
             raise StreamCursorAhead(stream_id, from_sequence, latest)
-        client, server = WebSocketPair.new().object_values()
-        self._ctx.acceptWebSocket(server, to_js([_tag(stream_id)]))
-        server.serializeAttachment(from_sequence)
-        opened = {"from_sequence": from_sequence, "latest_sequence": latest, **(tell or {})}
-        server.send(encode({"event": "open", "id": None, "data": opened}))
+        if head is not None and from_sequence < head.floor:
+            raise StreamTruncated(stream_id, head.first_sequence, from_sequence)
+        opening = {"from_sequence": from_sequence, "latest_sequence": latest, **(tell or {})}
+        client = sockets.accept(self._ctx, stream_id, opening, at=from_sequence, follow=follow, about=about)
         self.deliver(stream_id)
         return client
 
     def deliver(self, stream_id: str) -> None:
         """Send every socket of the stream what it has not had. No await in here: nothing can come in between."""
-        sockets = [(socket, int(socket.deserializeAttachment())) for socket in self._ctx.getWebSockets(_tag(stream_id))]
-        if not sockets:
+        listeners = sockets.listeners(self._ctx, stream_id)
+        if not listeners:
             return
         head = self._head_now(stream_id)
         if head is None:
-            if any(at > 0 for _, at in sockets):  # else it is yet to be written
-                self._close_all(sockets, NORMAL, "gone", {})
+            self._deliver_nothing(stream_id, listeners)
             return
-        lost = [(socket, at) for socket, at in sockets if at < head.floor]
-        self._close_all(lost, TRUNCATED, "truncated", {"first_sequence": head.first_sequence})
-        current = [(socket, at) for socket, at in sockets if at >= head.floor]
-        if not current:
-            return
-        at = min(at for _, at in current)
+        current = []
+        for listener in listeners:
+            if listener.at < head.floor:
+                listener.say("truncated", {"first_sequence": head.first_sequence})
+            else:
+                current.append(listener)
+        at = min((listener.at for listener in current), default=head.latest_sequence)
         while at < head.latest_sequence and (rows := self._rows_now(stream_id, at)):
             at = rows[-1].sequence
-            current = [(socket, self._send(socket, seen, rows)) for socket, seen in current]
-        if head.status == "failed":
-            self._close_all(current, FAILED, "fail", {"error": _value(head.error)})
-        elif head.status == "paused":
-            self._close_all(current, NORMAL, "pause", {"status": head.status, "suspended": []})
-        elif head.status == "ended":
-            self._close_all(current, NORMAL, "end", {"status": head.status, "output": _value(head.final_output)})
+            for listener in current:
+                listener.send(rows)
+        if head.status != "active" and current:
+            self._speak_later(stream_id, head)
 
-    def _send(self, socket: Any, seen: int, rows: list[StoredText]) -> int:
-        if rows[-1].sequence <= seen:
-            return seen
-        try:
-            for row in rows:
-                if row.sequence > seen:
-                    socket.send(f'{{"event":"chunk","id":{row.sequence},"data":{row.text}}}')
-            socket.serializeAttachment(rows[-1].sequence)
-        except Exception:  # a socket that has gone away is no concern of the others
-            pass
-        return rows[-1].sequence
+    def _deliver_nothing(self, stream_id: str, listeners: list[Listener]) -> None:
+        """There is no such stream: it was deleted, or is yet to be written."""
+        for listener in listeners:
+            if listener.at > 0:
+                listener.say("gone", {})
+        if any(not listener.at for listener in listeners):
+            self._speak_later(stream_id, None)
 
-    def _close_all(self, sockets: list[tuple[Any, int]], code: int, event: str, data: Json) -> None:
-        last = encode({"event": event, "id": None, "data": data})
-        for socket, _ in sockets:
-            try:
-                socket.send(last)
-                socket.close(code)
-            except Exception:  # as above
-                pass
+    def _speak_later(self, stream_id: str, head: StreamHead | None) -> None:
+        speaking = asyncio.get_running_loop().create_task(self._speak(stream_id, head))
+        self._speaking.add(speaking)
+        speaking.add_done_callback(self._speaking.discard)
+
+    async def _speak(self, stream_id: str, head: StreamHead | None) -> None:
+        """Say the last word to those who have had everything, unless the stream has changed meanwhile."""
+        outcome = None if head is None else _outcome(head)
+        words: dict[str, Word | None] = {}
+        for about in {listener.about for listener in sockets.listeners(self._ctx, stream_id)}:
+            words[about] = await self._last_word(about, outcome)
+        now, moment = self._head_now(stream_id), None if head is None else head.moment
+        if (now and now.moment) != moment:
+            return  # whoever changed it speaks
+        for listener in sockets.listeners(self._ctx, stream_id):
+            word = words.get(listener.about)
+            has_all = not listener.follow if head is None else listener.at >= head.latest_sequence
+            if word is not None and has_all:
+                listener.say(*word, moment or (0, 0))
 
     def _head_now(self, stream_id: str) -> StreamHead | None:
         (heads,) = self._storage.batch_now([self._queries("head", stream_id, -1)])
@@ -199,9 +219,17 @@ class DOStreamManager(SqlStreamManager):
         return self._chunks(small or large, after, PAGE_CHUNKS, PAGE_CHARS)
 
 
-def _tag(stream_id: str) -> str:
-    return f"stream {stream_id}"
+async def _last_word_of_stream(about: str, outcome: StreamOutcome | None) -> Word | None:
+    """Where nobody knows more of a stream than what it says itself."""
+    if outcome is None:
+        return None
+    if outcome.status == "failed":
+        return "fail", {"error": outcome.error}
+    if outcome.status == "paused":
+        return "pause", {"status": "paused", "suspended": []}
+    return "end", {"status": "completed", "output": outcome.final_output}
 
 
-def _value(text: str | None) -> Json:
-    return None if text is None else decode(text)
+def _outcome(head: StreamHead) -> StreamOutcome:
+    output = None if head.final_output is None else decode(head.final_output)
+    return StreamOutcome(head.status, output, None if head.error is None else decode(head.error))
