@@ -73,8 +73,9 @@ def test_all_inside(python_workers: PythonWorkerd, name: str, home: str) -> None
     run(python_workers, home, name)
 
 
-@pytest.mark.parametrize("store", ["own"])
+@pytest.mark.parametrize("store", ["own", "shared"])
 async def test_twelve_requests_at_once(python_workers: PythonWorkerd, store: str) -> None:
+    """Each with a store of its own, as it should be, and all with one that is kept in a module variable."""
     async with aiohttp.ClientSession() as session:
 
         async def write() -> Any:
@@ -83,3 +84,13 @@ async def test_twelve_requests_at_once(python_workers: PythonWorkerd, store: str
 
         replies = await asyncio.gather(*(write() for _ in range(12)))
         assert max(reply.get("n", 0) for reply in replies) == 12, replies
+
+
+async def test_a_shared_store_whose_request_was_cut_off_says_what_to_do(python_workers: PythonWorkerd) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{python_workers.url}/kit_worker/cut/cut-off") as reply,
+    ):
+        told = await reply.json(content_type=None)
+    assert "StoreUnavailable" in told["error"]
+    assert "Make a store for each request" in told["error"]

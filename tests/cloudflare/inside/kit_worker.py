@@ -215,7 +215,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             store = kept_in_a_module[0]
             if path[0] == "cut":
                 keyed_lock.PATIENCE_SECONDS = 0.1
-                await store._turns.take(path[1])  # and never gives it back
+                await store._locks.take(path[1])  # and never gives it back
             return await self._write(store, path[1])
         return Response("not found", status=404)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 
+from ...stores.state.keyed_lock import KeyedLock
 from .driver import Dialect, Row, SqlDriver, Statement
 from .migrate import FAMILIES, migrate
 
@@ -17,7 +17,7 @@ class MigratedDriver:
         self._prefix = prefix
         self._families = families
         self.ready = False
-        self._lock = asyncio.Lock()
+        self._locks = KeyedLock()
 
     @property
     def dialect(self) -> Dialect:
@@ -34,10 +34,13 @@ class MigratedDriver:
 
     async def migrate(self) -> None:
         """Bring the schema up to date, unless that has been done."""
-        async with self._lock:
+        await self._locks.take("migration")
+        try:
             if not self.ready:
                 await migrate(self._driver, prefix=self._prefix, families=self._families)
                 self.ready = True
+        finally:
+            self._locks.give("migration")
 
     async def close(self) -> None:
         await self._driver.close()

@@ -2,11 +2,21 @@
 
 An `asyncio.Lock` for each name would have to be kept as long as it might be asked for; here a name takes room only
 while it is held, and a lock without contention costs a dictionary entry.
+
+Inside a Cloudflare Worker nobody waits to be woken: a request that another request wakes up goes on in the wrong one,
+and the runtime ends both. There everybody looks again, by a timer of its own, and not for ever: a request that was cut
+off never gives its turn back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+
+from ...errors import StoreUnavailable
+
+LOOK_SECONDS = 0.005
+PATIENCE_SECONDS = 10.0
 
 
 class KeyedLock:
@@ -26,6 +36,9 @@ class KeyedLock:
         """Wait until the lock is free, and take it."""
         if self.take_if_free(name):
             return
+        if sys.platform == "emscripten":
+            await self._take_when_free(name)
+            return
         mine = asyncio.get_running_loop().create_future()
         self._waiting[name].append(mine)
         try:
@@ -34,6 +47,19 @@ class KeyedLock:
             if not mine.cancelled():
                 self.give(name)  # the turn came in the moment of cancellation
             raise
+
+    async def _take_when_free(self, name: str) -> None:
+        looks = 0
+        while not self.take_if_free(name):
+            if looks * LOOK_SECONDS >= PATIENCE_SECONDS:
+                raise StoreUnavailable(
+                    f"Another request has been at work on {name!r} with this store for {PATIENCE_SECONDS:g} s, or was "
+                    "cut off. Make a store for each request: one in a module variable is shared by requests that "
+                    "cannot wait for each other.",
+                    nothing_written=True,
+                )
+            looks += 1
+            await asyncio.sleep(LOOK_SECONDS)
 
     def give(self, name: str) -> None:
         """Let the next one go, or forget the name."""
