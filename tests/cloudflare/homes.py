@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from helix_agents.backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
 from helix_agents.backends.cloudflare.d1 import D1_FAMILIES
+from helix_agents.backends.cloudflare.polling import Polling
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.cloudflare.wire import CloudflareDriver
@@ -22,6 +23,7 @@ from helix_agents.backends.sql.memory_store import SqlMemoryStore
 from helix_agents.backends.sql.migrate import COMPACT_STATE
 from helix_agents.backends.sql.self_migrating import MigratedDriver
 from helix_agents.backends.sql.state_store import SqlStateStore
+from helix_agents.backends.sql.stream_manager import SqlStreamManager
 from helix_agents.backends.sql.usage_store import SqlUsageStore
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
@@ -217,6 +219,22 @@ class StreamsInObjects(Home):
 
     def stream_child_spec(self) -> str:
         return f"{__name__}:open_streams {self.text}"
+
+
+class StreamsOnRest(Home):
+    name: ClassVar[str] = "streams in D1 over its REST API"
+    kind: ClassVar[str] = "rest"
+    declared: ClassVar[frozenset[str]] = frozenset({"T2.large_chunk"})
+
+    async def open_streams(self, **options: Any) -> StreamManager:
+        driver = MigratedDriver(Place(self.text).driver(), families={"streams"})
+        manager = SqlStreamManager(driver, wakeup=Polling(0.02), **options)
+        self.kept(manager)
+        self.kept(driver)
+        return manager
+
+    def stream_child_spec(self) -> None:
+        return None
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...errors import HelixError, StoreError
+from ...errors import HelixError, StoreError, StoreUnavailable
 from .http import TIMEOUT_SECONDS, HttpClient, other_version
 from .object_socket import ObjectSocket, Tell
 from .wire import CloudflareDriver, Reply, WireStatement, refusal
@@ -87,10 +87,16 @@ class BridgeObject(CloudflareDriver):
         """While there are any, the socket is not idle."""
 
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
-        return await self.ask({"batch": batch})
+        return await self.ask({"batch": batch}, repeatable=read_only)
 
-    async def ask(self, request: dict[str, Any]) -> Reply:
-        """Send a request over the socket."""
+    async def ask(self, request: dict[str, Any], *, repeatable: bool = False) -> Reply:
+        """Send a request over the socket. `repeatable`: may be sent again when that turns out to be dead."""
+        socket = await self.open()
+        try:
+            return reply_of(await socket.ask(request))
+        except StoreUnavailable:
+            if not (repeatable and socket.closed.is_set()):
+                raise
         return reply_of(await (await self.open()).ask(request))
 
     async def open(self) -> ObjectSocket:

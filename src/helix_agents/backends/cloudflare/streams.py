@@ -38,7 +38,9 @@ class StreamObject(BridgeObject):
         self._stream_id = stream_id
 
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
-        return await self.ask({"batch": batch} if read_only else {"batch": batch, "changed": self._stream_id})
+        if read_only:
+            return await self.ask({"batch": batch}, repeatable=True)
+        return await self.ask({"batch": batch, "changed": self._stream_id})
 
 
 class StreamHome(MigratedDriver):
