@@ -46,7 +46,17 @@ def names(*kits: Registry[Any], kinds: Iterable[str] = ()) -> list[str]:
     return [each.name for kit in kits for each in kit.select() if not chosen or each.kind in chosen]
 
 
-SLOW = ("X2.", "model.", "T2.long_stream", "T6.overtaken_reader", "X6.poison", "X1.a_key_holds", "data.big_values")
+SLOW = (
+    "S2.cancel_before",
+    "S2.fail_after",
+    "X2.",
+    "model.",
+    "T2.long_stream",
+    "T6.overtaken_reader",
+    "X6.poison",
+    "X1.a_key_holds",
+    "data.big_values",
+)
 SHORT = [
     *names(STATE_STORE, USAGE_STORE, MEMORY_STORE, EXECUTOR, kinds=QUICK),
     *names(STREAM_MANAGER, kinds={"example"}),

@@ -39,9 +39,9 @@ def short(harness: type[Any], *only: str) -> Any:
 
 
 test_state_in_an_object = short(
-    homes.StateOnObject, "S1.one_process_wins", "S2.killed_at_any_moment", "S8", "S12", "S14", "S15"
+    homes.StateOnObject, "S1.one_process_wins", "S2.killed_at_any_moment", "S8", "S12", "S15"
 )
-test_state_in_d1 = short(homes.StateOnD1, "S3", "S4.processes_append", "S9", "S12")
+test_state_in_d1 = short(homes.StateOnD1, "S3", "S9", "S14.neighbours_stay_apart")
 test_state_in_d1_by_rest = short(homes.StateOnRest, "S6", "S7")
 test_streams_in_objects = short(homes.StreamsInObjects, "example", "tasks", "T8.other_processes")
 test_streams_in_d1_by_rest = short(homes.StreamsOnRest, "T1", "T5", "T7")
