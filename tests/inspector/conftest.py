@@ -102,6 +102,8 @@ async def visit(browser: Browser, server: Running) -> AsyncIterator[Visit]:
 
     yield open_page
     for context in contexts:
+        for page in context.pages:
+            await page.unroute_all(behavior="ignoreErrors")
         await context.close()
     assert not errors
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import msgspec
 from playwright.async_api import Page, expect
 
 from helix_agents.backends.registry import Stores
@@ -35,9 +36,14 @@ async def plant(stores: Stores, sid: str) -> None:
         {"role": HOSTILE, "content": [{"type": HOSTILE}]},
     ]
     await stores.state.save_state_and_promote_staging(
-        sid, state, messages, CheckpointMeta(HOSTILE, 1), expected_version=state.version
+        sid,
+        msgspec.structs.replace(state, step_count=1),
+        messages,
+        CheckpointMeta(HOSTILE, 1),
+        expected_version=state.version,
     )
-    common = {"agent_id": HOSTILE, "agent_type": HOSTILE, "step": 1, "timestamp": 1_790_000_000_000}
+    # Behind the commit, so they are the open step.
+    common = {"agent_id": HOSTILE, "agent_type": HOSTILE, "step": 2, "timestamp": 1_790_000_000_000}
     async with await stores.streams.create_writer(sid, "run", "manager") as writer:
         for chunk in (
             {"type": "run_started", "run_id": HOSTILE},
@@ -76,8 +82,9 @@ async def test_hostile_text_stays_text_in_every_view(page: Page, stores: Stores,
 async def test_a_line_of_a_megabyte_is_folded_and_read_in_pages(page: Page, stores: Stores, sid: str) -> None:
     await plant(stores, sid)
     await page.goto(f"/#/s/{sid}")
-    message = page.locator("article.assistant")
+    message = page.locator("article#m1")
     await expect(message).to_contain_text("976.6 KB")
+    await expect(page.locator("article#open-2")).to_be_visible()
     assert len(await page.evaluate("document.body.innerText")) < 20_000
     await message.get_by_role("button", name="Show all").first.click()
     dialog = page.get_by_role("dialog")

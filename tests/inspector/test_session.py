@@ -107,6 +107,18 @@ async def test_a_sub_agent_is_nested_and_its_question_answered_in_place(
     await expect(page.locator(".facts")).to_contain_text("Parent")
 
 
+async def test_the_question_of_a_sub_agent_is_found_and_answered_after_a_reload(
+    page: Page, admin: httpx.AsyncClient, sid: str
+) -> None:
+    await execute(admin, "tell delete notes.txt", sid)
+    await result(admin, sid)
+    await page.goto(f"/#/s/{sid}")
+    await expect(page.get_by_text("1 question waiting")).to_be_visible()
+    await page.locator(".sub-box .ask").get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Done: Done: notes.txt is gone.")).to_be_visible()
+    await expect(page.locator(".ask")).to_have_count(0)
+
+
 async def test_a_run_is_interrupted_and_resumed(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "talk 600", sid)
     await page.goto(f"/#/s/{sid}")
@@ -200,7 +212,7 @@ async def test_the_keyboard_walks_the_conversation_and_folds(page: Page, admin: 
     await expect(page.locator("article:focus")).to_contain_text("search ants")
     await page.keyboard.press("j")
     await page.keyboard.press("x")
-    await expect(page.locator("article:focus details[open]")).to_have_count(1)
+    await expect(page.locator("article:focus details.thought[open]")).to_have_count(1)
     await page.keyboard.press("l")
     await expect(page.locator("#said")).to_have_text("Link copied")
     assert await page.evaluate("navigator.clipboard.readText()") == page.url

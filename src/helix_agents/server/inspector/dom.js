@@ -71,7 +71,20 @@ export function atMost(wait, act) {
 	return ask;
 }
 
-// The same for drawing: in a frame, and not while the page is hidden.
+// Runs `act` again after it is done if somebody asked meanwhile, never twice at the same time. Everybody waits for the
+// last one.
+export function oneAtATime(act) {
+	let running = null;
+	let again = false;
+	const run = async () => { do { again = false; await act(); } while (again); };
+	return () => {
+		again = running !== null;
+		running ??= run().finally(() => { running = null; });
+		return running;
+	};
+}
+
+// `atMost` for drawing: in a frame, and not while the page is hidden.
 export function eachFrame(draw, wait = 0) {
 	let frame = 0;
 	const ask = atMost(wait, () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); });
@@ -88,11 +101,31 @@ export function after(wait, act) {
 	return ask;
 }
 
-// Draws anew below `node` and gives the focus back to the element with the same `data-key`.
-export function redraw(node, ...children) {
-	const key = node.contains(document.activeElement) && document.activeElement.dataset.key;
-	put(node, ...children);
-	if (key) node.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+// Changes what is below `node` and leaves the focus where it was: on the same element if it is still there, else on the
+// one with the same `data-key` or id, else on the one in the same place.
+export function keepFocus(node, change) {
+	const active = document.activeElement;
+	if (active === node || !node.contains(active)) return change();
+	const { key } = active.dataset;
+	const article = active.closest("article")?.id;
+	const place = [...node.querySelectorAll(active.tagName)].indexOf(active);
+	const result = change();
+	if (node.contains(document.activeElement) && document.activeElement !== node) return result;
+	const again = active.isConnected ? active
+		: (key && node.querySelector(`[data-key="${CSS.escape(key)}"]`))
+		|| (article && document.getElementById(article))
+		|| node.querySelectorAll(active.tagName)[place];
+	again?.focus({ preventScroll: true });
+	return result;
+}
+
+export const redraw = (node, ...children) => keepFocus(node, () => put(node, ...children));
+
+// Sets the choices of a select, [value, label] each. One that somebody has open stays open if they are the same.
+export function choices(select, list, value) {
+	const same = select.options.length === list.length && list.every(([id, label], at) => select.options[at].value === id && select.options[at].text === label);
+	if (!same) put(select, list.map(([id, label]) => h("option", { value: id }, label)));
+	select.value = value;
 }
 
 export async function copy(text, what = "JSON") {

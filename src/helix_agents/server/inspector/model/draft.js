@@ -4,7 +4,9 @@
 // {id, name, input, inputText, state, result, error, startedAt, endedAt, ask, child}. A child is a draft of its own.
 
 export class Draft {
-	constructor() {
+	// `children`: the sub-sessions that are known already; their calls may have begun before the first chunk here.
+	constructor(children = []) {
+		this.children = children;
 		this.steps = [];
 		this.notes = [];
 	}
@@ -40,13 +42,26 @@ export class Draft {
 		return call;
 	}
 
-	#addToChild(sequence, chunk) {
+	// All calls, those of sub-agents too.
+	* calls() {
 		for (const step of this.steps) {
 			for (const call of step.calls.values()) {
-				if (call.child?.id === chunk.sub_session_id) return call.child.draft.add(sequence, { ...chunk, sub_session_id: undefined, step: chunk.sub_step ?? chunk.step });
-				if (chunk.sub_session_id.startsWith(`${call.child?.id}/`)) return call.child.draft.add(sequence, chunk);
+				yield call;
+				if (call.child) yield* call.child.draft.calls();
 			}
 		}
+	}
+
+	#addToChild(sequence, chunk) {
+		const isAbove = (id) => id === chunk.sub_session_id || chunk.sub_session_id.startsWith(`${id}/`);
+		let call = this.steps.flatMap((step) => [...step.calls.values()]).find((each) => each.child && isAbove(each.child.id));
+		if (!call) {
+			const ref = this.children.find((each) => isAbove(each.sub_session_id));
+			if (!ref) return;
+			call = this.call({ ...chunk, tool_call_id: ref.parent_tool_call_id, tool_name: ref.name ?? ref.agent_type });
+			Object.assign(call, { state: "running", child: { id: ref.sub_session_id, agent: ref.agent_type, status: "active", draft: new Draft() } });
+		}
+		call.child.draft.add(sequence, call.child.id === chunk.sub_session_id ? { ...chunk, sub_session_id: undefined, step: chunk.sub_step ?? chunk.step } : chunk);
 	}
 }
 
@@ -65,6 +80,8 @@ const ACTS = {
 	client_tool_request: (draft, chunk) => ask(draft, chunk, "client"),
 	subagent_start: (draft, chunk) => { draft.call(chunk).child ??= { id: chunk.sub_session_id, agent: chunk.agent_type, status: "active", draft: new Draft() }; },
 	subagent_end: (draft, chunk) => { const child = draft.call(chunk).child; if (child) child.status = chunk.status ?? "completed"; },
+	// A turn that failed leaves a step behind that nobody will commit.
+	run_started: (draft) => { draft.steps = draft.steps.filter((step) => step.done); draft.notes = []; },
 	step_committed: (draft, chunk) => { const step = draft.steps.at(-1); if (step) step.done = true; if (chunk.warnings?.length) draft.notes.push({ kind: "warning", at: chunk.timestamp, texts: chunk.warnings }); },
 	error: (draft, chunk) => draft.notes.push({ kind: "error", at: chunk.timestamp, texts: [chunk.error] }),
 	run_interrupted: (draft, chunk) => draft.notes.push({ kind: "interrupted", at: chunk.timestamp, texts: [chunk.reason ?? ""] }),

@@ -1,11 +1,13 @@
 // One session as this page knows it. Frames go in, views are told by topic; data flows one way.
 //
 // The stored conversation comes from snapshots, the open step from chunks behind the snapshot's sequence. After each
-// commit a new snapshot brings the rest of the messages and says which chunks it covers: nothing is drawn twice.
+// commit a new snapshot brings the rest of the messages and says which chunks it covers. Nothing is drawn twice, because
+// snapshots are read one after another and a step that is stored is never drawn from chunks (`openSteps`).
 
 import { get, path, query } from "../api.js";
-import { after, atMost } from "../dom.js";
+import { after, atMost, oneAtATime } from "../dom.js";
 import { Follower } from "../sse.js";
+import { waits } from "../status.js";
 import { Draft } from "./draft.js";
 import { History } from "./history.js";
 import { applyPatch } from "./patch.js";
@@ -15,6 +17,7 @@ import { usageByStep } from "./usage.js";
 const SETTLES = new Set(["step_committed", "run_suspended", "run_interrupted", "run_started", "run_resumed", "output", "error"]);
 const WINDOW = 200;
 const PAST = 20_000;
+const AGAIN = 2000;
 const STARTS_OVER = new Set(["stream_rewound", "stream_resync"]);
 
 export class SessionStore {
@@ -24,8 +27,13 @@ export class SessionStore {
 	#past = null;
 	#unread = [];
 	#startedOver = 0;
-	#refresh = after(80, () => this.#quietly(this.#catchUp()));
+	#wanted = null;
+	#syncing = null;
+	#again = after(AGAIN, () => this.#quietly(this.#sync()));
+	#stream = "connecting";
+	#refresh = after(80, () => this.refresh());
 	#around = atMost(1000, () => this.#quietly(this.#readAround()));
+	#readAround = oneAtATime(() => this.#readWhatIsAround());
 	#earlier = null;
 	#abort = new AbortController();
 
@@ -38,6 +46,7 @@ export class SessionStore {
 		this.checkpoints = [];
 		this.children = [];
 		this.runs = [];
+		this.asked = [];
 		this.usage = null;
 		this.usageByStep = new Map();
 		this.state = {};
@@ -57,16 +66,17 @@ export class SessionStore {
 	}
 
 	async open() {
-		await this.#snapshot();
-		this.#follow();
+		await this.#sync("all");
 		await this.#readAround();
 		this.#readPast();
 	}
 
-	// Work that nobody waits for: a view that was left stops it, anything else is shown as the state of the link.
+	// Work that nobody waits for: a view that was left stops it, a server that is away is asked again, anything else is
+	// shown as the state of the link.
 	#quietly(work) {
 		work.catch((error) => {
 			if (error.name === "AbortError") return;
+			if (this.#wanted && isPassing(error)) this.#again();
 			this.#linked(error.code === "session_not_found" ? "gone" : error);
 		});
 	}
@@ -74,6 +84,7 @@ export class SessionStore {
 	stop() {
 		this.#abort.abort();
 		this.#refresh.stop();
+		this.#again.stop();
 		this.#around.stop();
 		this.#follower?.stop();
 		this.#past?.stop();
@@ -86,27 +97,70 @@ export class SessionStore {
 
 	// Reads everything again: after a restore, a rewind, or when the stream and we no longer agree.
 	reload() {
-		this.#quietly(this.#startOver());
+		this.#quietly(this.#sync("all").then(() => this.#readAround()));
 	}
 
-	async #startOver() {
+	// Reads what is new: a commit happened, or somebody answered.
+	refresh() {
+		this.#quietly(this.#sync("rest"));
+	}
+
+	// One snapshot at a time: two answers to the same question would bring the same messages twice. What is asked for
+	// meanwhile is read afterwards, once; what could not be read stays wanted.
+	#sync(what) {
+		if (what && this.#wanted !== "all") this.#wanted = what;
+		this.#syncing ??= this.#work().finally(() => { this.#syncing = null; });
+		return this.#syncing;
+	}
+
+	async #work() {
+		while (this.#wanted) {
+			const what = this.#wanted;
+			this.#wanted = null;
+			try {
+				await (what === "all" ? this.#readAll() : this.#readRest());
+			} catch (error) {
+				this.#wanted ??= what;
+				throw error;
+			}
+		}
+		if (this.link instanceof Error) this.#linked(this.#stream);
+	}
+
+	#snapshot(offset) {
+		return get(path("sessions", this.id, "snapshot") + query({ offset }), this.#abort.signal);
+	}
+
+	async #readAll() {
+		const found = await this.#snapshot(-WINDOW);
 		this.#follower?.stop();
-		this.checkpoints = [];
-		await this.#snapshot();
-		this.#follow();
-		await this.#readAround();
-	}
-
-	async #snapshot() {
-		const found = await get(path("sessions", this.id, "snapshot") + query({ offset: -WINDOW }), this.#abort.signal);
-		this.session = found.session;
-		this.state = found.session.custom_state ?? {};
 		this.sequence = found.sequence;
-		this.draft = new Draft();
+		this.checkpoints = [];
 		this.#recent = [];
 		this.story = new Story(found.message_count - found.messages.length);
+		this.#adopt(found);
+		this.#follow();
+	}
+
+	async #readRest() {
+		const found = await this.#snapshot(this.story.count);
+		if (found.message_count < this.story.count) return this.#readAll();
+		this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
+		this.#adopt(found);
+		return this.#around();
+	}
+
+	// Takes a snapshot over, and again the chunks behind it.
+	#adopt(found) {
+		this.session = found.session;
+		this.state = found.session.custom_state ?? {};
 		this.story.add(found.messages);
-		this.isPatched = false;
+		this.draft = new Draft(this.children);
+		for (const [sequence, chunk] of this.#recent) {
+			this.draft.add(sequence, chunk);
+			if (isPatch(chunk)) this.#apply(chunk.patches);
+		}
+		this.isPatched = this.#recent.some(([, chunk]) => isPatch(chunk));
 		this.#tell("session", "story", "draft", "state");
 	}
 
@@ -114,13 +168,18 @@ export class SessionStore {
 		return get(path("sessions", this.id, name) + query(values), this.#abort.signal);
 	}
 
-	async #readAround() {
-		const [checkpoints, children, runs] = await Promise.all([this.#part("checkpoints", { limit: WINDOW }), this.#part("children"), this.#part("runs")]);
+	async #readWhatIsAround() {
+		const nested = waits(this.session.status) && Object.keys(this.session.suspended_awaiting_children ?? {}).length > 0;
+		const [checkpoints, children, runs, result] = await Promise.all([
+			this.#part("checkpoints", { limit: WINDOW }), this.#part("children"), this.#part("runs"), nested ? get(path("result", this.id), this.#abort.signal) : { suspended: [] },
+		]);
 		this.#keep(checkpoints);
 		this.children = children.items;
 		this.runs = runs.items;
+		this.asked = result.suspended;
 		this.story.adopt(new Map(this.children.map((ref) => [ref.parent_tool_call_id, { id: ref.sub_session_id, agent: ref.agent_type, status: ref.status }])));
-		this.#tell("story", "checkpoints", "session");
+		this.draft.children = this.children;
+		this.#tell("story", "checkpoints", "session", "draft");
 		await this.#readUsage();
 	}
 
@@ -173,7 +232,13 @@ export class SessionStore {
 	#follow() {
 		this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
 			handle: (frame) => this.#frame(frame),
-			tell: (state, wait) => (state.code === "stream_truncated" ? this.reload() : this.#linked(state, wait)),
+			tell: (state, wait) => {
+				if (state.code === "stream_truncated") return this.reload();
+				// What could not be read while the server was away.
+				if (state === "live" && this.#stream === "lost") this.refresh();
+				this.#stream = state;
+				return this.#linked(state, wait);
+			},
 		});
 	}
 
@@ -205,41 +270,25 @@ export class SessionStore {
 		}
 		this.#recent.push([sequence, chunk]);
 		this.draft.add(sequence, chunk);
-		if (chunk.type === "state_patch" && !chunk.sub_session_id) this.#patch(chunk.patches);
+		if (isPatch(chunk)) this.#patch(chunk.patches);
 		if (SETTLES.has(chunk.type) && !chunk.sub_session_id) this.#refresh();
 		this.#tell("draft");
 		return undefined;
 	}
 
 	#patch(patches) {
+		for (const pointer of this.#apply(patches)) this.flashes.set(pointer, performance.now());
+		this.isPatched = true;
+		this.#tell("state");
+	}
+
+	// A patch that does not fit is left out: the next commit brings the whole state.
+	#apply(patches) {
 		try {
 			const [state, touched] = applyPatch(this.state, patches);
 			this.state = state;
-			this.isPatched = true;
-			for (const pointer of touched) this.flashes.set(pointer, performance.now());
-			this.#tell("state");
-		} catch {
-			this.#refresh();
-		}
-	}
-
-	// A commit happened: fetch what is new and let go of the chunks that it covers.
-	async #catchUp() {
-		const found = await get(path("sessions", this.id, "snapshot") + query({ offset: this.story.count }), this.#abort.signal);
-		if (found.message_count < this.story.count) return this.#startOver();
-		this.session = found.session;
-		this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
-		this.draft = new Draft();
-		let state = found.session.custom_state ?? {};
-		for (const [sequence, chunk] of this.#recent) {
-			this.draft.add(sequence, chunk);
-			if (chunk.type === "state_patch" && !chunk.sub_session_id) [state] = applyPatch(state, chunk.patches);
-		}
-		this.state = state;
-		this.story.add(found.messages);
-		this.isPatched = false;
-		this.#tell("session", "story", "draft", "state");
-		return this.#around();
+			return touched;
+		} catch { return []; }
 	}
 
 	// The chunks from before the snapshot, for timeline and chunk list; the live ones wait until these are in.
@@ -276,13 +325,30 @@ export class SessionStore {
 		return begin(Math.max(0, until - PAST));
 	}
 
+	// The steps that are not stored yet. The stream may bring a stored one again, after a crash or from its beginning.
+	get openSteps() {
+		const stored = this.session.step_count + (this.story.endsOpen ? 1 : 0);
+		return this.draft.steps.filter(({ step }) => !(step <= stored));
+	}
+
+	// The questions to people, each with its call. What is stored counts; chunks tell of newer ones.
 	get waiting() {
+		const stored = this.session?.pending_client_tool_calls ?? {};
 		const asks = new Map();
-		for (const pending of Object.values(this.session?.pending_client_tool_calls ?? {})) {
-			if (pending.submitted_at) continue;
-			asks.set(pending.tool_call_id, { kind: pending.approval_id ? "approval" : "client", ...pending, since: this.session.updated_at });
+		const since = this.session?.updated_at;
+		for (const pending of [...Object.values(stored), ...this.asked]) {
+			if (!pending.submitted_at) asks.set(pending.tool_call_id, { ...pending, kind: pending.kind ?? (pending.approval_id ? "approval" : "client"), since: pending.asked_at ?? since });
 		}
-		for (const step of this.draft.steps) for (const call of step.calls.values()) if (call.ask && !asks.has(call.id)) asks.set(call.id, call.ask);
+		for (const call of this.draft.calls()) if (call.ask && !Object.hasOwn(stored, call.id)) asks.set(call.id, call.ask);
 		return [...asks.values()];
 	}
+
+	// The questions of the sub-agent below a call.
+	waitingBelow(callId) {
+		const ids = Object.values(this.session.suspended_awaiting_children ?? {}).filter((wait) => wait.parent_tool_call_id === callId).flatMap((wait) => wait.tool_call_ids);
+		return this.waiting.filter((each) => ids.includes(each.tool_call_id));
+	}
 }
+
+const isPatch = (chunk) => chunk.type === "state_patch" && !chunk.sub_session_id;
+const isPassing = (error) => error.code === "unreachable" || error.status >= 500 || error.status === 429;

@@ -30,6 +30,11 @@ export class Story {
 		this.items.unshift(...this.#read(messages, this.first));
 	}
 
+	// Whether the last answer waits for results: a step that was put aside is stored before it is committed.
+	get endsOpen() {
+		return [...(this.items.at(-1)?.calls.values() ?? [])].some((call) => call.state === "asked");
+	}
+
 	#read(messages, from) {
 		const items = [];
 		messages.forEach((message, at) => {

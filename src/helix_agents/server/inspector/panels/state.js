@@ -1,7 +1,7 @@
 // State: the tree as it is now or as it was at a checkpoint, and the difference to another; fork or restore from there.
 
 import { get, path } from "../api.js";
-import { button, copyButton, eachFrame, h, put, s } from "../dom.js";
+import { button, choices, copyButton, eachFrame, h, put, redraw as drawAgain, s } from "../dom.js";
 import { counts, diffTree } from "../model/diff.js";
 import { blank } from "../parts/blank.js";
 import { at, json, plural, shown } from "../text.js";
@@ -55,7 +55,7 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		if (!here) now = store.state;
 		const root = diffTree(then, now);
 		const total = counts(root);
-		put(head,
+		drawAgain(head,
 			h("b", here ? `After step ${here.step_count}` : "Now"),
 			total.added > 0 && h("span.green", `+${total.added} added`), total.changed > 0 && h("span.blue", `~${total.changed} changed`), total.removed > 0 && h("span.red", `−${total.removed} removed`),
 			h("span.grow"),
@@ -86,12 +86,11 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		slider.value = String(place);
 		slider.setAttribute("aria-valuetext", here ? `checkpoint of step ${here.step_count}` : "now");
 		const few = last <= FEW ? list : [list[0], list[Math.floor(last / 3)], list[Math.floor((2 * last) / 3)]];
-		put(compare, h("option", { value: "" }, before ? `previous, ${before.name}` : "nothing"), list.filter((each) => each !== here).map((each) => h("option", { value: each.checkpoint_id }, `${each.name}, ${at(each.created_at)}`)));
-		compare.value = other;
-		put(title, h("b", here ? `Checkpoint ${here.name}` : "Now"), older > 0 && button(plural(older, "older one"), () => store.loadOlderCheckpoints(), { kind: "quiet tiny linkish" }), h("span.grow"), h("label.dim", "Compared with ", compare));
+		choices(compare, [["", before ? `previous, ${before.name}` : "nothing"], ...list.filter((each) => each !== here).map((each) => [each.checkpoint_id, `${each.name}, ${at(each.created_at)}`])], other);
+		drawAgain(title, h("b", here ? `Checkpoint ${here.name}` : "Now"), older > 0 && button(plural(older, "older one"), () => store.loadOlderCheckpoints(), { kind: "quiet tiny linkish" }), h("span.grow"), h("label.dim", "Compared with ", compare));
 		put(marks, s("line", { x1: "0", x2: "100%", y1: "12", y2: "12" }), last <= 2 * FEW && Array.from({ length: last + 1 }, (_, each) => s("circle", { cx: `${(100 * each) / last}%`, cy: "12", r: "3.5" })));
 		put(names, few.map((each) => h("li", { "aria-current": each === here ? "true" : undefined }, each.name)), h("li", { "aria-current": here ? undefined : "true" }, "now"));
-		put(actions, h("span.grow", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${store.session.version}`), button(here ? `Fork at ${here.name}` : "Fork", () => fork(here?.checkpoint_id), { glyph: "i-fork" }), here && button(`Restore ${here.name}…`, () => restore(here)));
+		drawAgain(actions, h("span.grow", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${store.session.version}`), button(here ? `Fork at ${here.name}` : "Fork", () => fork(here?.checkpoint_id), { glyph: "i-fork" }), here && button(`Restore ${here.name}…`, () => restore(here)));
 	}
 
 	const select = (place) => {

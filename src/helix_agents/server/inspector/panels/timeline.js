@@ -1,6 +1,6 @@
 // Timeline: worker lane on top, then steps with their model calls and tools as bars; crashes run through all rows.
 
-import { eachFrame, h, put, s } from "../dom.js";
+import { choices, eachFrame, h, put, redraw as drawAgain, s } from "../dom.js";
 import { blank } from "../parts/blank.js";
 import { glyph } from "../status.js";
 import { at, brief, duration, money, shown, short } from "../text.js";
@@ -27,8 +27,7 @@ export function timelinePanel(store, { goTo }) {
 			return put(chart, store.historyIsWhole ? blank("Nothing to draw yet", "Steps appear here once the run has begun, as long as the stream keeps its chunks.") : h("div.skel", h("span.sk.l"), h("span.sk.m")));
 		}
 		if (turn === null || !turns.includes(turn)) turn = turns.at(-1);
-		put(turnField, turns.map((each) => h("option", { value: String(each) }, `Turn ${turnOf(each)}`)));
-		turnField.value = String(turn);
+		choices(turnField, turns.map((each) => [String(each), `Turn ${turnOf(each)}`]), String(turn));
 		const steps = history.steps.filter((step) => step.turn === turn).slice(-MOST_STEPS);
 		const workers = history.workers.filter((worker) => worker.turn === turn);
 		const live = store.session.status === "active";
@@ -38,7 +37,7 @@ export function timelinePanel(store, { goTo }) {
 		const patience = steps.some((step) => step.spans.some((span) => span.state === "wait" && span.to === null)) ? Math.min(Date.now(), rest + (rest - from) * 0.3) : 0;
 		const to = Math.max(from + 100, live ? Date.now() : patience, history.lastAt * Number(turn === turns.at(-1)), ...steps.map((each) => each.to ?? 0), ...workers.map((each) => each.to ?? 0));
 		const scale = { from, to, x: (moment) => `${(100 * (moment - from)) / (to - from)}%`, width: (a, b) => `${Math.max(0.3, (100 * (b - a)) / (to - from))}%`, cuts: history.cuts.filter((each) => each.from >= from), live };
-		put(chart, axis(scale), lane(workers, scale, (run) => store.workerOf(run)), groups(steps).flatMap((group) => stepRows(group, scale)));
+		drawAgain(chart, axis(scale), lane(workers, scale, (run) => store.workerOf(run)), groups(steps).flatMap((group) => stepRows(group, scale)));
 		drawDock();
 		clearTimeout(ticking);
 		if (live) ticking = setTimeout(redraw, 1000);
@@ -65,7 +64,7 @@ export function timelinePanel(store, { goTo }) {
 
 	function row({ kind, label, bars, time, tokens, cost, target }, scale) {
 		const key = `${target.step} ${target.name} ${target.tries?.[0]?.call ?? ""}`;
-		const node = h("div", { class: `row ${kind}`, role: "option", tabindex: "-1", "aria-selected": String(selected?.key === key) },
+		const node = h("div", { class: `row ${kind}`, role: "option", tabindex: "-1", "data-key": key, "aria-selected": String(selected?.key === key) },
 			h("span", label), track(bars, scale), h("span.r", duration(time)), h("span.r.tok", tokens === undefined ? "" : brief(tokens)), h("span.r.cost", money(cost)));
 		node.addEventListener("click", () => { selected = { ...target, key }; draw(); goTo(target.step); });
 		return node;

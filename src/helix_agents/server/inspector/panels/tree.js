@@ -1,7 +1,7 @@
 // A tree of state: one line a value, marks in the gutter, branches drawn when they are unfolded.
 
 import { showText } from "../dialogs.js";
-import { button, h, icon, put } from "../dom.js";
+import { button, h, icon, redraw } from "../dom.js";
 import { unfold } from "../model/diff.js";
 import { pointerOf } from "../model/patch.js";
 import { json, short, shown, size } from "../text.js";
@@ -22,7 +22,7 @@ export function tree(options) {
 		const many = branch ? Object.keys(each.value).length : 0;
 		const canOpen = branch && (many > 0 || each.children?.length);
 		const isOpen = canOpen && isUnfolded(each, pointer, depth);
-		const row = h("li", { role: "treeitem", class: `line ${each.mark} d${Math.min(depth, 8)} `, "aria-level": String(depth + 1), "aria-expanded": canOpen ? String(isOpen) : undefined, tabindex: "-1", "data-pointer": pointer },
+		const row = h("li", { role: "treeitem", class: `line ${each.mark} d${Math.min(depth, 8)} `, "aria-level": String(depth + 1), "aria-expanded": canOpen ? String(isOpen) : undefined, tabindex: "-1", "data-key": pointer },
 			h("span.sign", { "aria-hidden": "true" }, SIGNS[each.mark]), h("span.sr", WORDS[each.mark]),
 			canOpen ? icon("i-fold", "i fold-mark") : h("span.no-fold"),
 			h("span.key", shown(short(each.key, 60))), " ",
@@ -44,7 +44,7 @@ export function tree(options) {
 		opened.delete(isOpen ? pointer : `-${pointer}`);
 		opened.add(isOpen ? `-${pointer}` : pointer);
 		draw();
-		node.querySelector(`[data-pointer="${CSS.escape(pointer)}"]`)?.focus();
+		node.querySelector(`[data-key="${CSS.escape(pointer)}"]`)?.focus();
 	}
 
 	const shownPages = new Map();
@@ -70,7 +70,7 @@ export function tree(options) {
 	let root = { key: "", mark: "same", value: {} };
 	function draw() {
 		const top = node.scrollTop;
-		put(node, linesOf(root, "", 0));
+		redraw(node, linesOf(root, "", 0));
 		if (node.firstElementChild) node.firstElementChild.tabIndex = 0;
 		node.scrollTop = top;
 	}

@@ -27,10 +27,10 @@ export function conversation(store, { answered, narrow }) {
 	const root = () => (narrow.matches ? null : log);
 	// What somebody types into a question survives a new drawing.
 	const question = (each) => {
-		if (!asks.has(each.tool_call_id)) asks.set(each.tool_call_id, ask(each, { sessionId: store.id, answered: () => { asks.delete(each.tool_call_id); answered(); } }));
+		if (!asks.has(each.tool_call_id)) asks.set(each.tool_call_id, ask(each, { sessionId: store.session.root_session_id ?? store.id, answered }));
 		return asks.get(each.tool_call_id);
 	};
-	const context = () => ({ agent: store.session.agent_type, sessionId: store.id, question, times: store.history.calls, usage: store.usageByStep });
+	const context = () => ({ agent: store.session.agent_type, sessionId: store.id, question, below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep });
 	const pages = new Pages(root(), list, (item) => (item.kind === "cut" ? cut(item, (run) => store.workerOf(run)) : message(item, context())));
 	const toBottom = () => { const each = scroller(); each.scrollTop = each.scrollHeight; };
 	const toEnd = () => { follows = true; unseen = 0; jump.hidden = true; toBottom(); };
@@ -78,44 +78,49 @@ export function conversation(store, { answered, narrow }) {
 	let first = 0;
 	const drawNow = () => keep(() => {
 		const { story } = store;
-		const items = withCuts(story.items);
+		const items = withCuts(story.endsOpen ? story.items.slice(0, -1) : story.items);
 		if (known !== null && story.count > known && !follows) { unseen += story.count - known; jump.hidden = false; put(jump, `${unseen} new`); }
 		// A scroller at its very top does not hold its place when something is put in front.
 		if (story.first < first && !scroller().scrollTop) scroller().scrollTop = 1;
 		earlier.hidden = !story.first;
 		put(earlier, button(`${plural(story.first, "earlier message")}`, () => store.loadEarlier(), { kind: "quiet tiny" }));
-		attachAsks();
 		pages.set(items);
-		if (known === null && items.length) { pages.reveal(items.at(-1)); toEnd(); }
+		if (known === null && story.count) { pages.reveal(items.at(-1)); toEnd(); }
 		if (story.first !== first || known === null) watch();
 		known = story.count;
 		first = story.first;
 	});
 	const drawStory = eachFrame(drawNow);
 
-	// Questions that wait belong to stored calls as well: a step may be stored before its question is answered.
-	function attachAsks() {
+	// A step that was put aside is stored before its questions are answered: it is drawn here, with what chunks say of it.
+	function putAside() {
+		const { draft, story } = store;
+		if (!story.endsOpen) return null;
+		const item = story.items.at(-1);
+		const live = new Map([...draft.calls()].map((call) => [call.id, call]));
 		const waiting = new Map(store.waiting.map((each) => [each.tool_call_id, each]));
-		for (const item of store.story.items.slice(-20)) {
-			for (const call of item.calls.values()) {
-				const wanted = call.state === "asked" ? waiting.get(call.id) : undefined;
-				if (Boolean(wanted) !== Boolean(call.ask)) item.changed = true;
-				call.ask = wanted;
-			}
-		}
+		const calls = [...item.calls.values()].map((call) => {
+			const { child, ...now } = live.get(call.id) ?? {};
+			const known = call.state === "asked" ? { ...call, ...now, input: now.input ?? call.input, child: child ?? call.child } : call;
+			const isOpen = known.state !== "done" && known.state !== "failed";
+			return [call.id, { ...known, ask: isOpen ? waiting.get(call.id) : undefined }];
+		});
+		return message({ ...item, calls: new Map(calls) }, { ...context(), live: isLive(store.session.status) });
 	}
 
 	const drawDraft = eachFrame(() => keep(() => {
 		const { draft, story, session } = store;
+		// Somebody is writing an answer: what they see stays as it is until they are done.
 		if (open.contains(document.activeElement) && document.activeElement.matches("input, textarea")) return undefined;
 		if (draft.isEmpty && !story.count) return put(open, blank("No message yet", "What people and the agent say appears here."));
+		const waiting = new Set(store.waiting.map((each) => each.tool_call_id));
+		for (const id of asks.keys()) if (!waiting.has(id)) asks.delete(id);
 		const live = isLive(session.status) && store.link === "live";
-		const stored = new Set(story.items.slice(-20).flatMap((item) => [...item.calls.keys()]));
-		const steps = draft.steps.filter((step) => ![...step.calls.keys()].some((id) => stored.has(id)));
 		const failed = session.status === "failed" && !draft.notes.length && session.error;
 		const notes = failed ? [{ kind: "error", at: session.updated_at, texts: [session.error] }] : draft.notes;
-		return redraw(open, steps.map((step) => openStep(step, step.agent ?? session.agent_type, { ...context(), live })), notes.map(note));
+		return redraw(open, putAside(), store.openSteps.map((step) => openStep(step, step.agent ?? session.agent_type, { ...context(), live })), notes.map(note));
 	}));
+	open.addEventListener("focusout", drawDraft);
 
 	let cuts = 0;
 	let whole = false;
@@ -126,7 +131,7 @@ export function conversation(store, { answered, narrow }) {
 	store.on("story", drawStory);
 	store.on("history", past);
 	store.on("usage", eachFrame(() => keep(() => pages.redraw())));
-	for (const topic of ["draft", "session", "link"]) store.on(topic, drawDraft);
+	for (const topic of ["draft", "story", "session", "link"]) store.on(topic, drawDraft);
 	drawStory();
 	drawDraft();
 
@@ -138,7 +143,7 @@ export function conversation(store, { answered, narrow }) {
 			const find = () => store.story.items.find((item) => item.step === step && item.role === "assistant");
 			while (!find() && store.story.first && !open.querySelector(`#open-${step}`)) await store.loadEarlier(MOST);
 			drawNow();
-			const found = find() ? pages.reveal(find()) : open.querySelector(`#open-${step}`);
+			const found = pages.reveal(find()) ?? open.querySelector(`#${CSS.escape(find()?.key ?? `open-${step}`)}`);
 			follows = false;
 			found?.scrollIntoView({ block: "start" });
 			found?.focus({ preventScroll: true });

@@ -10,6 +10,7 @@ import { box, gist, io } from "./value.js";
 
 const CALL_STATE = { asked: "active", running: "active", done: "completed", failed: "failed", waiting: "suspended_client_tool" };
 const LONG_TEXT = 20_000;
+const MOST_STORIES = 50;
 // What the reader has unfolded or folded by hand: entries are drawn anew while they grow and when they come into sight.
 const folds = new Map();
 
@@ -53,7 +54,7 @@ function calls(map, context) {
 	const plain = all.filter((call) => !call.ask && !call.child);
 	return [
 		plain.length > 0 && h("div.calls", all.length > 1 && h("p.calls-head", `${plural(all.length, "call")} in parallel`), plain.map((each) => call(each, context))),
-		all.filter((each) => !plain.includes(each)).map((each) => (each.ask && context.question ? context.question(each.ask) : child(each, context))),
+		all.filter((each) => !plain.includes(each)).map((each) => (each.ask && context.question ? context.question(each.ask) : each.child ? child(each, context) : call(each, context))),
 	];
 }
 
@@ -73,24 +74,36 @@ function child(each, context) {
 	const { id, agent, status, draft } = each.child ?? { id: "", agent: each.name };
 	const state = each.state === "done" ? "completed" : each.state === "failed" ? "failed" : status ?? "active";
 	const name = agent ?? each.name;
+	const below = context.below?.(each.id) ?? [];
 	const head = [glyph(state), h("b.mono", shown(name)), h("span.dim.grow", "sub-agent"), id && h("a.linkish", { href: sessionLink(id) }, "Open session")];
 	const node = fold("sub-box", each.id, head, () => {
 		const body = h("div");
 		if (draft && !draft.isEmpty) put(body, draft.steps.map((step) => openStep(step, name, { live: context.live, question: context.question, sessionId: id })));
-		else stored(body, id, name);
-		return h("div.sub", h("p.mono.dim", shown(id)), body);
-	}, { open: Boolean(draft) && state !== "completed" });
+		else stored(body, id, name, state);
+		const drawn = new Set([...draft?.calls() ?? []].filter((one) => one.ask).map((one) => one.id));
+		return h("div.sub", h("p.mono.dim", shown(id)), body, below.filter((one) => !drawn.has(one.tool_call_id)).map(context.question));
+	}, { open: below.length > 0 || (Boolean(draft) && state !== "completed") });
 	node.classList.toggle("live", state === "active");
 	return node;
 }
 
-async function stored(body, id, agent) {
+// The entry around it may be drawn anew often: what is known is drawn at once, and asked for again with a new status.
+const stories = new Map();
+
+async function stored(body, id, agent, status) {
+	const draw = (story) => put(body, story.items.map((item) => message(item, { agent, sessionId: id })));
+	const known = stories.get(id);
+	if (known) draw(known.story);
+	if (known?.status === status) return;
 	try {
 		const found = await get(path("sessions", id, "messages") + "?limit=200");
 		const story = new Story();
 		story.add(found.items);
-		put(body, story.items.map((item) => message(item, { agent, sessionId: id })));
-	} catch (error) { put(body, h("p.dim", shown(error.message))); }
+		stories.delete(id);
+		stories.set(id, { story, status });
+		if (stories.size > MOST_STORIES) stories.delete(stories.keys().next().value);
+		draw(story);
+	} catch (error) { if (!known) put(body, h("p.dim", shown(error.message))); }
 }
 
 // The open step, drawn from chunks.

@@ -1,6 +1,8 @@
 // A long list of items of any height, in pages: drawn near the window, elsewhere an empty block of the height that the
 // page had. The document stays small however long the list is, and no frame draws more than it has time for.
 
+import { keepFocus } from "../dom.js";
+
 const PAGE = 16;
 const GUESS = 120;
 const BUDGET = 8;
@@ -48,6 +50,7 @@ export class Pages {
 
 	// The element of an item, drawn now if it was not.
 	reveal(item) {
+		if (!item) return undefined;
 		const page = this.#pages.get(Math.floor(item.place / PAGE));
 		if (page && !page.isDrawn) this.#fill(page);
 		return page?.node.children[page.items.indexOf(item)];
@@ -104,9 +107,7 @@ export class Pages {
 	#fill(page) {
 		page.isDrawn = true;
 		page.node.style.height = "";
-		const focused = page.node.contains(document.activeElement) && document.activeElement.closest("article")?.id;
-		page.node.replaceChildren(...page.items.map((item) => this.#draw(item)));
-		if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+		keepFocus(page.node, () => page.node.replaceChildren(...page.items.map((item) => this.#draw(item))));
 		for (const item of page.items) item.changed = false;
 	}
 }

@@ -2,7 +2,7 @@
 
 import { path, post, remove } from "../api.js";
 import { confirm } from "../dialogs.js";
-import { button, copy, h, icon, put, say } from "../dom.js";
+import { button, copy, h, icon, put, redraw, say } from "../dom.js";
 import { useKeys } from "../keys.js";
 import { SessionStore } from "../model/session_store.js";
 import { chunksPanel } from "../panels/chunks.js";
@@ -71,7 +71,7 @@ export function session(view, { parts, search }) {
 		const copyId = button("", () => copy(id, "Session id"), { kind: "quiet icon", label: "Copy session id", title: "Copy" });
 		copyId.append(icon("i-copy"));
 		const fact = (name, ...value) => h("div", h("dt", name), h("dd", value));
-		put(head,
+		redraw(head,
 			h("div.head-1", h("a.crumb", { href: link([]) }, "Sessions /"), h("h1", { title: id }, shown(now.metadata?.title ?? id)), copyId, !(many && waits(now.status)) && pill(now.status),
 				many > 0 && h("a.pill.wait", { href: address(), onclick: (event) => { event.preventDefault(); focusAsk(); } }, icon("s-wait", "g wait"), `${plural(many, "question")} waiting`),
 				h("div.actions",
@@ -114,7 +114,7 @@ export function session(view, { parts, search }) {
 
 	function drawTabs() {
 		split.dataset.tab = tab;
-		put(tabs, TABS.map(([name, label], place) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === tab), "aria-controls": "pane", tabindex: name === tab ? "0" : "-1", class: name === "talk" ? "only-small" : "", title: place ? `${label} (${place})` : label, onclick: () => choose(name) }, label)));
+		redraw(tabs, TABS.map(([name, label], place) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === tab), "aria-controls": "pane", tabindex: name === tab ? "0" : "-1", class: name === "talk" ? "only-small" : "", title: place ? `${label} (${place})` : label, onclick: () => choose(name) }, label)));
 	}
 	tabs.addEventListener("keydown", (event) => {
 		const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -151,7 +151,7 @@ export function session(view, { parts, search }) {
 			store.on("usage", drawHead);
 			store.on("link", drawLink);
 			await new Promise((resolve, reject) => { store.on("session", resolve); opening.catch(reject); });
-			talk = conversation(store, { narrow, answered: () => setTimeout(() => store.reload(), 150) });
+			talk = conversation(store, { narrow, answered: () => store.refresh() });
 			const box = composer(store);
 			put(left, talk.node, box.node);
 			drawHead();
@@ -166,7 +166,11 @@ export function session(view, { parts, search }) {
 		...byNumber, a: () => focusAsk("approve"), r: () => focusAsk("reject"), i: interrupt, f: () => say(talk?.follow() ? "Following" : "Not following"),
 		c: () => copy(panel?.json?.() ?? JSON.stringify(store.session, null, 2)), l: () => copy(location.href, "Link"),
 		"[": () => panel?.step?.(-1), "]": () => panel?.step?.(1), "/": () => left.querySelector(".composer textarea")?.focus(),
-		x: () => { const node = document.activeElement.closest?.("details") ?? [...left.querySelectorAll("details")].at(-1); if (node) node.open = !node.open; },
+		x: () => {
+			const here = document.activeElement.closest?.("details, article");
+			const node = here?.matches("article") ? here.querySelector("details") : here ?? [...left.querySelectorAll("details")].at(-1);
+			node?.querySelector("summary").click();
+		},
 		j: () => step(1), k: () => step(-1),
 	});
 	function step(by) {

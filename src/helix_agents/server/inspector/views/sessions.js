@@ -2,7 +2,7 @@
 
 import { get, query } from "../api.js";
 import { prompt } from "../dialogs.js";
-import { after, button, copy, h, icon, put } from "../dom.js";
+import { after, button, copy, h, icon, put, redraw } from "../dom.js";
 import { useKeys } from "../keys.js";
 import { blank, broken } from "../parts/blank.js";
 import { vitals } from "../parts/vitals.js";
@@ -87,7 +87,7 @@ export function sessions(view, { search, stats }) {
 		const asks = Object.values(each.pending_client_tool_calls ?? {}).filter((pending) => !pending.submitted_at);
 		const tokens = each.usage?.tokens?.total;
 		const cost = each.usage?.cost ?? each.usage?.custom?.cost;
-		const node = h("tr", { "aria-selected": String(at === state.chosen), tabindex: at === state.chosen ? "0" : "-1", onclick: () => go(sessionLink(each.session_id)), "data-id": each.session_id },
+		const node = h("tr", { "aria-selected": String(at === state.chosen), tabindex: at === state.chosen ? "0" : "-1", onclick: () => go(sessionLink(each.session_id)), "data-id": each.session_id, "data-key": each.session_id },
 			h("td", mark(each.status)),
 			h("td.id", h(isUnder(each, at) ? "span.child" : "span", h("a", { href: sessionLink(each.session_id), tabindex: "-1", title: each.session_id }, shown(title ?? each.session_id))), note && h("span", { class: each.error ? "note red" : "note" }, shown(note))),
 			h("td.waits", asks.slice(0, 1).map((pending) => h("span.pill.wait.row.mono", shown(pending.tool_name))), asks.length > 1 && h("span.dim", ` +${asks.length - 1}`)),
@@ -109,7 +109,7 @@ export function sessions(view, { search, stats }) {
 
 	function drawPager() {
 		const isFirst = !state.search.get("cursor");
-		put(pager,
+		redraw(pager,
 			h("span.hint", [["j k", "move"], ["Enter", "open"], ["/", "filter"]].map(([key, what]) => h("span", h("kbd", key), what))),
 			h("span.grow"),
 			state.newer ? button(`${state.newer} newer`, () => (isFirst ? load() : go(address({})))) : null,
@@ -120,7 +120,7 @@ export function sessions(view, { search, stats }) {
 	function drawChips() {
 		const chosen = state.search.getAll("status");
 		const by = stats.value?.by_status ?? {};
-		put(chips,
+		redraw(chips,
 			GROUPS.map(([name, statuses]) => {
 				const pressed = statuses.some((status) => chosen.includes(status));
 				const many = statuses.reduce((sum, status) => sum + (by[status] ?? 0), 0);
@@ -152,9 +152,7 @@ export function sessions(view, { search, stats }) {
 			const known = new Set(state.rows.map((each) => each.session_id));
 			state.newer = page.items.filter((each) => !known.has(each.session_id)).length;
 			state.rows = state.rows.map((each) => fresh.get(each.session_id) ?? each);
-			const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-			put(body, state.rows.map((each, at) => row(each, at)));
-			if (focused) body.querySelector(`tr[data-id="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+			redraw(body, state.rows.map((each, at) => row(each, at)));
 			drawPager();
 		} catch { /* the top bar says that the server is away; the rows stay as they were */ }
 	}
