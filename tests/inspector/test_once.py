@@ -12,6 +12,20 @@ from playwright.async_api import Page, Route, expect
 
 from tests.server.running import execute, result
 
+WATCH = """() => {
+  window.odd = [];
+  const seen = new Set();
+  const look = () => {
+    const texts = [...document.querySelectorAll("article.assistant .text")].map((node) => node.innerText);
+    for (const text of texts) if (/^Done: .*[.]$/.test(text)) seen.add(text);
+    for (const each of seen) {
+      const times = texts.filter((text) => text === each).length;
+      if (times !== 1) window.odd.push(`${times} times: ${each}`);
+    }
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
 QUERY = " ".join(f"word{number}" for number in range(30))
 
 
@@ -85,3 +99,17 @@ async def test_a_snapshot_that_fails_is_asked_for_again(page: Page, admin: httpx
     await expect(page.locator(".head .pill")).to_have_text("Completed")
     await expect(page.locator(".banner")).to_be_hidden()
     await expect(page.locator("article.msg")).to_have_count(5)
+
+
+async def test_an_answer_is_in_every_frame_exactly_once(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
+    await execute(admin, "hello", sid)
+    await result(admin, sid)
+    await page.goto(f"/#/s/{sid}")
+    await expect(page.get_by_text("You said: hello", exact=True)).to_be_visible()
+    await page.evaluate(WATCH)
+    for animal in ("ants", "bees", "cats", "dogs"):  # the last one begins a page of the list
+        await execute(admin, f"search {animal}", sid)
+        await expect(page.get_by_text(f"Done: Three pages speak of {animal}.", exact=True)).to_be_visible()
+        await result(admin, sid)
+    await expect(page.locator(".head .pill")).to_have_text("Completed")
+    assert await page.evaluate("window.odd") == []

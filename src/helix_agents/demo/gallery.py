@@ -22,6 +22,8 @@ from .researcher import QUESTION
 FINISHED, WAITING, AT_WORK, RECOVERED = "ants-finished", "ants-waiting", "colony-watch", "ants-recovered"
 LOOK_AGAIN_SECONDS = 0.2
 CRASH_LIMIT_SECONDS = 30
+CRASHING = ("0.05", "sven", "science", "night")
+"""The worker that dies: it types slowly, so that it is caught in the middle of a step; its user and its tags."""
 
 logger = logging.getLogger("helix_agents.demo")
 
@@ -79,12 +81,18 @@ async def _crash(executor: AgentExecutor, stores: Stores, url: str) -> None:
 async def _let_die(stores: Stores, url: str) -> None:
     path = os.pathsep.join(entry or os.curdir for entry in sys.path)
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"{__package__}.worker", url, RECOVERED, env={**os.environ, "PYTHONPATH": path}
+        sys.executable,
+        "-m",
+        f"{__package__}.worker",
+        url,
+        RECOVERED,
+        *CRASHING,
+        env={**os.environ, "PYTHONPATH": path},
     )
     try:
         async with asyncio.timeout(CRASH_LIMIT_SECONDS):
-            while not await _has_done_something(stores):  # noqa: ASYNC110  # another process does it
-                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            while not await _is_in_the_middle(stores):  # noqa: ASYNC110  # another process does it
+                await asyncio.sleep(LOOK_AGAIN_SECONDS / 4)
     except TimeoutError:
         logger.warning("The worker that was to crash did nothing in %s s.", CRASH_LIMIT_SECONDS)
     finally:
@@ -93,9 +101,10 @@ async def _let_die(stores: Stores, url: str) -> None:
         await worker.wait()
 
 
-async def _has_done_something(stores: Stores) -> bool:
+async def _is_in_the_middle(stores: Stores) -> bool:
+    """Whether one step is committed and the sub-agent of the next one is at work."""
     chunks = await stores.streams.get_all_chunks(RECOVERED)
-    return any(stored.chunk["type"] == "tool_end" for stored in chunks)
+    return any(stored.chunk["type"] == "subagent_start" for stored in chunks)
 
 
 async def _agree(executor: AgentExecutor, session_id: str) -> None:

@@ -37,6 +37,10 @@ LIBRARY = {
 }
 
 
+PRICE = 0.004
+"""What the library takes for a search, in dollars: `cost` is the name under which the inspector shows money."""
+
+
 @tool(timeout_seconds=30)
 async def search(topic: str, ctx: ToolContext) -> str:
     """Look a topic up in the library."""
@@ -45,6 +49,7 @@ async def search(topic: str, ctx: ToolContext) -> str:
     ctx.update_state(lambda notes: notes["findings"].append({"topic": topic, "text": found}))
     ctx.update_state(lambda notes: notes.increment("pages_read", 3))
     ctx.record_usage("pages", 3)
+    ctx.record_usage("cost", PRICE)
     return found
 
 
@@ -95,6 +100,6 @@ SCRIPT: dict[str, Script] = {
 }
 
 
-def make_llm() -> ScriptedLLM:
+def make_llm(delay_seconds: float = 0.02) -> ScriptedLLM:
     """The model: it types about as fast as one reads."""
-    return ScriptedLLM(SCRIPT, delay_seconds=0.02, piece=6)
+    return ScriptedLLM(SCRIPT, delay_seconds=delay_seconds, piece=6)

@@ -3,7 +3,7 @@
 import { button, h, icon } from "./dom.js";
 import { HELP } from "./keys.js";
 
-function open(title, body, footer) {
+export function open(title, body, footer) {
 	const close = button("", () => node.close(), { kind: "quiet icon", label: "Close" });
 	close.append(icon("i-x"));
 	const node = h("dialog", { label: title }, h("header", h("span.grow", title), close), h("div", body), footer && h("footer", footer));

@@ -40,11 +40,12 @@ function drawTop() {
 	);
 }
 
-const stats = { value: null, isRefused: false, listeners: new Set() };
+const stats = { value: null, isRefused: false, isAway: false, listeners: new Set() };
 
 async function readStats() {
 	try {
 		stats.value = await get("stats");
+		stats.isAway = false;
 		const { waiting: many, backend: store, workers } = stats.value;
 		count.hidden = !many;
 		count.textContent = many ?? "";
@@ -52,6 +53,7 @@ async function readStats() {
 	} catch (error) {
 		stats.value = null;
 		if (error instanceof Problem && error.status < 500) { stats.isRefused = true; return tell(); }
+		stats.isAway = true;
 		put(backend, h("span.dot.off"), "no answer");
 	}
 	return tell();

@@ -10,7 +10,7 @@ const TABLE = {
 	completed: ["Completed", "s-done", "ok"],
 	failed: ["Failed", "s-fail", "fail"],
 	suspended_client_tool: ["Waiting", "s-wait", "wait"],
-	suspended_step_partial: ["Waiting", "s-wait", "wait"],
+	suspended_step_partial: ["Waits in part", "s-wait", "wait"],
 	suspended_awaiting_children: ["Child waits", "s-child", "wait"],
 };
 

@@ -93,10 +93,16 @@ export class History {
 		const crashed = this.rewoundAt && before && before.to === null;
 		if (crashed) {
 			before.to = this.rewoundAt;
-			this.cuts.push({ from: this.rewoundAt, to: now, before: before.run, after: chunk.run_id, step: this.steps.at(-1)?.step });
+			this.cuts.push({ from: this.rewoundAt, to: now, before: before.run, after: chunk.run_id, step: this.#openStep() });
 		}
 		this.rewoundAt = null;
 		this.#begin(chunk, now);
+	}
+
+	// The step that was at work: its chunks may be gone already.
+	#openStep() {
+		const last = this.steps.at(-1);
+		return last ? last.step + Number(last.committed) : undefined;
 	}
 
 	#lose(stepCount) {

@@ -147,6 +147,7 @@ export class SessionStore {
 		if (found.message_count < this.story.count) return this.#readAll();
 		this.#recent = this.#recent.filter(([sequence]) => sequence > found.sequence);
 		this.#adopt(found);
+		this.story.tell(found.session.step_count + Number(this.story.endsOpen), found.session.updated_at);
 		return this.#around();
 	}
 
@@ -216,6 +217,12 @@ export class SessionStore {
 			} finally { this.#earlier = null; }
 		})();
 		return this.#earlier;
+	}
+
+	// The turn that a run belongs to: a run that resumes another one goes on with its turn.
+	turnOf(runId) {
+		const place = this.runs.findIndex((run) => run.run_id === runId);
+		return place < 0 ? undefined : this.runs.slice(0, place + 1).filter((run) => !run.metadata?.resumes).length;
 	}
 
 	workerOf(runId) {

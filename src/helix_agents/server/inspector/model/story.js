@@ -25,6 +25,12 @@ export class Story {
 		this.count += messages.length;
 	}
 
+	// What a commit brought is of its step, until its checkpoint says so.
+	tell(step, at) {
+		const last = this.items.at(-1);
+		if (last?.role === "assistant" && last.step === null) Object.assign(last, { step, at });
+	}
+
 	prepend(messages) {
 		this.first -= messages.length;
 		this.items.unshift(...this.#read(messages, this.first));

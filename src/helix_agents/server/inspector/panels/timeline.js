@@ -8,6 +8,8 @@ import { at, brief, duration, money, shown, short } from "../text.js";
 const LOOK = { done: "completed", fail: "failed", live: "active", wait: "suspended_client_tool" };
 const TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400];
 const MOST_STEPS = 60;
+const NEAR = 32;
+const ROOM_FOR_A_NAME = 0.16;
 
 export function timelinePanel(store, { goTo }) {
 	const turnField = h("select.field.small", { label: "Turn" });
@@ -18,26 +20,32 @@ export function timelinePanel(store, { goTo }) {
 	let turn = null;
 	let selected = null;
 	let ticking = 0;
+	let isFirst = true;
 
 	function draw() {
 		const { history } = store;
 		const turns = history.turns();
+		turnField.hidden = !turns.length;
 		if (!turns.length) {
 			put(dock);
 			return put(chart, store.historyIsWhole ? blank("Nothing to draw yet", "Steps appear here once the run has begun, as long as the stream keeps its chunks.") : h("div.skel", h("span.sk.l"), h("span.sk.m")));
 		}
 		if (turn === null || !turns.includes(turn)) turn = turns.at(-1);
 		choices(turnField, turns.map((each) => [String(each), `Turn ${turnOf(each)}`]), String(turn));
-		const steps = history.steps.filter((step) => step.turn === turn).slice(-MOST_STEPS);
+		const all = history.steps.filter((step) => step.turn === turn);
+		const steps = all.slice(-MOST_STEPS);
 		const workers = history.workers.filter((worker) => worker.turn === turn);
 		const live = store.session.status === "active";
-		const from = Math.min(...workers.map((each) => each.from), ...steps.map((each) => each.from));
+		const from = Math.min(...(steps.length < all.length ? [] : workers.map((each) => each.from)), ...steps.map((each) => each.from));
 		const rest = Math.max(history.lastAt, from);
 		// A question may wait for days: its bar is open at the end instead of pressing everything else flat.
 		const patience = steps.some((step) => step.spans.some((span) => span.state === "wait" && span.to === null)) ? Math.min(Date.now(), rest + (rest - from) * 0.3) : 0;
 		const to = Math.max(from + 100, live ? Date.now() : patience, history.lastAt * Number(turn === turns.at(-1)), ...steps.map((each) => each.to ?? 0), ...workers.map((each) => each.to ?? 0));
-		const scale = { from, to, x: (moment) => `${(100 * (moment - from)) / (to - from)}%`, width: (a, b) => `${Math.max(0.3, (100 * (b - a)) / (to - from))}%`, cuts: history.cuts.filter((each) => each.from >= from), live };
+		const scale = { from, to, x: (moment) => `${Math.max(0, (100 * (moment - from)) / (to - from))}%`, share: (a, b) => (b - Math.max(a, from)) / (to - from), width: (a, b) => `${Math.max(0.3, (100 * (b - Math.max(a, from))) / (to - from))}%`, cuts: history.cuts.filter((each) => each.from >= from), live };
+		const follows = live && (isFirst || chart.scrollTop + chart.clientHeight >= chart.scrollHeight - NEAR);
 		drawAgain(chart, axis(scale), lane(workers, scale, (run) => store.workerOf(run)), groups(steps).flatMap((group) => stepRows(group, scale)));
+		if (follows) chart.scrollTop = chart.scrollHeight;
+		isFirst = false;
 		drawDock();
 		clearTimeout(ticking);
 		if (live) ticking = setTimeout(redraw, 1000);
@@ -47,7 +55,7 @@ export function timelinePanel(store, { goTo }) {
 	// A stream begins anew with each turn; the runs know which one it is.
 	const turnOf = (each) => {
 		const { run } = store.history.workers.find((worker) => worker.turn === each);
-		return store.runs.find(({ run_id: id }) => id === run)?.turn ?? each;
+		return store.turnOf(run) || each;
 	};
 
 	function stepRows(group, scale) {
@@ -73,7 +81,7 @@ export function timelinePanel(store, { goTo }) {
 	function drawDock() {
 		if (!selected) return put(dock, h("p.dim", "Choose a bar to see what it was."));
 		const facts = (selected.tries ?? []).map((each, place) => [["First try", "Second try", "Third try"][place] ?? `Try ${place + 1}`, `${duration((each.to ?? Date.now()) - each.from)}, from ${at(each.from)}${each.lost ? ", lost when its process stopped" : each.state === "fail" ? `, failed: ${short(each.error ?? "", 120)}` : each.state === "wait" ? ", waits for a person" : each.state === "live" ? ", running" : ", finished"}`]);
-		return put(dock, h("h2", h("span.mono.grow", shown(selected.name)), h("button.btn.quiet.tiny.linkish", { type: "button", onclick: () => goTo(selected.step) }, "Go to message")),
+		return put(dock, h("h2", h("span.mono.grow", shown(selected.name)), h("button.btn.quiet.tiny.linkish", { type: "button", onclick: () => goTo(selected.step, { leave: true }) }, "Go to message")),
 			facts.length ? h("dl.kv", facts.flatMap(([name, value]) => [h("dt", name), h("dd", shown(value))])) : null);
 	}
 
@@ -131,10 +139,10 @@ function track(bars, scale) {
 }
 
 function axis(scale) {
-	return h("div.row.axis", { role: "presentation" }, h("span", `from ${at(scale.from)}`), s("svg", { "aria-hidden": "true" }, ticks(scale).map((each) => s("text", { x: scale.x(scale.from + each * 1000), y: "18" }, each < 60 ? `${each} s` : duration(each * 1000)))), h("span.r", "time"), h("span.r.tok", "tok"), h("span.r.cost", "cost"));
+	return h("div.row.axis", { role: "presentation" }, h("span", `from ${at(scale.from)}`), s("svg", { "aria-hidden": "true" }, ticks(scale).map((each) => s("text", { x: scale.x(scale.from + each * 1000), y: "18" }, each < 100 ? `${each} s` : duration(each * 1000)))), h("span.r", "time"), h("span.r.tok", "tok"), h("span.r.cost", "cost"));
 }
 
 function lane(workers, scale, workerOf) {
-	const bars = workers.flatMap((each) => [bar("worker", each.from, each.to ?? scale.to, scale), s("text.in", { x: scale.x(each.from), y: "20", dx: "6" }, short(workerOf(each.run), 14))]);
+	const bars = workers.flatMap((each) => [bar("worker", each.from, each.to ?? scale.to, scale), scale.share(each.from, each.to ?? scale.to) > ROOM_FOR_A_NAME && s("text.in", { x: scale.x(each.from), y: "20", dx: "6" }, short(workerOf(each.run), 14))]);
 	return h("div.row.lane", { role: "presentation" }, h("span", "Worker"), track(bars, scale));
 }

@@ -25,11 +25,11 @@ export function usagePanel(store) {
 				fact("Tool calls", number(calls), failures ? `${plural(failures, "failure")}` : ""),
 				fact("Tool time", duration(Object.values(tools).reduce((sum, each) => sum + each.duration_ms, 0)))),
 			steps.length > 0 && h("section", h("h2", "Tokens by step", legend([["model", "output"], ["", "prompt"], ["three", "cached"]])), columns(steps.map(([step, each]) => ({ label: String(step), parts: [["three", each.cached], ["", Math.max(0, each.prompt - each.cached)], ["model", each.completion]] })), { name: "Tokens by step" })),
-			spent.some((each) => each.value) && h("section", h("h2", "Cost so far"), running(spent, { name: "Cost", label: money })),
+			spent.some((each) => each.value) && h("section", h("h2", "Cost so far"), running(spent, { name: "Cost", label: (value) => money(value) || "$0" })),
 			table("Tools", ["Tool", "", "Time", "Calls", "Failed"], timed(tools)),
 			table("Sub-agents", ["Agent", "", "Time", "Runs", "Failed"], timed(subagents)),
 			table("Models", ["Model", "Prompt", "Cached", "Output", "Total"], Object.entries(found.by_model).map(([name, each]) => [mono(name), brief(each.prompt), brief(each.cached), brief(each.completion), brief(each.total)])),
-			table("Other", ["Name", "Amount"], Object.entries(custom).map(([name, value]) => [mono(name), number(value)])));
+			table("Other", ["Name", "Amount"], Object.entries(custom).filter(([name]) => name !== "cost").map(([name, value]) => [mono(name), number(value)])));
 	}
 
 	const redraw = eachFrame(draw);

@@ -85,7 +85,7 @@ export function ask(question, { sessionId, answered = () => {} }) {
 		put(kinds, [["Form", form], ["JSON", raw]].map(([name, make]) => h("button", { type: "button", "aria-pressed": String(make === chosen), onclick: () => choose(make) }, name)));
 		show(chosen);
 	};
-	const waits = [question.since && `waits ${ago(question.since)}`, question.deadline_at && `until ${when(question.deadline_at)}`].filter(Boolean).join(", ");
+	const waits = [question.since && [h("span.hide-s", "waits "), ago(question.since)], question.since && question.deadline_at && ", ", question.deadline_at && `until ${when(question.deadline_at)}`];
 	yes.prepend(document.createTextNode(""));
 	const node = h("section.ask", { label: `${approval ? "Approve" : "Answer"} ${question.tool_name}`, "data-call": question.tool_call_id },
 		h("header", icon("s-wait", "g wait"), h("b", approval ? "Approve " : "Answer ", h("span.mono", shown(question.tool_name)), "?"), h("span.dim.grow", waits), kinds),

@@ -56,6 +56,7 @@ export function conversation(store, { answered, narrow }) {
 		if (event.key !== "Home" || !store.story.first) return;
 		follows = false;
 		while (store.story.first) await store.loadEarlier(MOST);
+		isNew = true;
 		drawNow();
 		scroller().scrollTop = 0;
 	});
@@ -76,7 +77,7 @@ export function conversation(store, { answered, narrow }) {
 	const keep = (draw) => { const was = follows; draw(); if (was) toBottom(); };
 	let known = null;
 	let first = 0;
-	const drawNow = () => keep(() => {
+	function drawStory() {
 		const { story } = store;
 		const items = withCuts(story.endsOpen ? story.items.slice(0, -1) : story.items);
 		if (known !== null && story.count > known && !follows) { unseen += story.count - known; jump.hidden = false; put(jump, `${unseen} new`); }
@@ -85,12 +86,13 @@ export function conversation(store, { answered, narrow }) {
 		earlier.hidden = !story.first;
 		put(earlier, button(`${plural(story.first, "earlier message")}`, () => store.loadEarlier(), { kind: "quiet tiny" }));
 		pages.set(items);
-		if (known === null && story.count) { pages.reveal(items.at(-1)); toEnd(); }
+		// What was an open step a moment ago must not be gone until its page is seen.
+		if (known !== story.count) pages.reveal(items.at(-1));
+		if (known === null && story.count) toEnd();
 		if (story.first !== first || known === null) watch();
 		known = story.count;
 		first = story.first;
-	});
-	const drawStory = eachFrame(drawNow);
+	}
 
 	// A step that was put aside is stored before its questions are answered: it is drawn here, with what chunks say of it.
 	function putAside() {
@@ -108,32 +110,47 @@ export function conversation(store, { answered, narrow }) {
 		return message({ ...item, calls: new Map(calls) }, { ...context(), live: isLive(store.session.status) });
 	}
 
-	const drawDraft = eachFrame(() => keep(() => {
+	function drawOpen() {
 		const { draft, story, session } = store;
-		// Somebody is writing an answer: what they see stays as it is until they are done.
-		if (open.contains(document.activeElement) && document.activeElement.matches("input, textarea")) return undefined;
 		if (draft.isEmpty && !story.count) return put(open, blank("No message yet", "What people and the agent say appears here."));
-		const waiting = new Set(store.waiting.map((each) => each.tool_call_id));
-		for (const id of asks.keys()) if (!waiting.has(id)) asks.delete(id);
 		const live = isLive(session.status) && store.link === "live";
 		const failed = session.status === "failed" && !draft.notes.length && session.error;
 		const notes = failed ? [{ kind: "error", at: session.updated_at, texts: [session.error] }] : draft.notes;
 		return redraw(open, putAside(), store.openSteps.map((step) => openStep(step, step.agent ?? session.agent_type, { ...context(), live })), notes.map(note));
-	}));
-	open.addEventListener("focusout", drawDraft);
+	}
+
+	// Somebody writes an answer to a question that still waits: what they see stays until they are done.
+	const isAnswering = () => {
+		const { activeElement } = document;
+		return open.contains(activeElement) && activeElement.matches("input, textarea") && asks.has(activeElement.closest(".ask")?.dataset.call);
+	};
+
+	// Both halves in one frame: a step that goes from the open ones to the stored ones is never in both or in neither.
+	let isNew = true;
+	let isPutOff = false;
+	const drawNow = () => keep(() => {
+		const waiting = new Set(store.waiting.map((each) => each.tool_call_id));
+		for (const id of asks.keys()) if (!waiting.has(id)) asks.delete(id);
+		isPutOff = isAnswering() && known === store.story.count;
+		if (isNew) drawStory();
+		isNew = false;
+		if (!isPutOff) drawOpen();
+	});
+	const draw = eachFrame(drawNow);
+	const drawAll = () => { isNew = true; draw(); };
+	open.addEventListener("focusout", () => { if (isPutOff) draw(); });
 
 	let cuts = 0;
 	let whole = false;
 	const past = () => {
 		if (store.historyIsWhole && !whole) { whole = true; pages.redraw(); }
-		if (store.history.cuts.length !== cuts) { cuts = store.history.cuts.length; drawStory(); }
+		if (store.history.cuts.length !== cuts) { cuts = store.history.cuts.length; drawAll(); }
 	};
-	store.on("story", drawStory);
+	store.on("story", drawAll);
 	store.on("history", past);
 	store.on("usage", eachFrame(() => keep(() => pages.redraw())));
-	for (const topic of ["draft", "story", "session", "link"]) store.on(topic, drawDraft);
-	drawStory();
-	drawDraft();
+	for (const topic of ["draft", "session", "link"]) store.on(topic, draw);
+	drawAll();
 
 	return {
 		node,
@@ -142,6 +159,7 @@ export function conversation(store, { answered, narrow }) {
 		async goTo(step) {
 			const find = () => store.story.items.find((item) => item.step === step && item.role === "assistant");
 			while (!find() && store.story.first && !open.querySelector(`#open-${step}`)) await store.loadEarlier(MOST);
+			isNew = true;
 			drawNow();
 			const found = pages.reveal(find()) ?? open.querySelector(`#${CSS.escape(find()?.key ?? `open-${step}`)}`);
 			follows = false;
@@ -149,7 +167,7 @@ export function conversation(store, { answered, narrow }) {
 			found?.focus({ preventScroll: true });
 		},
 		stop() {
-			pages.stop(); top?.disconnect(); drawStory.stop(); drawDraft.stop();
+			pages.stop(); top?.disconnect(); draw.stop();
 			narrow.removeEventListener("change", resized);
 			document.removeEventListener("scroll", scrolled);
 		},

@@ -33,7 +33,7 @@ function text(value, streaming) {
 	return streaming ? h("div.text", { dir: "auto" }, "…", shown(value.slice(-LONG_TEXT))) : box(value);
 }
 
-const spent = (usage) => usage && [usage.tokens ? `${number(usage.tokens)} tok` : "", money(usage.cost)].filter(Boolean).join("  ");
+const spent = (usage) => usage && [usage.tokens ? `${number(usage.tokens)} tok` : "", money(usage.cost)].filter(Boolean).join("\u2002");
 
 export function message(item, context) {
 	const { agent, sessionId, usage } = context;
@@ -58,12 +58,13 @@ function calls(map, context) {
 	];
 }
 
-function call(each, { times }) {
-	const running = each.state === "asked" || each.state === "running";
+function call(each, { times, live }) {
+	const isOpen = each.state === "asked" || each.state === "running";
+	const running = isOpen && live !== false;
 	const span = times?.get(each.id);
 	const [from, to] = span ? [span.from, span.to] : [each.startedAt, each.endedAt];
 	const input = each.input === undefined ? short(each.inputText ?? "", 90) : gist(each.input);
-	return fold("call", each.id, [glyph(CALL_STATE[each.state]), h("b.mono", shown(each.name)), h("span.mono.dim.clip.grow", shown(input)), each.error && h("span.red.clip", shown(short(each.error, 60))), h("span.dim", running ? "running" : to ? duration(to - from) : "")], () =>
+	return fold("call", each.id, [glyph(isOpen && !running ? "interrupted" : CALL_STATE[each.state]), h("b.mono", shown(each.name)), h("span.mono.dim.clip.grow", shown(input)), each.error && h("span.red.clip", shown(short(each.error, 60))), h("span.dim", running ? "running" : isOpen ? "not finished" : to ? duration(to - from) : "")], () =>
 		h("div.ios",
 			io("Arguments", each.input ?? each.inputText ?? ""),
 			each.error ? io("Error", each.error) : each.result === undefined ? h("p.dim", "No result yet.") : io(Array.isArray(each.result) ? `Result, ${plural(each.result.length, "item")}` : "Result", each.result)));

@@ -14,6 +14,7 @@ export function health(view, { stats }) {
 	const draw = () => {
 		const now = stats.value;
 		if (stats.isRefused) return put(rest, blank("Only for admins", "Your token does not open figures about all sessions.", { glyph: "i-bolt" }));
+		if (!now && !stats.isAway) return put(rest);
 		if (!now) return put(rest, blank("The server does not answer", "This page asks again every few seconds.", { glyph: "i-bolt" }));
 		return put(rest, workers(now.workers), statuses(now.by_status));
 	};
@@ -26,7 +27,7 @@ function workers(list) {
 	const rows = list.map((each) => h("tr", h("td.mono", shown(each.name)), h("td.r", Array.isArray(each.running) ? each.running.length : each.running), h("td.r", each.at_once), h("td.r", ago(each.seen_at))));
 	return h("section.facts-table", h("h2", "Workers"),
 		list.length ? h("table", h("thead", h("tr", ["Name", "Running", "Places", "Last seen"].map((name, at) => h("th", { scope: "col", class: at ? "r" : "" }, name)))), h("tbody", rows))
-			: h("p.dim", "No worker is registered. Start one with `helix worker module:executor`; until then the server runs what it is sent."));
+			: h("p.dim", "No worker is registered: the server runs what it is sent. To start one: ", h("code", "helix worker module:executor")));
 }
 
 function statuses(by) {

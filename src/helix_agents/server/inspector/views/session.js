@@ -81,7 +81,7 @@ export function session(view, { parts, search }) {
 				fact("Agent", h("a", { href: link([], { agent_type: now.agent_type }) }, shown(now.agent_type))),
 				now.user_id && fact("User", h("a", { href: link([], { user_id: now.user_id }) }, shown(now.user_id))),
 				now.parent_session_id && fact("Parent", h("a", { href: sessionLink(now.parent_session_id) }, shown(now.parent_session_id))),
-				run && fact("Turn", String(run.turn), run.metadata?.worker ? [" on ", shown(run.metadata.worker)] : ""),
+				run && fact("Turn", String(store.turnOf(run.run_id) || 1), run.metadata?.worker ? [" on ", shown(run.metadata.worker)] : ""),
 				fact("Step", String(now.step_count)), total > 0 && fact("Tokens", brief(total)), cost > 0 && fact("Cost", money(cost)), fact("Began", h("time", { title: inFull(now.created_at) }, when(now.created_at))),
 				now.tags.length > 0 && fact("Tags", now.tags.map((tag) => h("a.tag", { href: link([], { tag }) }, shown(tag))))));
 	}
@@ -130,11 +130,17 @@ export function session(view, { parts, search }) {
 		panel = null;
 		put(pane);
 		if (!store.session || !MAKE[tab]) return;
-		panel = MAKE[tab](store, { chosen, choose: (at) => { chosen = at; amend(address()); }, fork, restore, goTo: (step) => { if (!narrow.matches) talk?.goTo(step); } });
+		panel = MAKE[tab](store, { chosen, choose: (at) => { chosen = at; amend(address()); }, fork, restore, goTo });
 		panel.node.id = "pane";
 		panel.node.setAttribute("role", "tabpanel");
 		panel.node.setAttribute("aria-labelledby", `tab-${tab}`);
 		put(pane, panel.node);
+	}
+
+	// On a phone the conversation is a panel of its own.
+	function goTo(step, { leave = false } = {}) {
+		if (narrow.matches && !leave) return;
+		if (narrow.matches) { go(link(["s", id, "talk"])); requestAnimationFrame(() => requestAnimationFrame(() => talk?.goTo(step))); } else talk?.goTo(step);
 	}
 
 	function focusAsk(name = "approve") {

@@ -1,10 +1,10 @@
 // The list of sessions: filters in the address, pages by cursor, rows that change in place.
 
 import { get, query } from "../api.js";
-import { prompt } from "../dialogs.js";
 import { after, button, copy, h, icon, put, redraw } from "../dom.js";
 import { useKeys } from "../keys.js";
 import { blank, broken } from "../parts/blank.js";
+import { askFilter } from "../parts/filter.js";
 import { vitals } from "../parts/vitals.js";
 import { amend, go, link, sessionLink } from "../router.js";
 import { GROUPS, glyph, mark, word } from "../status.js";
@@ -135,11 +135,8 @@ export function sessions(view, { search, stats }) {
 	}
 
 	async function addFilter() {
-		const text = await prompt("Add a filter", { label: "agent:researcher, user:mara or tag:prod", yes: "Filter" });
-		const found = /^\s*(agent|user|tag)\s*[:= ]\s*(.+?)\s*$/.exec(text ?? "");
-		if (!found) return;
-		const name = { agent: "agent_type", user: "user_id", tag: "tag" }[found[1]];
-		go(address({ [name]: name === "tag" ? [...state.search.getAll("tag"), found[2]] : found[2] }));
+		const [name, value] = (await askFilter()) ?? [];
+		if (name) go(address({ [name]: name === "tag" ? [...state.search.getAll("tag"), value] : value }));
 	}
 
 	// Rows on the page change in place; they move only when somebody reloads or asks for what is newer.

@@ -1,37 +1,70 @@
-// Everything that waits for a person, oldest first, answered in place.
+// Everything that waits for a person, oldest first, answered in place. New questions come by themselves; what somebody
+// is writing stays.
 
 import { get, query } from "../api.js";
-import { button, h, put } from "../dom.js";
+import { button, h, keepFocus, put } from "../dom.js";
+import { useKeys } from "../keys.js";
 import { ask } from "../parts/ask.js";
 import { blank, broken, skeleton } from "../parts/blank.js";
-import { sessionLink } from "../router.js";
+import { go, link, sessionLink } from "../router.js";
 import { shown } from "../text.js";
+
+const REFRESH_EVERY = 4000;
 
 export function waiting(view, { search }) {
 	const list = h("div.asks");
+	const known = new Map();
+	let cursor = search.get("cursor");
+	let stopped = false;
+	let isBroken = false;
 	document.title = "Waiting · helix";
 	put(view, h("div.page", h("div.title", h("h1", "Waiting for people")), list));
-	let stopped = false;
 
-	async function load(cursor) {
-		const timer = setTimeout(() => put(list, skeleton()), 200);
+	async function load() {
+		const timer = setTimeout(() => { if (!list.children.length) put(list, skeleton()); }, 200);
 		try {
 			const page = await get(`waiting${query({ cursor, limit: 50 })}`);
-			if (!stopped) draw(page);
+			if (!stopped) keepFocus(list, () => draw(page));
+			isBroken = false;
 		} catch (error) {
-			if (!stopped) put(list, broken(error, () => load(cursor)));
+			if (!stopped && !known.size) { isBroken = true; put(list, broken(error, load)); }
 		} finally { clearTimeout(timer); }
 	}
 
 	function draw(page) {
+		const ids = new Set(page.items.map((each) => each.tool_call_id));
+		for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
 		if (!page.items.length) return put(list, blank("Nothing waits", "Approvals and questions of client tools appear here while their run is suspended.", { glyph: "s-done" }));
-		return put(list,
-			page.items.map((each) => h("article.asked",
-				h("p", h("a.mono.linkish", { href: sessionLink(each.root_session_id ?? each.session_id) }, shown(each.session_id))),
-				ask(each, { sessionId: each.root_session_id ?? each.session_id, answered: () => load() }))),
-			page.next_cursor && button("More", () => load(page.next_cursor)));
+		for (const each of page.items) if (!known.has(each.tool_call_id)) known.set(each.tool_call_id, question(each));
+		const wanted = [...page.items.map((each) => known.get(each.tool_call_id)), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
+		// Only what changed is touched: somebody may be writing an answer.
+		for (const node of [...list.childNodes]) if (!wanted.includes(node)) node.remove();
+		wanted.forEach((node, place) => { if (list.childNodes[place] !== node) list.insertBefore(node, list.childNodes[place] ?? null); });
+		return list;
 	}
 
-	load(search.get("cursor"));
-	return { stop() { stopped = true; } };
+	function question(each) {
+		const root = each.root_session_id ?? each.session_id;
+		return h("article.asked", { tabindex: "-1" },
+			h("p", h("a.mono.linkish", { href: sessionLink(root) }, shown(each.session_id)), h("span.dim", shown([each.agent_type, each.user_id].filter(Boolean).join(", ")))),
+			ask(each, { sessionId: root, answered: load }));
+	}
+
+	// `j` and `k` go from question to question, `a` and `r` to the buttons of the one in focus.
+	const here = () => document.activeElement.closest?.("article.asked");
+	const move = (by) => {
+		const all = [...list.querySelectorAll("article.asked")];
+		all[Math.min(all.length - 1, Math.max(0, all.indexOf(here()) + by))]?.focus();
+	};
+	const press = (name) => (here() ?? list).querySelector(`.ask:not(.answered) [data-act=${name}]`)?.focus();
+	const release = useKeys({
+		j: () => move(1), k: () => move(-1), a: () => press("approve"), r: () => press("reject"), n: () => list.querySelector(":scope > .btn")?.click(),
+		Enter: () => here()?.querySelector("a").click(),
+	});
+	const timer = setInterval(() => { if (!document.hidden && !isBroken) load(); }, REFRESH_EVERY);
+	load();
+	return {
+		moved(_, next) { cursor = next.get("cursor"); known.clear(); put(list); load(); },
+		stop() { stopped = true; clearInterval(timer); release(); },
+	};
 }
