@@ -41,7 +41,7 @@ async def test_filters_narrow_the_list_and_lie_in_the_address(
     await expect_rows(page, [f"{sid}-waits"])
     await page.go_back()
     await page.get_by_role("button", name="Agent, user, tag").click()
-    await page.get_by_label("Filter by").select_option(label="Agent")
+    await page.get_by_label("Kind").select_option(label="Agent")
     await page.get_by_label("Value").fill("assistant")
     await page.keyboard.press("Enter")
     await expect_rows(page, [f"{sid}-other"])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from playwright.async_api import Page, expect
 
 from tests.inspector.conftest import Visit
+from tests.inspector.pictures import in_few_colors
 from tests.server.running import execute, result
 from tests.servers import node
 
@@ -84,18 +92,78 @@ async def test_times_are_written_in_the_reader_s_zone(visit: Visit, admin: httpx
     await expect(page.locator(".facts time")).to_contain_text(f"{created + timedelta(hours=9):%H:%M:}")
 
 
-@pytest.mark.skipif(DRAW not in os.environ, reason=f"the pictures of the docs are drawn on request: {DRAW}=1")
-async def test_the_pictures_of_the_docs_are_drawn(visit: Visit) -> None:
-    """Wants the address of a `helix serve` with its demo sessions, all come about."""
-    IMAGES.mkdir(exist_ok=True)
-    shots = [
-        ("sessions", "/", "light", 1440, 560),
-        ("state", "/#/s/ants-waiting/state", "light", 1440, 900),
-        ("timeline", "/#/s/ants-recovered/timeline", "dark", 1440, 900),
-        ("usage", "/#/s/ants-finished/usage", "dark", 1440, 900),
-        ("phone", "/#/s/ants-waiting/talk", "light", 390, 844),
+@contextmanager
+def demo(folder: Path) -> Iterator[str]:
+    """`helix serve` with its demo sessions; its address."""
+    command = [
+        sys.executable,
+        "-m",
+        "helix_agents.cli",
+        "serve",
+        "--url",
+        f"sqlite:{folder / 'demo.db'}",
+        "--port",
+        "0",
     ]
-    for name, path, scheme, width, height in shots:
-        page = await visit(path, address=os.environ[DRAW], scheme=scheme, width=width, height=height, token=None)
-        await expect(page.locator(".sessions tr, .msg").first).to_be_visible()
-        await page.screenshot(path=IMAGES / f"inspector-{name}.png", animations="disabled")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found is not None
+        yield found.group()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def come_about(address: str) -> None:
+    """Wait until the demo sessions are what the pictures show."""
+    wanted = {"ants-finished": "completed", "ants-waiting": "suspended_client_tool", "ants-recovered": "completed"}
+    async with httpx.AsyncClient(base_url=address) as client, asyncio.timeout(120):
+        for name, status in wanted.items():
+            while (await client.get(f"/sessions/{name}")).json().get("status") != status:  # noqa: ASYNC110  # a process
+                await asyncio.sleep(0.5)
+
+
+async def draw(page: Page, name: str) -> None:
+    """Keep a picture."""
+    picture = await page.screenshot(animations="disabled")
+    (IMAGES / f"inspector-{name}.png").write_bytes(in_few_colors(picture))
+
+
+@pytest.mark.skipif(DRAW not in os.environ, reason=f"the pictures of the docs are drawn on request: {DRAW}=1")
+async def test_the_pictures_of_the_docs_are_drawn(visit: Visit, tmp_path: Path) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with demo(tmp_path) as address:
+        await come_about(address)
+        options: dict[str, Any] = {"address": address, "token": None}
+        page = await visit("/", height=560, **options)
+        await expect(page.locator(".vitals")).to_contain_text("sqlite")
+        await expect(page.locator("tr[data-id]")).to_have_count(7)
+        await draw(page, "sessions")
+
+        page = await visit("/#/s/ants-waiting/state", **options)
+        await expect(page.locator("article").last).to_contain_text("116 tok")
+        await expect(page.get_by_label("Checkpoint", exact=True)).to_be_visible()
+        for step in ("s2+", "s2", "s1"):
+            await page.keyboard.press("[")
+            await expect(page.locator(".dock-1 b")).to_have_text(f"Checkpoint {step}")
+        await page.locator(".tree .line").first.scroll_into_view_if_needed()
+        await draw(page, "state")
+
+        page = await visit("/#/s/ants-recovered/timeline", scheme="dark", **options)
+        await page.locator(".tl").get_by_role("option", name="critic").click()
+        await expect(page.locator(".dock.detail")).to_contain_text("finished")
+        await expect(page.locator(".cut")).to_be_visible()
+        await page.locator(".log").evaluate("node => { node.scrollTop -= 240; }")
+        await draw(page, "timeline")
+
+        page = await visit("/#/s/ants-finished/usage", scheme="dark", **options)
+        await expect(page.get_by_role("img", name="Cost")).to_be_visible()
+        await draw(page, "usage")
+
+        page = await visit("/#/s/ants-waiting/talk", width=390, height=844, **options)
+        await expect(page.locator("article").last).to_contain_text("116 tok")
+        await expect(page.locator(".call").first).to_contain_text("ms")
+        await expect(page.get_by_role("button", name="Approve")).to_be_in_viewport()
+        await draw(page, "phone")

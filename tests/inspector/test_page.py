@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 from playwright.async_api import Page, expect
 
@@ -18,6 +20,16 @@ async def test_the_page_is_served_with_a_policy_that_allows_nothing_else(server:
     assert "default-src 'none'" in response.headers["content-security-policy"]
     assert module.headers["content-type"].startswith("text/javascript")
     assert again.status_code == 304
+
+
+async def test_the_page_names_every_module_that_it_loads(page: Page, server: Running) -> None:
+    await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
+    loaded = await page.evaluate("performance.getEntriesByType('resource').map((it) => new URL(it.name).pathname)")
+    async with server.client(None) as client:
+        text = (await client.get("/")).text
+    modules = {each for each in loaded if each.endswith(".js")}
+    assert modules
+    assert modules == {f"/{each}" for each in re.findall(r'rel="modulepreload" href="([^"]+)"', text)}
 
 
 async def test_all_files_together_travel_in_less_than_150_kilobytes(page: Page) -> None:

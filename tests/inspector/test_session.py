@@ -84,6 +84,21 @@ async def test_questions_of_two_calls_are_answered_one_by_one(page: Page, admin:
     await expect(page.locator(".ask")).to_have_count(0)
 
 
+async def test_screen_readers_hear_of_questions_and_of_the_end_but_not_of_pieces(
+    page: Page, admin: httpx.AsyncClient, sid: str
+) -> None:
+    await execute(admin, "hello", sid)
+    await result(admin, sid)
+    await page.goto(f"/#/s/{sid}")
+    await expect(page.get_by_text("You said: hello")).to_be_visible()
+    await expect(page.locator("#news")).to_be_empty()
+    await page.get_by_label("Message", exact=True).fill("delete notes.txt")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#news")).to_contain_text("delete_file waits for your approval")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator("#news")).to_contain_text("manager: Done: notes.txt is gone.")
+
+
 async def test_a_client_tool_is_answered(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "ask your name", sid)
     await page.goto(f"/#/s/{sid}")

@@ -14,7 +14,7 @@ function nice(value) {
 function grid(most, label) {
 	return [0, 0.5, 1].map((part) => {
 		const y = BASE - part * (BASE - TOP);
-		return [s("line.grid-l", { x1: "0", x2: "100%", y1: y, y2: y }), s("text", { x: "-44", y: y + 4 }, label(most * part))];
+		return [s("line.grid-l", { x1: "0", x2: "100%", y1: y, y2: y }), s("text", { x: "-52", y: y + 4 }, label(most * part))];
 	});
 }
 

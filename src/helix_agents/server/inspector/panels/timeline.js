@@ -80,7 +80,7 @@ export function timelinePanel(store, { goTo }) {
 
 	function drawDock() {
 		if (!selected) return put(dock, h("p.dim", "Choose a bar to see what it was."));
-		const facts = (selected.tries ?? []).map((each, place) => [["First try", "Second try", "Third try"][place] ?? `Try ${place + 1}`, `${duration((each.to ?? Date.now()) - each.from)}, from ${at(each.from)}${each.lost ? ", lost when its process stopped" : each.state === "fail" ? `, failed: ${short(each.error ?? "", 120)}` : each.state === "wait" ? ", waits for a person" : each.state === "live" ? ", running" : ", finished"}`]);
+		const facts = (selected.tries ?? []).map((each, place, { length }) => [length === 1 ? "Time" : ["First try", "Second try", "Third try"][place] ?? `Try ${place + 1}`, `${duration((each.to ?? Date.now()) - each.from)}, from ${at(each.from)}${each.lost ? ", lost when its process stopped" : each.state === "fail" ? `, failed: ${short(each.error ?? "", 120)}` : each.state === "wait" ? ", waits for a person" : each.state === "live" ? ", running" : ", finished"}`]);
 		return put(dock, h("h2", h("span.mono.grow", shown(selected.name)), h("button.btn.quiet.tiny.linkish", { type: "button", onclick: () => goTo(selected.step, { leave: true }) }, "Go to message")),
 			facts.length ? h("dl.kv", facts.flatMap(([name, value]) => [h("dt", name), h("dd", shown(value))])) : null);
 	}

@@ -10,7 +10,7 @@ const KINDS = [["agent_type", "Agent"], ["user_id", "User"], ["tag", "Tag"]];
 export function askFilter() {
 	return new Promise((resolve) => {
 		const known = h("datalist", { id: "known-agents" });
-		const kind = h("select.field", { label: "Filter by" }, KINDS.map(([name, label]) => h("option", { value: name }, label)));
+		const kind = h("select.field", { label: "Kind" }, KINDS.map(([name, label]) => h("option", { value: name }, label)));
 		const field = h("input.field", { label: "Value", list: known.id, autocomplete: "off" });
 		const accept = () => { const value = field.value.trim(); if (!value) return field.focus(); resolve([kind.value, value]); return node.close(); };
 		const node = open("Add a filter", [h("div.pair", kind, field), known], [button("Cancel", () => node.close()), button("Filter", accept, { kind: "primary" })]);

@@ -12,6 +12,7 @@ import { usagePanel } from "../panels/usage.js";
 import { broken, skeleton } from "../parts/blank.js";
 import { composer } from "../parts/composer.js";
 import { conversation } from "../parts/conversation.js";
+import { tellNews } from "../parts/news.js";
 import { amend, go, link, sessionLink } from "../router.js";
 import { isLive, isOver, pill, waits } from "../status.js";
 import { brief, inFull, money, plural, shown, when } from "../text.js";
@@ -157,6 +158,7 @@ export function session(view, { parts, search }) {
 			store.on("usage", drawHead);
 			store.on("link", drawLink);
 			await new Promise((resolve, reject) => { store.on("session", resolve); opening.catch(reject); });
+			tellNews(store);
 			talk = conversation(store, { narrow, answered: () => store.refresh() });
 			const box = composer(store);
 			put(left, talk.node, box.node);
