@@ -24,7 +24,7 @@ from tests.servers import node
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DRAW = "HELIX_DRAW_SCREENSHOTS"
-AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
+AXE = """async (rules) => (await axe.run(document, {resultTypes: ["violations"], ...rules})).violations.map(
   ({id, impact, nodes}) => ({id, impact, where: nodes.map((each) => each.html.slice(0, 160))}))"""
 VIEWS = ["", "waiting", "health", "s/{sid}/state", "s/{sid}/timeline", "s/{sid}/usage", "s/{sid}/chunks"]
 
@@ -42,20 +42,18 @@ async def test_axe_finds_nothing_serious(
     await result(admin, sid)
     await execute(admin, "delete a.txt b.txt", sid)
     await result(admin, sid)
+    # The dark page has the same elements in other colors.
+    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
     page = await visit("/", scheme=scheme)
+    await page.evaluate(axe)
     for view in VIEWS:
         await page.goto(f"/#/{view.format(sid=sid)}")
         await expect(page.locator("main > * ").first).to_be_visible()
         await expect(page.locator(".sk")).to_have_count(0)
         if sid in view.format(sid=sid):
             await expect(page.locator(".ask").first).to_be_visible()
-        found = await _findings(page, axe)
+        found = [each for each in await page.evaluate(AXE, rules) if each["impact"] in ("serious", "critical")]
         assert not found, (view, found)
-
-
-async def _findings(page: Page, axe: str) -> list[object]:
-    await page.evaluate(axe)
-    return [each for each in await page.evaluate(AXE) if each["impact"] in ("serious", "critical")]
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])

@@ -96,7 +96,8 @@ async def test_screen_readers_hear_of_questions_and_of_the_end_but_not_of_pieces
     await page.keyboard.press("Enter")
     await expect(page.locator("#news")).to_contain_text("delete_file waits for your approval")
     await page.get_by_role("button", name="Approve").click()
-    await expect(page.locator("#news")).to_contain_text("manager: Done: notes.txt is gone.")
+    await expect(page.locator("#news")).to_contain_text("manager answered")
+    await expect(page.locator("#news")).to_contain_text("Completed")
 
 
 async def test_a_client_tool_is_answered(page: Page, admin: httpx.AsyncClient, sid: str) -> None:

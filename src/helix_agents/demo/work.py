@@ -25,9 +25,7 @@ async def work(
         async with executor:
             handle = await executor.get_handle(researcher, session_id)
             if handle is None:
-                handle = await executor.execute(
-                    researcher, QUESTION, session_id=session_id, user_id=user_id, tags=tags
-                )
+                handle = await executor.execute(researcher, QUESTION, session_id=session_id, user_id=user_id, tags=tags)
             else:
                 while not (await handle.can_resume()).can_resume:  # noqa: ASYNC110  # the lease must lapse first
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)

@@ -54,8 +54,8 @@ export function button(label, onclick, { kind = "", glyph, key, ...more } = {}) 
 }
 
 // Tells screen readers; the same sentence twice is said twice.
-export function say(text, place = "said") {
-	const region = document.getElementById(place);
+export function say(text) {
+	const region = document.getElementById("said");
 	region.textContent = "";
 	requestAnimationFrame(() => { region.textContent = text; });
 }

@@ -10,6 +10,8 @@ import { go, link, sessionLink } from "../router.js";
 import { shown } from "../text.js";
 
 const REFRESH_EVERY = 4000;
+// Models number their calls anew in every conversation.
+const keyOf = (each) => `${each.session_id} ${each.tool_call_id}`;
 
 export function waiting(view, { search }) {
 	const list = h("div.asks");
@@ -32,11 +34,11 @@ export function waiting(view, { search }) {
 	}
 
 	function draw(page) {
-		const ids = new Set(page.items.map((each) => each.tool_call_id));
+		const ids = new Set(page.items.map(keyOf));
 		for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
 		if (!page.items.length) return put(list, blank("Nothing waits", "Approvals and questions of client tools appear here while their run is suspended.", { glyph: "s-done" }));
-		for (const each of page.items) if (!known.has(each.tool_call_id)) known.set(each.tool_call_id, question(each));
-		const wanted = [...page.items.map((each) => known.get(each.tool_call_id)), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
+		for (const each of page.items) if (!known.has(keyOf(each))) known.set(keyOf(each), question(each));
+		const wanted = [...page.items.map((each) => known.get(keyOf(each))), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
 		// Only what changed is touched: somebody may be writing an answer.
 		for (const node of [...list.childNodes]) if (!wanted.includes(node)) node.remove();
 		wanted.forEach((node, place) => { if (list.childNodes[place] !== node) list.insertBefore(node, list.childNodes[place] ?? null); });
