@@ -221,3 +221,25 @@ def test_a_manager_can_be_closed_when_its_event_loop_has_ended(backend: str, tmp
     asyncio.run(use())
     asyncio.run(manager.close())
     assert not os.path.exists(_folder(os.path.realpath(tmp_path / "s.db")))
+
+
+async def test_time_is_up_also_while_others_keep_writing() -> None:
+    manager = InMemoryStreamManager()
+    async with await manager.create_writer("s", "run", "agent") as writer:
+        await writer.write({"type": "a"})
+    reader = await _reader(manager)
+    assert len(await reader.read()) == 1
+
+    async def wake() -> None:
+        while True:  # as SQLite does when anything in the file has changed
+            manager.hub.wake(None)
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(wake())
+    try:
+        async with asyncio.timeout(20):
+            assert await reader.read(timeout_seconds=0.2) == []
+    finally:
+        others.cancel()
+    await reader.close()
+    await manager.close()

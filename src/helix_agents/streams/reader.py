@@ -78,6 +78,8 @@ class HubReader(StreamReader):
 
     async def _next_rows(self, timeout_seconds: float | None = None) -> list[StoredText]:
         """The next few rows; none when the stream or the reader has come to its end, or time is up."""
+        # For the whole call: a tail may be woken many times with nothing in it for this reader.
+        deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while not self._closed and self._outcome is None:
             tail = self._tail
             if tail is None:
@@ -94,17 +96,19 @@ class HubReader(StreamReader):
                 self._outcome = DELETED
             elif self._cursor < tail.start or self._finished(tail):
                 continue
-            elif not await self._change(tail, timeout_seconds):
+            elif not await self._change(tail, deadline):
                 break
         return []
 
-    async def _change(self, tail: Tail, timeout_seconds: float | None) -> bool:
+    async def _change(self, tail: Tail, deadline: float | None) -> bool:
         """Wait until the tail, or this reader, has something new; False if time was up first."""
+        loop, timer = asyncio.get_running_loop(), None
+        if deadline is not None and loop.time() >= deadline:
+            return False
         self._waiter = waiter = tail.waiter()
-        timer = None
-        if timeout_seconds is not None:
+        if deadline is not None:
             # A timer on the one future, not a task around it: a process may hold ten thousand readers that wait.
-            timer = asyncio.get_running_loop().call_later(timeout_seconds, _time_is_up, waiter)
+            timer = loop.call_at(deadline, _time_is_up, waiter)
         try:
             return (await waiter) is None
         finally:
