@@ -244,6 +244,7 @@ async def test_a_websocket_is_refused_as_a_request_would_be(
         await connect(socket_address(server, path.format(sid)), additional_headers=headers)
     assert refused.value.response.status_code == status
     assert refused.value.response.headers["content-type"] == "application/problem+json"
+    assert "handshake" not in server.log.read_text()  # whoever is refused must not be able to fill the log
 
 
 async def test_what_a_websocket_client_sends_means_nothing(server: Running, alice: httpx.AsyncClient, sid: str) -> None:

@@ -25,6 +25,8 @@ logger = logging.getLogger("helix_agents.server")
 GRACE_SECONDS = 5
 RECOVER_AT_ONCE = 100
 MAX_WEBSOCKET_MESSAGE = 65_536
+REFUSED_HANDSHAKE = "ASGI callable returned without completing handshake."
+"""What uvicorn logs as an error for each WebSocket that is refused with a response, which is nothing unusual."""
 
 
 class Server(uvicorn.Server):
@@ -74,6 +76,7 @@ async def serve(
         ws_per_message_deflate=False,
         server_header=False,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
     server = Server(config, app.state.desk.stop)
     name = f"[{host}]" if ":" in host else host
     async with _recovering(executor) if recover else contextlib.nullcontext():
@@ -89,6 +92,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    return record.msg != REFUSED_HANDSHAKE
 
 
 def _listen(host: str, port: int) -> socket.socket:
