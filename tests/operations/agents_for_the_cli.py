@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.llm.scripted import Call, Script
 
 
@@ -29,4 +31,7 @@ def make_executor(stores: Stores) -> AgentExecutor:
     )
 
 
+executor = AgentExecutor(
+    InMemoryStateStore(), InMemoryStreamManager(), ScriptedLLM(lambda request: "Hello."), agents=[publisher]
+)
 not_an_executor = 5

@@ -1,29 +1,61 @@
-"""The command line, used as an operator would: as a process, by its output and exit code."""
+"""The command line, used as an operator would: by its output and exit code.
+
+Most commands are run through their front door inside this process, which is much faster than starting one for each.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from helix_agents import CheckpointMeta, open_stores
+from helix_agents.cli import main
 from tests.operations.agents_for_the_cli import make_executor, publisher
 
 MODULE = "tests.operations.agents_for_the_cli"
-ROOT = Path(__file__).parents[2]
 
 
-def helix(*arguments: str, url: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "HELIX_URL"}
-    environment["PYTHONPATH"] = str(ROOT)  # for what tests name as module:name
-    if url is not None:
-        environment["HELIX_URL"] = url
-    command = [sys.executable, "-c", "import sys; from helix_agents.cli import main; sys.exit(main())", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=60, check=False)
+class Done(NamedTuple):
+    """What came of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def helix(*arguments: str, url: str | None = None, cwd: Path | None = None) -> Done:
+    """A command, run through its front door, in a thread of its own: tests may have an event loop."""
+    out, err = io.StringIO(), io.StringIO()
+
+    def run() -> int:
+        try:
+            return main(arguments)
+        except SystemExit as stop:  # of argparse
+            return int(stop.code or 0)
+
+    with ThreadPoolExecutor(1) as thread, contextlib.chdir(cwd or Path.cwd()), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HELIX_URL", raising=False)
+        if url is not None:
+            patch.setenv("HELIX_URL", url)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = thread.submit(run).result(60)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def helix_process(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
+    """A command as a process."""
+    environment = {**os.environ, "HELIX_URL": url}
+    command = [sys.executable, "-m", "helix_agents.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
 
 
 @pytest.fixture
@@ -126,8 +158,10 @@ def test_tail_shows_text_and_json(url: str) -> None:
 
 def test_help_names_every_command() -> None:
     text = helix("--help").stdout
-    for command in ("sessions", "migrate", "verify", "cleanup", "tail", "conformance", "demo"):
+    for command in ("sessions", "migrate", "verify", "cleanup", "tail", "conformance", "demo", "serve", "completion"):
         assert command in text
+    assert "helix sessions list --status failed" in text, "examples"
+    assert "--host" in helix("serve", "--help").stdout
 
 
 def test_a_bad_address_is_an_error_in_one_line() -> None:
@@ -137,11 +171,11 @@ def test_a_bad_address_is_an_error_in_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_module_is_the_command_too() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "helix_agents.cli", "--help"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "sessions" in done.stdout
+def test_the_module_is_the_command_too(url: str) -> None:
+    done = helix_process("sessions", "list", "--user", "ann", url=url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "s1" in done.stdout
+    assert helix_process("sessions", "show", "nobody", url=url).returncode == 1
 
 
 def test_the_version_is_told() -> None:
@@ -237,5 +271,107 @@ async def test_deleting_may_leave_usage_on_the_books(url: str) -> None:
 @pytest.mark.parametrize("name", ["publisher", "not_an_executor", "make_executor"])
 def test_what_is_not_a_harness_is_an_error_in_one_line(name: str) -> None:
     done = helix("conformance", f"{MODULE}:{name}")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+async def test_changes_are_told_as_json_too(url: str) -> None:
+    checkpoint = json.loads(helix("sessions", "show", "s1", "--json", url=url).stdout)["checkpoints"][0]
+    restored = helix("sessions", "restore", "s1", checkpoint["checkpoint_id"], "--json", url=url)
+    assert json.loads(restored.stdout)["step_count"] == 1
+    forked = json.loads(helix("sessions", "fork", "s1", "--to", "s3", "--json", url=url).stdout)
+    assert (forked["session_id"], forked["custom_state"]) == ("s3", {"n": 1})
+    stopped = json.loads(helix("sessions", "interrupt", "s2", "--reason", "enough", "--json", url=url).stdout)
+    assert stopped == {"session_id": "s2", "abort": False, "reason": "enough"}
+    assert json.loads(helix("sessions", "delete", "s1", "--json", url=url).stdout) == {"session_id": "s1", "below": 0}
+    assert json.loads(helix("migrate", "--json", url=url).stdout)["up_to_date"] is True
+
+
+def test_a_page_of_json_tells_how_to_go_on_beside_it(url: str) -> None:
+    page = helix("sessions", "list", "--limit", "1", "--json", url=url)
+    assert [json.loads(line)["session_id"] for line in page.stdout.splitlines()] == ["s2"]
+    assert page.stderr.startswith("more: --cursor ")
+
+
+async def test_going_back_takes_the_stream_along(url: str) -> None:
+    async with open_stores(url) as stores:
+        state = await stores.state.load_state("s1")
+        assert state is not None
+        await stores.state.save_state_and_promote_staging("s1", state, [], CheckpointMeta("step-2", 2))
+        await stores.streams.reset_stream("s1")
+        async with await stores.streams.create_writer("s1", "run-2", "researcher") as writer:
+            await writer.write({"type": "text_delta", "delta": "never said", "step": 2})
+    checkpoint = json.loads(helix("sessions", "show", "s1", "--json", url=url).stdout)["checkpoints"][-1]
+    assert helix("sessions", "restore", "s1", checkpoint["checkpoint_id"], url=url).returncode == 0
+    async with open_stores(url) as stores:
+        kinds = [stored.chunk["type"] for stored in await stores.streams.get_all_chunks("s1")]
+    assert kinds == ["stream_resync", "stream_rewound"]
+
+
+async def test_a_session_at_work_is_not_taken_back(url: str) -> None:
+    async with open_stores(url) as stores:
+        await stores.state.create_run("s1", "busy", lease_until=2**52)
+    checkpoint = json.loads(helix("sessions", "show", "s1", "--json", url=url).stdout)["checkpoints"][0]
+    done = helix("sessions", "restore", "s1", checkpoint["checkpoint_id"], url=url)
+    assert done.returncode == 1
+    assert "is running" in done.stderr
+
+
+async def test_a_call_is_approved_with_other_arguments(url: str) -> None:
+    async with open_stores(url) as stores, make_executor(stores) as executor:
+        await (await executor.execute(publisher, "Go", session_id="q")).result()
+        calls = {each.tool_name: each.tool_call_id for each in (await executor.list_waiting()).items}
+    given = ("--approve", "--arguments", '{"title": "Bees"}')
+    assert helix("answer", "q", calls["publish"], *given, url=url).stdout.startswith("accepted")
+    assert helix("answer", "q", calls["ask"], "--result", "1", url=url).returncode == 0
+    assert helix("sessions", "resume", f"{MODULE}:make_executor", "q", url=url).returncode == 0
+    async with open_stores(url) as stores:
+        said = [str(message) for message in (await stores.state.get_messages("q")).items]
+    assert any("published Bees" in text for text in said)
+    assert not any("published Ants" in text for text in said)
+
+
+def test_bash_completes_commands_verbs_and_options(tmp_path: Path) -> None:
+    script = tmp_path / "helix.bash"
+    script.write_text(helix("completion").stdout)
+
+    def completed(*words: str) -> set[str]:
+        line = " ".join(f"'{word}'" for word in ("helix", *words))
+        text = f"source '{script}'; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _helix; echo ${{COMPREPLY[*]}}"
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60, check=True)
+        return set(done.stdout.split())
+
+    assert completed("se") == {"serve", "sessions"}
+    assert completed("sessions", "re") == {"restore", "resume"}
+    assert {"--status", "--json", "--url"} <= completed("sessions", "list", "--")
+    assert completed("serve", "--po") == {"--port"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("export", "{}/missing/all.jsonl"),
+        ("export", "{}/binary", "--resume"),
+        ("import", "{}"),
+        ("import", "{}/missing"),
+        ("import", "{}/binary"),
+        ("serve", "nothing:here"),
+        ("serve", "--host", "0.0.0.0"),
+        ("serve", "--host", "::"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_is_an_error_in_one_line(command: tuple[str, ...], url: str, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00 precious")
+    done = helix(*(word.format(tmp_path) for word in command), url=url)
+    assert done.returncode == 1
+    assert done.stderr.startswith("helix: ")
+    assert done.stderr.count("\n") == 1
+    assert (tmp_path / "binary").read_bytes() == b"\xff\xfe\x00 precious"
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+def test_what_is_not_a_port_is_refused(port: str) -> None:
+    done = helix("serve", "--port", port)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

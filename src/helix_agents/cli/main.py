@@ -10,27 +10,41 @@ from importlib import import_module
 from importlib.metadata import version
 
 from ..backends.registry import schemes
-from ..conformance.run import main as run_conformance
 from ..demo import add_demo_arguments, run_demo
 from ..errors import HelixError
 from .command import DEFAULT_URL, URL_VARIABLE
+from .completion import add_completion
 from .output import complain
 from .runs import add_answer
+from .serving import add_serve
 from .sessions import add_sessions
 from .transfer import add_transfer
 from .upkeep import add_upkeep
 from .worker import add_worker
 
 DISTRIBUTION = "helix-agents"
+EPILOG = f"""\
+Where the stores are: --url, else {URL_VARIABLE}, else {DEFAULT_URL}.
+Known backends: {", ".join(schemes())}.
+Only migrate, import, serve, worker and demo create stores or change their schema.
+
+for example:
+  helix demo                                        see what it is about
+  helix serve                                       demo agents, and a page to look at them
+  helix serve my_app:make_executor --url sqlite:app.db
+  helix sessions list --status failed --json
+  helix tail my-session                             follow what it does now
+  helix export all.jsonl --url sqlite:app.db && helix import all.jsonl --url postgresql://db/app
+
+`helix COMMAND --help` tells more.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["conformance"]:  # has options of its own
-        return run_conformance(arguments[1:])
-    if arguments[:1] == ["serve"]:  # needs an extra
-        return int(import_module(".serve", __package__).main(arguments[1:]))
+    if arguments[:1] == ["conformance"]:  # has options of its own, and is large
+        return int(import_module("..conformance.run", __package__).main(arguments[1:]))
     given = _parser().parse_args(arguments)
     try:
         code: int = given.run(given)
@@ -44,25 +58,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has had enough: `helix sessions list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"helix: {error.strerror}: {error.filename}")
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="helix",
-        description="Look after the sessions, streams and schemas of helix-agents stores.",
-        epilog=f"Stores are addressed by URL ({', '.join(schemes())}): --url, else {URL_VARIABLE}, else {DEFAULT_URL}. "
-        "Only migrate, import, serve and demo create anything.",
+        description="Serve agents, and look after the sessions, streams and schemas of helix-agents stores.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {version(DISTRIBUTION)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_sessions(commands)
-    add_answer(commands)
-    add_upkeep(commands)
-    add_worker(commands)
-    add_transfer(commands)
-    commands.add_parser("serve", help="serve agents over HTTP: helix serve --help")
-    commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
     demo = commands.add_parser("demo", help="see an agent survive a kill -9")
     add_demo_arguments(demo)
     demo.set_defaults(run=run_demo)
+    add_serve(commands)
+    add_worker(commands)
+    add_sessions(commands)
+    add_answer(commands)
+    add_upkeep(commands)
+    add_transfer(commands)
+    commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
+    add_completion(commands, parser)
     return parser

@@ -25,6 +25,7 @@ def add_run_verbs(verbs: Any) -> None:
     interrupt.add_argument("session")
     interrupt.add_argument("--reason")
     interrupt.add_argument("--abort", action="store_true", help="at once; the session ends failed and stays so")
+    add_json(interrupt, "one JSON document")
     resume = add_command(verbs, "resume", _resume, "go on with a session here, with the agents of a module of yours")
     resume.add_argument("executor", help=HOW_TO_NAME)
     resume.add_argument("session")
@@ -38,19 +39,23 @@ def add_answer(commands: Any) -> None:
     answer.add_argument("session")
     answer.add_argument("call", nargs="?", help="the id of the tool call")
     kinds = answer.add_mutually_exclusive_group()
-    kinds.add_argument("--approve", dest="approved", action="store_const", const=True)
-    kinds.add_argument("--deny", dest="approved", action="store_const", const=False)
+    kinds.add_argument("--approve", dest="approved", action="store_const", const=True, help="let the call be made")
+    kinds.add_argument("--deny", dest="approved", action="store_const", const=False, help="refuse the call")
     kinds.add_argument("--result", metavar="JSON", help="what a client tool returned")
     kinds.add_argument("--error", metavar="TEXT", help="why a client tool failed")
+    answer.add_argument("--arguments", metavar="JSON", help="with --approve: make the call with these instead")
     answer.add_argument("--reason", help="of an approval or denial, for the model")
-    add_json(answer, "one question a line")
+    add_json(answer, "one question a line, or what became of the answer")
 
 
 async def _interrupt(given: argparse.Namespace, stores: Stores) -> int:
     async with steering(stores) as executor:
         stop = executor.abort if given.abort else executor.interrupt
         await stop(given.session, given.reason)
-    say(f"Asked {given.session} to stop.")
+    if given.json:
+        emit({"session_id": given.session, "abort": given.abort, "reason": given.reason})
+    else:
+        say(f"Asked {given.session} to stop.")
     return 0
 
 
@@ -77,7 +82,9 @@ async def _answer(given: argparse.Namespace, stores: Stores) -> int:
         return await _waiting(given, stores)
     answer: dict[str, Any] = {"approved": given.approved, "error": given.error, "reason": given.reason}
     if given.result is not None:
-        answer["result"] = _json(given.result)
+        answer["result"] = _json(given.result, "--result")
+    if given.arguments is not None:
+        answer["arguments"] = _json(given.arguments, "--arguments")
     if given.approved is None and given.error is None and given.result is None:
         raise InvalidArgument("Say what the answer is: --approve, --deny, --result JSON or --error TEXT.")
     async with steering(stores) as executor:
@@ -109,8 +116,8 @@ def _question(call: PendingClientToolCall) -> str:
     return f"waits for {kind}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}"
 
 
-def _json(text: str) -> Json:
+def _json(text: str, option: str) -> Json:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"--result is JSON, for example '\"a text\"' or 42: {error}.") from error
+        raise InvalidArgument(f"{option} is JSON, for example '\"a text\"' or 42: {error}.") from error

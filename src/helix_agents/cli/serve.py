@@ -6,48 +6,25 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ..backends.registry import open_stores
 from ..demo.gallery import gallery
 from ..demo.served import demo_executor
-from ..errors import HelixError, InvalidArgument
+from ..errors import InvalidArgument
 from ..executor import AgentExecutor
 from ..server import User, bearer_tokens, create_app
 from ..server.serve import is_loopback, serve
-from .command import add_url
-from .targets import HOW_TO_NAME, executor_named
+from .command import address
+from .serving import TOKEN_VARIABLE
+from .targets import executor_named, find
 
-TOKEN_VARIABLE = "HELIX_TOKEN"
 
-
-def main(argv: Sequence[str]) -> int:
+def run(given: argparse.Namespace) -> int:
     """Serve until told to stop; the exit code."""
-    given = _parser().parse_args(argv)
-    try:
-        asyncio.run(_serve(given))
-    except HelixError as error:
-        print(f"helix: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        pass
+    asyncio.run(_serve(given))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="helix serve",
-        description="Serve agents over HTTP, Server-Sent Events and WebSocket.",
-        epilog=f"With {TOKEN_VARIABLE} set, requests need `Authorization: Bearer <its value>`. Without it everybody "
-        "who can reach the server may do everything, which is allowed on loopback addresses only.",
-    )
-    parser.add_argument("executor", nargs="?", help=HOW_TO_NAME)
-    add_url(parser)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help="may be repeated")
-    return parser
 
 
 async def _serve(given: argparse.Namespace) -> None:
@@ -62,13 +39,18 @@ async def _serve(given: argparse.Namespace) -> None:
             allow_origins=given.allow_origin,
         )
         await serve(
-            app, executor, host=given.host, port=given.port, on_ready=lambda address: _tell(given, executor, address)
+            app, executor, host=given.host, port=given.port, on_ready=lambda where: _tell(given, executor, where)
         )
 
 
 @asynccontextmanager
 async def _executor(given: argparse.Namespace) -> AsyncIterator[AgentExecutor]:
-    """What the command line names: an executor as it is, or one made here on stores that are opened here."""
+    """What the command line names: an executor as it is, on its own stores, or one made here on stores opened here."""
+    if given.executor is not None and isinstance(made := find(given.executor), AgentExecutor):
+        given.url = None
+        async with made:
+            yield made
+        return
     async with open_stores(given.url) as stores:
         if given.executor is not None:
             async with executor_named(given.executor, stores) as executor:
@@ -78,19 +60,20 @@ async def _executor(given: argparse.Namespace) -> AsyncIterator[AgentExecutor]:
             yield executor
 
 
-def _tell(given: argparse.Namespace, executor: AgentExecutor, address: str) -> None:
-    names = ", ".join(agent.name for agent in executor.agents)
-    print(f"Serving {names} at {address} (stores: {given.url.partition('://')[0]}). Stop with Ctrl-C.")
+def _tell(given: argparse.Namespace, executor: AgentExecutor, where: str) -> None:
+    names = ", ".join(agent.name for agent in executor.agents) or "no agents: give the executor agents=[...]"
+    stores = f" (stores: {address(given).shown})" if given.url is not None else ""
+    print(f"Serving {names} at {where}{stores}. Stop with Ctrl-C.")
     if given.executor is None:
         print(
             f"""
-Open {address} in a browser: four sessions come about there in the next seconds.
+Open {where} in a browser: four sessions come about there in the next seconds.
 
 Or try, in another terminal:
-  curl -s {address}/agents
-  curl -s {address}/execute -H 'Content-Type: application/json' \\
+  curl -s {where}/agents
+  curl -s {where}/execute -H 'Content-Type: application/json' \\
        -d '{{"agent_type": "assistant", "message": "search ants", "session_id": "s1"}}'
-  curl -N {address}/stream/s1
-  curl -s {address}/sessions/s1/snapshot"""
+  curl -N {where}/stream/s1
+  curl -s {where}/sessions/s1/snapshot"""
         )
     sys.stdout.flush()

@@ -8,23 +8,28 @@ from typing import Any
 import msgspec
 
 from ..backends.registry import Stores
-from ..clock import random_id
+from ..clock import random_id, system_clock
 from ..errors import SessionNotFound
+from ..executor.restoring import restore_session
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
-from .output import emit, say, say_document, session_line
+from .output import complain, emit, say, say_document, session_line
 from .runs import add_run_verbs
 from .targets import steering
 
 
 def add_sessions(commands: Any) -> None:
     """The command with its verbs."""
-    sessions = commands.add_parser("sessions", help="list, show, delete, fork, restore, interrupt or resume sessions")
+    sessions = commands.add_parser(
+        "sessions",
+        help="list, show, delete, fork, restore, interrupt or resume sessions",
+        description="Look at sessions and change them. `helix sessions VERB --help` tells more about each.",
+    )
     verbs = sessions.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = add_command(verbs, "list", _list, "list sessions, newest first")
     for name in ("user", "agent", "status", "parent", "tag"):
         listing.add_argument(f"--{name}", help=f"only those with this {name}")
-    listing.add_argument("--limit", type=int, default=50)
+    listing.add_argument("--limit", type=int, default=50, help="at most so many (50; up to 200)")
     listing.add_argument("--cursor", help="go on after an earlier page")
     add_json(listing, "one session a line")
     show = add_command(verbs, "show", _show, "show one session: fields, custom state, runs, checkpoints, messages")
@@ -34,13 +39,16 @@ def add_sessions(commands: Any) -> None:
     delete = add_command(verbs, "delete", _delete, "delete a session and all below it, with their streams and usage")
     delete.add_argument("session")
     delete.add_argument("--keep-usage", action="store_true", help="leave what they spent on the books")
+    add_json(delete, "one JSON document")
     fork = add_command(verbs, "fork", _fork, "make an independent session from another")
     fork.add_argument("session")
     fork.add_argument("--to", metavar="ID", help="the new session's id (default: a random one)")
     fork.add_argument("--checkpoint", metavar="ID", help="as of this checkpoint (default: now)")
+    add_json(fork, "the new session as one JSON document")
     restore = add_command(verbs, "restore", _restore, "take a session back to one of its checkpoints")
     restore.add_argument("session")
     restore.add_argument("checkpoint", help="its id, as `sessions show` lists it")
+    add_json(restore, "the session as one JSON document")
     add_run_verbs(verbs)
 
 
@@ -56,8 +64,9 @@ async def _list(given: argparse.Namespace, stores: Stores) -> int:
             emit(session)
         else:
             say(session_line(session))
-    if page.next_cursor and not given.json:
-        say(f"more: --cursor {page.next_cursor}")
+    if page.next_cursor:
+        tell = complain if given.json else say
+        tell(f"more: --cursor {page.next_cursor}")
     return 0
 
 
@@ -89,18 +98,27 @@ async def _delete(given: argparse.Namespace, stores: Stores) -> int:
     async with steering(stores) as executor:
         if not await executor.delete_session(given.session, keep_usage=given.keep_usage):
             raise SessionNotFound(given.session)
-    say(f"Deleted {given.session}{f' and {below} below it' if below else ''}.")
+    if given.json:
+        emit({"session_id": given.session, "below": below})
+    else:
+        say(f"Deleted {given.session}{f' and {below} below it' if below else ''}.")
     return 0
 
 
 async def _fork(given: argparse.Namespace, stores: Stores) -> int:
     new_id = given.to or random_id()
     state = await stores.state.fork_session(given.session, new_id, checkpoint_id=given.checkpoint)
-    say(state.session_id)
+    if given.json:
+        emit(state)
+    else:
+        say(state.session_id)
     return 0
 
 
 async def _restore(given: argparse.Namespace, stores: Stores) -> int:
-    version = await stores.state.restore_checkpoint(given.session, given.checkpoint)
-    say(f"{given.session} is back at {given.checkpoint}, as version {version}.")
+    state = await restore_session(stores.state, stores.streams, given.session, given.checkpoint, clock=system_clock)
+    if given.json:
+        emit(state)
+    else:
+        say(f"{given.session} is back at {given.checkpoint}, as version {state.version}.")
     return 0

@@ -13,7 +13,7 @@ from ..backends.registry import Stores
 from ..codec import decode
 from ..errors import InvalidArgument, StoreCorrupt
 from ..transfer import export_sessions, import_sessions
-from ..transfer.records import read_header
+from ..transfer.records import header, read_header
 from .command import add_command, add_json
 from .output import complain, emit
 
@@ -60,7 +60,10 @@ async def _import(given: argparse.Namespace, stores: Stores) -> int:
     if not given.file.exists():
         raise InvalidArgument(f"There is no file {given.file}.")
     with given.file.open(encoding="utf-8") as lines:
-        done = await import_sessions(stores, lines, progress=_progress)
+        try:
+            done = await import_sessions(stores, lines, progress=_progress)
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"{given.file} is not an export, or damaged: it is not UTF-8 text.") from error
     return _report(given, done, "Imported")
 
 
@@ -78,6 +81,10 @@ def _cut_to_whole_sessions(file: Path) -> set[str]:
     found: set[str] = set()
     keep = 0
     with file.open("rb") as data:
+        beginning = header().partition(',"version"')[0].encode()
+        if not beginning.startswith(data.read(len(beginning))):
+            raise InvalidArgument(f"{file} is not an export of helix-agents, so it is left alone: choose another file.")
+        data.seek(0)
         for number, line in enumerate(_whole_lines(data)):
             if number == 0:
                 read_header(line.decode())
@@ -89,7 +96,7 @@ def _cut_to_whole_sessions(file: Path) -> set[str]:
                 record = decode(line)
             except StoreCorrupt:
                 break
-            if record.get("kind") == "end_session":
+            if isinstance(record, dict) and record.get("kind") == "end_session":
                 found.add(record["session_id"])
                 keep = position
     os.truncate(file, keep)

@@ -20,7 +20,10 @@ from .output import complain, emit, say, say_document, when
 
 def add_upkeep(commands: Any) -> None:
     """All of them."""
-    add_command(commands, "migrate", _migrate, "create the stores, or bring their schema up to date", creates=True)
+    migrate = add_command(
+        commands, "migrate", _migrate, "create stores, or bring their schema up to date", creates=True
+    )
+    add_json(migrate, "one JSON document")
     verify = add_command(commands, "verify", _verify, "read everything back and report what does not fit together")
     verify.add_argument("session", nargs="?", help="only this session")
     verify.add_argument("--repair", action="store_true", help="close what a process that died left open")
@@ -42,7 +45,11 @@ def add_upkeep(commands: Any) -> None:
 
 async def _migrate(given: argparse.Namespace, stores: Stores) -> int:
     # Opening has migrated already: there is one way to have stores, and it leaves them ready.
-    say(f"{address(given).shown} is up to date.")
+    where = address(given).shown
+    if given.json:
+        emit({"url": where, "up_to_date": True})
+    else:
+        say(f"{where} is up to date.")
     return 0
 
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from ..clock import random_id
 from ..codec import Json
-from ..errors import AlreadyRunning, CheckpointNotFound, SessionNotFound
-from ..executor.claim import is_live
+from ..errors import CheckpointNotFound, SessionNotFound
+from ..executor.restoring import restore_session
 from ..executor.watching import take_snapshot
 from ..stores.state.contract import UNSET
 from ..stores.usage.contract import UsageRollup
@@ -255,13 +255,8 @@ async def restore(call: Call) -> Response:
     given = await read_body(call.request, Restore, max_bytes=call.desk.max_body_bytes)
     desk = call.desk
     session = await desk.session(call.user, call.path("session_id"))
-    run = await desk.store.get_current_run(session.session_id)
-    if is_live(run, desk.executor.services.clock()):
-        raise AlreadyRunning(session.session_id, run.run_id if run else None)
-    await desk.store.restore_checkpoint(session.session_id, given.checkpoint_id, expected_version=session.version)
-    restored = await desk.session(call.user, session.session_id)
-    # Whoever streams the session must not go on with what no longer happened.
-    await desk.streams.cleanup_to_step(restored.stream_id, restored.step_count)
+    clock = desk.executor.services.clock
+    restored = await restore_session(desk.store, desk.streams, session.session_id, given.checkpoint_id, clock=clock)
     return reply(await _whole(desk, restored))
 
 
