@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from helix_agents.backends.redis import listing
 from helix_agents.backends.redis.state_store import RedisStateStore
 from helix_agents.conformance.tools.sample import ref
 from helix_agents.errors import SessionExists, StoreUnavailable
@@ -155,3 +156,28 @@ async def test_a_page_without_total_reads_no_more_than_it_shows(connect: Connect
     page = await store.list_sessions(limit=10, count=False)
     assert page.has_more
     assert seen <= 200
+
+
+async def test_counting_by_status_looks_at_few_sessions(
+    connect: Connect, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    for number in range(30):
+        await store.create_session(f"s{number}", agent_type="agent")
+        if number < 20:
+            await store.update_status(f"s{number}", "completed")
+    exact = await store.count_by_status()
+    assert (exact["active"], exact["completed"], exact["failed"]) == (10, 20, 0)
+    monkeypatch.setattr(listing, "SAMPLE", 4)
+
+    async def looked() -> int:
+        found = await client.info("commandstats")
+        return int(found["cmdstat_hgetall"]["calls"])
+
+    before = await looked()
+    estimated = await store.count_by_status()
+    assert await looked() - before <= 2 * 4
+    assert estimated["completed"] == 20, "every entry is true"
+    assert 0 <= estimated["active"] <= 30
+    assert not store.exact_counts

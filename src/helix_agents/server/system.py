@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -43,7 +43,7 @@ class Health(msgspec.Struct):
 class Stats(msgspec.Struct):
     """Figures for a glance. `approximate` names those that are not exact."""
 
-    by_status: dict[str, int | None]
+    by_status: dict[SessionStatus, int]
     waiting: int
     oldest_waiting_since: int | None
     workers: list[dict[str, Any]]
@@ -112,20 +112,18 @@ async def stats(call: Call) -> Response:
         raise Problem(403, "forbidden", "Only an admin may see figures about all sessions.")
     desk, now = call.desk, call.desk.executor.services.clock()
     latency_ms = await _probe(desk)
-    statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
-    pages = await asyncio.gather(*(desk.store.list_sessions(status=status, limit=1) for status in statuses))
+    by_status = await desk.store.count_by_status()
     waits = (await desk.executor.list_waiting(limit=MAX_WAITS)).items
-    by_status: dict[str, int | None] = {status: page.total for status, page in zip(statuses, pages, strict=True)}
     return reply(
         Stats(
             by_status=by_status,
-            waiting=sum(by_status[status] or 0 for status in SUSPENDED),
+            waiting=sum(count for status, count in by_status.items() if status in SUSPENDED),
             oldest_waiting_since=min((wait.since for wait in waits), default=None),
             workers=[msgspec.to_builtins(worker) for worker in await list_workers(desk.streams, now)],
             recovered_today=await recovered_today(desk.streams, now),
             backend={"name": backend_name(desk), "latency_ms": round(latency_ms, 2)},
             # Sessions, not questions; and the oldest of the newest questions, if there are very many.
-            approximate=["waiting", "oldest_waiting_since"],
+            approximate=[*(() if desk.store.exact_counts else ["by_status"]), "waiting", "oldest_waiting_since"],
         )
     )
 

@@ -8,10 +8,10 @@ chosen index holds.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from ...stores.state.commit import SessionFilter
-from ...types import SessionState
+from ...types import SessionState, SessionStatus
 from .connection import Command
 from .index import EXPIRES, SessionIndex
 from .keys import SessionKeys, labels_of, member_of, metadata_facet, session_of, status_facet
@@ -19,6 +19,8 @@ from .servers import Servers
 from .session_hash import as_fields, as_texts, from_hash
 
 PAGE = 200
+SAMPLE = 200
+"""How many sessions are looked at to count those of a status; fewer are counted exactly."""
 
 
 class Found(NamedTuple):
@@ -55,6 +57,19 @@ class Listing:
             if not count and len(page) == limit:
                 break
         return page, total if count else None
+
+    async def count_by_status(self) -> dict[SessionStatus, int]:
+        """What the index holds of each status, less the share that a sample shows to be no longer true."""
+        statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
+        return {status: await self._count(status_facet(status)) for status in statuses}
+
+    async def _count(self, facet: str) -> int:
+        key = self._index.keys.facet(facet)
+        commands: list[Command] = [("ZCARD", key), ("ZRANDMEMBER", key, SAMPLE)]
+        size, reply = await self._servers.run(self._index.keys.deadlines, commands)
+        sample = await self._look(dict.fromkeys(as_texts(reply or ()), (facet,)))
+        true = sum([await self._is_true(found) for found in sample])
+        return round(size * true / len(sample)) if sample else 0
 
     async def children(self, session_id: str) -> list[str]:
         """The sessions whose parent this is."""

@@ -13,7 +13,7 @@ from ...errors import InvalidArgument, StoreUnavailable
 from ...stores.state.base import StateStoreBase
 from ...stores.state.cells import rebuild
 from ...stores.state.commit import CellName, ClaimableFilter, SessionFilter, StagedRow, StoredCheckpoint, StoredSession
-from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
+from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
 from .compile import cell_command, staged_field
 from .connection import Client, Command
 from .expiry import SESSION_TTL_SECONDS
@@ -32,6 +32,8 @@ MAX_KNOWN_KEYS = 1024
 
 class RedisReads(StateStoreBase):
     """A state store that can be looked at."""
+
+    exact_counts = False
 
     def __init__(
         self,
@@ -191,6 +193,9 @@ class RedisReads(StateStoreBase):
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
         return await self._listing.scan(wanted, limit=limit, offset=offset, count=count)
+
+    async def count_by_status(self) -> dict[SessionStatus, int]:
+        return await self._listing.count_by_status()
 
     async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
         return await self._running.claimable(wanted, limit)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from ...stores.state.contract import StateStore
-from ...types import Page, SessionState
+from ...types import Page, SessionState, SessionStatus
 from ..expect import expect, expect_same
 from ..harness import STATE_STORE, Harness
 
@@ -196,6 +196,18 @@ async def filters_follow_changes(harness: Harness) -> None:
         expect_same(await _ids(store, **filters), [], f"sessions found by the old {filters}")
     filters_now = {"tags": ["more", "new"], "metadata": {"k": "new"}, "user_id": "v", "status": "paused"}
     expect_same(await _ids(store, **filters_now, expires_before=6), ["a"], "sessions found by the new values")
+
+
+@check("S11", "sessions are counted by status")
+async def counted_by_status(harness: Harness) -> None:
+    store = await harness.open()
+    crowd = await _crowd(store)
+    await store.delete_session("s39")
+    left = [it for it in crowd if it.session_id != "s39"]
+    statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
+    listed = {status: len(await _ids(store, status=status)) for status in statuses}  # this puts an index right, too
+    expect_same(listed, {status: sum(it.status == status for it in left) for status in statuses}, "sessions listed")
+    expect_same(await store.count_by_status(), listed, "sessions counted")
 
 
 @check("S11", "an empty store has an empty page")

@@ -29,7 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from ...codec import Json
 from ...messages import Message
@@ -314,6 +314,15 @@ class StateStore(ABC):
         Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
         these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
         """
+
+    exact_counts: bool = True
+    """Whether `count_by_status` counts exactly; if not, large numbers are estimates."""
+
+    async def count_by_status(self) -> dict[SessionStatus, int]:
+        """How many sessions there are of each status, for a glance: costs little however many there are (S11)."""
+        statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
+        pages = [await self.list_sessions(status=status, limit=1) for status in statuses]
+        return {status: page.total or 0 for status, page in zip(statuses, pages, strict=True)}
 
     # -- runs
 

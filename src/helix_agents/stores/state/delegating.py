@@ -16,6 +16,7 @@ from ...types import (
     Page,
     RunRecord,
     SessionState,
+    SessionStatus,
     StagedChanges,
     StatusConflict,
     StatusSwapped,
@@ -29,6 +30,7 @@ class DelegatingStateStore(StateStore):
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
+        self.exact_counts = inner.exact_counts
 
     async def create_session(self, *args: Any, **options: Any) -> SessionState:
         return await self.inner.create_session(*args, **options)
@@ -113,6 +115,9 @@ class DelegatingStateStore(StateStore):
 
     async def list_claimable(self, *args: Any, **options: Any) -> list[SessionState]:
         return await self.inner.list_claimable(*args, **options)
+
+    async def count_by_status(self, *args: Any, **options: Any) -> dict[SessionStatus, int]:
+        return await self.inner.count_by_status(*args, **options)
 
     async def create_run(self, *args: Any, **options: Any) -> RunRecord:
         return await self.inner.create_run(*args, **options)
