@@ -58,6 +58,27 @@ async def test_lists_can_be_filtered_counted_and_walked(alice: httpx.AsyncClient
     assert spent[0]["usage"]["tokens"]["total"] > 0
 
 
+async def test_sessions_are_found_by_the_beginning_of_their_ids_and_the_other_filters(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, sid: str
+) -> None:
+    for number in range(3):
+        await execute(alice, "hello", f"{sid}-{number}", tags=[str(number)])
+        await result(alice, f"{sid}-{number}")
+
+    async def ids(client: httpx.AsyncClient, **query: Any) -> list[str]:
+        return [item["session_id"] for item in (await get(client, "/sessions", **query))["items"]]
+
+    assert await ids(alice, q=f"{sid}-") == [f"{sid}-2", f"{sid}-1", f"{sid}-0"]
+    assert await ids(alice, q=f"{sid}-1") == [f"{sid}-1"]
+    assert await ids(alice, q=f"{sid}-", tag="1") == [f"{sid}-1"]
+    assert await ids(alice, q=f"{sid}-1", status="failed") == []
+    assert await ids(alice, q=f"{sid}-1", agent_type="assistant") == []
+    assert await ids(alice, q=f"{sid}-1", parent_session_id="another") == []
+    assert await ids(bob, q=sid) == []
+    page = await get(alice, "/sessions", q=sid, limit=2, count=True)
+    assert (len(page["items"]), page["has_more"], page["total"]) == (2, True, 3)
+
+
 async def test_roots_can_be_told_from_children(alice: httpx.AsyncClient, sid: str) -> None:
     await execute(alice, "tell hello", sid, tags=[sid])
     await result(alice, sid)

@@ -13,6 +13,7 @@ from ..codec import Json
 from ..errors import CheckpointNotFound, SessionNotFound
 from ..executor.restoring import restore_session
 from ..executor.watching import take_snapshot
+from ..stores.state.commit import SessionFilter
 from ..stores.state.contract import UNSET
 from ..stores.usage.contract import UsageRollup
 from ..types import Checkpoint, Page, SessionState, SessionStatus
@@ -28,7 +29,10 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class ListQuery(msgspec.Struct):
-    """`parent_session_id` empty: only sessions without a parent. `q`: the session with this id."""
+    """`parent_session_id` empty: only sessions without a parent. `q`: sessions whose ids begin with this text.
+
+    Where the store has no index on ids (Redis) `q` finds the session of that very id.
+    """
 
     status: list[SessionStatus] = []
     agent_type: Id | None = None
@@ -107,7 +111,7 @@ async def list_sessions(call: Call) -> Response:
             return reply({"items": [], "has_more": False, "next_cursor": None})
         user_id = call.user.id
     if query.q is not None:
-        page = await _by_id(call, query.q)
+        page = await _by_id(call, query, query.q, user_id)
     else:
         page = await call.desk.store.list_sessions(
             user_id=user_id,
@@ -130,13 +134,19 @@ async def list_sessions(call: Call) -> Response:
     return reply(answer)
 
 
-async def _by_id(call: Call, text: str) -> Page[SessionState]:
-    """No backend has an index on parts of ids: what can be found at once is the session of that very id."""
-    try:
-        found = [await call.desk.session(call.user, text)]
-    except SessionNotFound:
-        found = []
-    return Page(found, len(found), 0, MAX_PAGE, False)
+async def _by_id(call: Call, query: ListQuery, text: str, user_id: str | None) -> Page[SessionState]:
+    """What an index finds of the ids that begin with a text, newest first; there is no further page."""
+    found = await call.desk.store.find_sessions(text, user_id=user_id, limit=MAX_PAGE)
+    fits = SessionFilter(
+        agent_type=query.agent_type,
+        statuses=tuple(query.status),
+        roots_only=query.parent_session_id == "",
+        parent_session_id=query.parent_session_id or None,
+        tags=tuple(query.tag),
+    )
+    kept = sorted(filter(fits.matches, found), key=lambda it: (it.created_at, it.session_id), reverse=True)
+    total = len(kept) if query.count else None
+    return Page(kept[: query.limit], total, 0, query.limit, len(kept) > query.limit)
 
 
 async def _spent(desk: Desk, session_id: str) -> dict[str, Json]:

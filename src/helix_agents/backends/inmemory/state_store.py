@@ -37,6 +37,8 @@ Kept = TypeVar("Kept", SessionState, RunRecord, SubSessionRef)
 class InMemoryStateStore(StateStoreBase):
     """A state store for one process: fast, complete, gone when the process ends."""
 
+    finds_prefixes = True
+
     def __init__(
         self, sessions: Sessions | None = None, *, clock: Clock = system_clock, ids: IdSource = random_id
     ) -> None:
@@ -243,6 +245,14 @@ class InMemoryStateStore(StateStoreBase):
         ]
         total = sum(wanted.matches(s.state) for s in self._data.newest_first(None)) if count else None
         return found, total
+
+    async def _scan_prefix(self, id_prefix: str, user_id: str | None, limit: int) -> list[SessionState]:
+        found = (
+            self._data.by_id[each]
+            for each in sorted(self._data.by_id)
+            if each.startswith(id_prefix) and user_id in (None, self._data.by_id[each].state.user_id)
+        )
+        return [replace(_detached(it.state), interrupt_flag=it.flag) for it in islice(found, limit)]
 
     async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
         latest = [(session.runs[-1], session) for session in self._data.by_id.values() if session.runs]

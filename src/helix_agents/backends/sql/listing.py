@@ -15,6 +15,8 @@ from .queries import Queries
 
 CREATED_AT = 20
 """The place of created_at in a row of `read_session`."""
+MAX_LOOKED_AT = 5000
+LAST_CHARACTER = "\U0010ffff"
 
 
 class _Conditions:
@@ -50,6 +52,36 @@ def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
         marks = " OR ".join("s.status = ?" for _ in wanted.statuses)
         conditions.add(f"({marks})", *wanted.statuses)
     return Statement(f"SELECT COUNT(*) FROM {table}{_where(conditions)}", tuple(conditions.params))
+
+
+def prefix_statement(queries: Queries, prefix: str, user_id: str | None, limit: int) -> Statement:
+    """A statement that finds sessions by the beginning of their ids, among the first few thousand of those."""
+    states = queries["states_table"]
+    columns, flags = _session_columns(queries)
+    conditions = _Conditions()
+    begins = "session_id >= ?" + (" AND session_id < ?" if (end := after_prefix(prefix)) is not None else "")
+    bounds = (prefix,) if end is None else (prefix, end)
+    conditions.add(
+        f"s.session_id IN (SELECT session_id FROM {states} WHERE {begins} ORDER BY session_id LIMIT {MAX_LOOKED_AT})",
+        *bounds,
+    )
+    if user_id is not None:
+        conditions.add("s.user_id = ?", user_id)
+    conditions.params.append(limit)
+    sql = (
+        f"{columns}FROM {states} AS s LEFT JOIN{flags}{_where(conditions)} "
+        f"ORDER BY s.session_id LIMIT ?{len(conditions.params)}"
+    )
+    return Statement(sql, tuple(conditions.params))
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The least text behind all that begin with `prefix`; None if there is none."""
+    kept = prefix.rstrip(LAST_CHARACTER)
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are not characters
 
 
 def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int) -> Statement:

@@ -27,7 +27,7 @@ from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, Stat
 from . import rows
 from .commit_sql import CommitBatch, cell_name, cell_names_text
 from .driver import BatchRefused, Row, SqlDriver, Statement
-from .listing import claimable_statement, count_statement, merged_page, page_statements
+from .listing import claimable_statement, count_statement, merged_page, page_statements, prefix_statement
 from .queries import Queries
 
 TABLES_OF_A_SESSION = (
@@ -52,6 +52,8 @@ _REASONS = frozenset(get_args(GuardReason))
 
 class SqlStateStore(StateStoreBase):
     """A state store on a database that speaks SQL and is migrated already."""
+
+    finds_prefixes = True
 
     def __init__(
         self, driver: SqlDriver, *, prefix: str = "", clock: Clock = system_clock, ids: IdSource = random_id
@@ -241,6 +243,10 @@ class SqlStateStore(StateStoreBase):
         results = await self._read_batch(*pages, *counting)
         found = merged_page(results[: len(pages)], limit, offset)
         return [rows.session_from_row(row).state for row in found], results[-1][0][0] if count else None
+
+    async def _scan_prefix(self, id_prefix: str, user_id: str | None, limit: int) -> list[SessionState]:
+        (found,) = await self._read_batch(prefix_statement(self._queries, id_prefix, user_id, limit))
+        return [rows.session_from_row(row).state for row in found]
 
     async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
         (found,) = await self._read_batch(claimable_statement(self._queries, wanted, limit))

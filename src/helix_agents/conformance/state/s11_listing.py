@@ -8,9 +8,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from ...errors import InvalidArgument
 from ...stores.state.contract import StateStore
 from ...types import Page, SessionState, SessionStatus
-from ..expect import expect, expect_same
+from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 
 check = STATE_STORE.check
@@ -208,6 +209,28 @@ async def counted_by_status(harness: Harness) -> None:
     listed = {status: len(await _ids(store, status=status)) for status in statuses}  # this puts an index right, too
     expect_same(listed, {status: sum(it.status == status for it in left) for status in statuses}, "sessions listed")
     expect_same(await store.count_by_status(), listed, "sessions counted")
+
+
+@check("S11", "sessions are found by the beginning of their ids, where the store can")
+async def found_by_prefix(harness: Harness) -> None:
+    store = await harness.open()
+    ids = ["a", "ab", "ab%", "ab1", "ab_2", "abc", "ab\u00e9", "ab\U0010ffff", "ab\U0010ffffx", "ac", "AB", "b"]
+    for number, each in enumerate(ids):
+        await store.create_session(each, agent_type="agent", custom_state={"n": 1}, user_id=f"user-{number % 2}")
+    for text in ["a", "ab", "ab%", "ab_", "ab\U0010ffff", "\ud7ff", "\U0010ffff", "zz"]:
+        fitting = sorted(each for each in ids if each.startswith(text))
+        if not store.finds_prefixes:
+            fitting = [each for each in ids if each == text]
+        found = await store.find_sessions(text, limit=100)
+        expect_same([it.session_id for it in found], fitting, f"sessions that begin with {text!r}")
+        expect(all(it.custom_state is None for it in found), "a found session carries custom state")
+    mine = [it.session_id for it in await store.find_sessions("ab", user_id="user-1", limit=1)]
+    expect_same(mine, ["ab"], "the first session of a user")
+    for bad in ("", "a" * 257, "a\nb"):
+        with raises(InvalidArgument, f"find_sessions({bad!r})"):
+            await store.find_sessions(bad)
+    with raises(InvalidArgument, "find_sessions with limit 0"):
+        await store.find_sessions("a", limit=0)
 
 
 @check("S11", "an empty store has an empty page")

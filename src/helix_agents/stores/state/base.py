@@ -343,6 +343,15 @@ class StateStoreBase(CheckpointingStore):
         cursor_after = validate.to_cursor(last.created_at, last.session_id) if has_more and last else None
         return Page(items, total, offset, limit, has_more, cursor_after)
 
+    async def find_sessions(self, id_prefix: str, *, user_id: str | None = None, limit: int = 50) -> list[SessionState]:
+        validate.ensure_limit(limit)
+        validate.ensure_optional(ids={"user_id": user_id}, counts={})
+        return await self._scan_prefix(ensure_id(id_prefix, "id_prefix"), user_id, limit)
+
+    async def _scan_prefix(self, id_prefix: str, user_id: str | None, limit: int) -> list[SessionState]:
+        """For backends that keep ids in order; `finds_prefixes` says so."""
+        return await super().find_sessions(id_prefix, user_id=user_id, limit=limit)
+
     async def list_claimable(
         self,
         now: int,

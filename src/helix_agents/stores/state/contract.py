@@ -31,6 +31,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
+import msgspec
+
 from ...codec import Json
 from ...messages import Message
 from ...state.writes import StepWrites
@@ -314,6 +316,19 @@ class StateStore(ABC):
         Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
         these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
         """
+
+    finds_prefixes: bool = False
+    """Whether `find_sessions` finds ids by their beginning; if not, only the session of that very id."""
+
+    async def find_sessions(self, id_prefix: str, *, user_id: str | None = None, limit: int = 50) -> list[SessionState]:
+        """Sessions whose ids begin with a text, in the order of their ids, without custom state (S11).
+
+        For whoever types an id: as many as an index finds at once, which of a very common beginning need not be all.
+        """
+        found = await self.load_state(id_prefix)
+        if found is None or user_id not in (None, found.user_id):
+            return []
+        return [msgspec.structs.replace(found, custom_state=None)]
 
     exact_counts: bool = True
     """Whether `count_by_status` counts exactly; if not, large numbers are estimates."""

@@ -31,6 +31,7 @@ class DelegatingStateStore(StateStore):
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
         self.exact_counts = inner.exact_counts
+        self.finds_prefixes = inner.finds_prefixes
 
     async def create_session(self, *args: Any, **options: Any) -> SessionState:
         return await self.inner.create_session(*args, **options)
@@ -115,6 +116,9 @@ class DelegatingStateStore(StateStore):
 
     async def list_claimable(self, *args: Any, **options: Any) -> list[SessionState]:
         return await self.inner.list_claimable(*args, **options)
+
+    async def find_sessions(self, *args: Any, **options: Any) -> list[SessionState]:
+        return await self.inner.find_sessions(*args, **options)
 
     async def count_by_status(self, *args: Any, **options: Any) -> dict[SessionStatus, int]:
         return await self.inner.count_by_status(*args, **options)
