@@ -226,6 +226,11 @@ async def found_by_prefix(harness: Harness) -> None:
         expect(all(it.custom_state is None for it in found), "a found session carries custom state")
     mine = [it.session_id for it in await store.find_sessions("ab", user_id="user-1", limit=1)]
     expect_same(mine, ["ab"], "the first session of a user")
+
+
+@check("input", "what is not the beginning of an id is refused")
+async def odd_prefixes(harness: Harness) -> None:
+    store = await harness.open()
     for bad in ("", "a" * 257, "a\nb"):
         with raises(InvalidArgument, f"find_sessions({bad!r})"):
             await store.find_sessions(bad)
