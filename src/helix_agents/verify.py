@@ -34,7 +34,9 @@ async def verify_sessions(
             yield session.session_id, await session_problems(state_store, session.session_id)
         cursor = page.next_cursor
         if cursor is None:
-            return
+            break
+    for orphan in await state_store.list_orphans():
+        yield orphan, ["rows are kept of it, but there is no such session"]
 
 
 async def session_problems(state_store: StateStore, session_id: str) -> list[str]:
@@ -90,9 +92,14 @@ async def _unclosed_runs(state_store: StateStore, state: SessionState, now: int 
 async def repair_session(
     state_store: StateStore, stream_manager: StreamManager, session_id: str, *, now: int | None = None
 ) -> list[str]:
-    """Close the runs and the stream that a session which has ended left open; what was done. *Idempotent.*"""
+    """Close the runs and the stream that a session which has ended left open; what was done. *Idempotent.*
+
+    Of a session that does not exist, whatever is left is removed.
+    """
     state = await state_store.load_state(session_id)
-    if state is None or state.status not in SESSION_TERMINAL:
+    if state is None:
+        return ["removed what was left of it"] if await state_store.drop_orphan(session_id) else []
+    if state.status not in SESSION_TERMINAL:
         return []
     done: list[str] = []
     runs = await state_store.list_runs(session_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from helix_agents import CheckpointMeta, StateStore, open_stores
@@ -92,3 +93,37 @@ async def test_what_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
         await stores.state.update_status("s", "completed")
         assert await session_problems(stores.state, "s") == []
         assert await repair_session(stores.state, stores.streams, "s") == []
+
+
+async def test_rows_without_a_session_are_found_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with open_stores(f"sqlite:{path}") as stores:
+        await fill(stores.state)
+        await stores.state.create_session("sound", agent_type="a", tags=["t"])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM __agents_states WHERE session_id = 's'")
+    connection.close()
+    assert await problems(path) == ["rows are kept of it, but there is no such session"]
+    async with open_stores(f"sqlite:{path}") as stores:
+        assert await repair_session(stores.state, stores.streams, "s") == ["removed what was left of it"]
+        assert await repair_session(stores.state, stores.streams, "s") == []
+        assert await stores.state.drop_orphan("sound") is False
+        assert (await stores.state.list_sessions(tags=["t"])).total == 1
+    assert await problems(path) == []
+    with sqlite3.connect(path) as connection:
+        left = connection.execute("SELECT COUNT(*) FROM __agents_messages").fetchone()[0]
+    connection.close()
+    assert left == 0
+
+
+async def test_rows_without_a_session_are_found_on_postgres(postgres_url: str) -> None:
+    async with open_stores(postgres_url) as stores:
+        await fill(stores.state)
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("DELETE FROM __agents_states WHERE session_id = 's'")
+        await connection.close()
+        assert [each async for each in verify_sessions(stores.state)] == [
+            ("s", ["rows are kept of it, but there is no such session"])
+        ]
+        assert await repair_session(stores.state, stores.streams, "s") == ["removed what was left of it"]
+        assert [each async for each in verify_sessions(stores.state)] == []

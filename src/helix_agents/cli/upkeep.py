@@ -26,7 +26,9 @@ def add_upkeep(commands: Any) -> None:
     add_json(migrate, "one JSON document")
     verify = add_command(commands, "verify", _verify, "read everything back and report what does not fit together")
     verify.add_argument("session", nargs="?", help="only this session")
-    verify.add_argument("--repair", action="store_true", help="close what a process that died left open")
+    verify.add_argument(
+        "--repair", action="store_true", help="close what a process that died left open, remove rows without a session"
+    )
     add_json(verify, "one problem a line")
     cleanup = add_command(commands, "cleanup", _cleanup, "fail sessions whose time has passed")
     cleanup.add_argument("--dry-run", action="store_true", help="only count")
@@ -58,7 +60,8 @@ async def _verify(given: argparse.Namespace, stores: Stores) -> int:
     async for session_id, problems in verify_sessions(stores.state, given.session):
         if given.repair and (repairs := await repair_session(stores.state, stores.streams, session_id)):
             complain(f"{session_id}: {', '.join(repairs)}")
-            problems = await session_problems(stores.state, session_id)
+            there = await stores.state.session_exists(session_id)
+            problems = await session_problems(stores.state, session_id) if there else []
         checked += 1
         bad += bool(problems)
         for problem in problems:

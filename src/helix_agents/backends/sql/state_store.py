@@ -28,6 +28,7 @@ from . import rows
 from .commit_sql import CommitBatch, cell_name, cell_names_text
 from .driver import BatchRefused, Row, SqlDriver, Statement
 from .listing import claimable_statement, count_statement, merged_page, page_statements, prefix_statement
+from .orphans import drop_orphan_statement, orphans_statement
 from .queries import Queries
 
 TABLES_OF_A_SESSION = (
@@ -43,6 +44,7 @@ TABLES_OF_A_SESSION = (
     "__agents_states",
 )
 """The sessions themselves come last: the tree is found by them."""
+TABLES_BELOW = TABLES_OF_A_SESSION[:-1]
 
 ALL_ROWS = 2**53 - 1
 """More than there ever are, and a number that JavaScript can hold."""
@@ -158,6 +160,14 @@ class SqlStateStore(StateStoreBase):
             [self._queries("session_exists", session_id), self._queries("delete_tree_refs", session_id), *statements]
         )
         return bool(found)
+
+    async def list_orphans(self, *, limit: int = 100) -> list[str]:
+        found = await self._read_batch(*(orphans_statement(self._queries, table, limit) for table in TABLES_BELOW))
+        return sorted({row[0] for rows_of_table in found for row in rows_of_table})[:limit]
+
+    async def drop_orphan(self, session_id: str) -> bool:
+        statements = [drop_orphan_statement(self._queries, table, session_id) for table in TABLES_BELOW]
+        return any(await self._write_batch(statements))
 
     # -- reading
 

@@ -339,6 +339,14 @@ class StateStore(ABC):
         pages = [await self.list_sessions(status=status, limit=1) for status in statuses]
         return {status: page.total or 0 for status, page in zip(statuses, pages, strict=True)}
 
+    async def list_orphans(self, *, limit: int = 100) -> list[str]:
+        """Ids of which something is stored though there is no such session; none where a store cannot tell."""
+        return []
+
+    async def drop_orphan(self, session_id: str) -> bool:
+        """Remove what is stored of a session that does not exist; whether there was anything."""
+        return False
+
     # -- runs
 
     @abstractmethod

@@ -123,6 +123,12 @@ class DelegatingStateStore(StateStore):
     async def count_by_status(self, *args: Any, **options: Any) -> dict[SessionStatus, int]:
         return await self.inner.count_by_status(*args, **options)
 
+    async def list_orphans(self, *args: Any, **options: Any) -> list[str]:
+        return await self.inner.list_orphans(*args, **options)
+
+    async def drop_orphan(self, *args: Any, **options: Any) -> bool:
+        return await self.inner.drop_orphan(*args, **options)
+
     async def create_run(self, *args: Any, **options: Any) -> RunRecord:
         return await self.inner.create_run(*args, **options)
 
