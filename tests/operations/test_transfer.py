@@ -16,6 +16,7 @@ from helix_agents.errors import InvalidArgument, StoreUnavailable
 from helix_agents.stores.memory.contract import Memory
 from helix_agents.transfer import export_sessions, import_sessions
 from helix_agents.transfer.records import blocks
+from helix_agents.verify import verify_sessions
 from tests.server.cast import make_executor, manager
 
 SET_BY_THE_STORE = {"version", "created_at", "updated_at", "started_at", "lease_until", "start_sequence", "staged_at"}
@@ -74,6 +75,19 @@ async def test_everything_arrives_and_goes_on(source: Stores, tmp_path: Path) ->
         before = [point.state.custom_state for point in await points(source)]
         after = [point.state.custom_state for point in await points(target)]
         assert after[-len(before) :] == before
+
+
+async def test_everything_arrives_on_every_backend_and_comes_back(
+    source: Stores, redis_url: str, postgres_url: str, tmp_path: Path
+) -> None:
+    lines = await exported(source)
+    wanted = plain(lines)
+    for url in (redis_url, postgres_url, f"sqlite:{tmp_path / 'h.db'}", redis_url + "?prefix=other"):
+        async with open_stores(url) as target:
+            assert (await import_sessions(target, lines)).complete
+            lines = await exported(target)  # the next one is given what this one gives
+            assert plain(lines) == wanted, url.partition(":")[0]
+            assert [problems async for _, problems in verify_sessions(target.state) if problems] == []
 
 
 async def points(stores: Stores) -> list[Any]:
