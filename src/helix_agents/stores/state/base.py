@@ -344,7 +344,7 @@ class StateStoreBase(CheckpointingStore):
         return Page(items, total, offset, limit, has_more, cursor_after)
 
     async def find_sessions(self, id_prefix: str, *, user_id: str | None = None, limit: int = 50) -> list[SessionState]:
-        validate.ensure_limit(limit)
+        ensure_limit(limit)
         validate.ensure_optional(ids={"user_id": user_id}, counts={})
         return await self._scan_prefix(ensure_id(id_prefix, "id_prefix"), user_id, limit)
 
