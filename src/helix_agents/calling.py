@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -43,6 +44,9 @@ async def contained(answer: Awaitable[T]) -> T:
         if caller is not None and caller.cancelling():
             raise
         raise ToolEscape(raised) from raised
+    finally:
+        if inspect.iscoroutine(answer):
+            answer.close()  # one that was cancelled before it began has never been awaited
     if error is not None:
         raise error
     return result  # type: ignore[return-value]  # a result unless there is an error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +17,17 @@ import msgspec
 
 from ..agent import AgentTool
 from ..codec import MAX_ID_LENGTH
-from ..errors import InvalidArgument, SessionNotFound
+from ..errors import (
+    AlreadyRunning,
+    IllegalTransition,
+    InvalidArgument,
+    NotResumable,
+    RunLost,
+    SessionNotFound,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage.contract import SubagentEntry, UsageEntry
@@ -33,6 +44,22 @@ from .stepwork import MESSAGE_INSTEAD, PARENT_SUSPENDED, ChildOutcome
 from .stop import StopSignal
 from .suspension import all_waiting, change_session
 from .tidying import tidy_up
+
+logger = logging.getLogger("helix_agents.executor")
+
+MAX_LOOKS = 20
+"""How often a parent looks again at a sub-agent that others write to."""
+
+LOST_TO_ANOTHER = (
+    AlreadyRunning,
+    IllegalTransition,
+    NotResumable,
+    RunLost,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
+"""How it shows that somebody else has written to a sub-agent's session. None of it is the parent's fault."""
 
 
 def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
@@ -86,17 +113,38 @@ class _ChildCall:
         # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
         self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
         self._show_history = False
+        self._began = False
+        """Whether a run of this call has shown something on the parent's stream."""
         self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
 
     async def run(self) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        """Bring the child to rest, however often others get in between, as long as the parent's session is its own.
+
+        A run of a parent that was replaced may wake up with a run of the child, which nobody has taken from it yet.
+        """
         began = self._services.clock()
+        for _ in range(MAX_LOOKS):
+            try:
+                return await self._conclude(await self._go_on(), began)
+            except LOST_TO_ANOTHER as error:
+                if isinstance(error, RunLost) and error.session_id == self._parent.session_id:
+                    raise
+                await self._parent.watch.ensure_owner()
+                await self._parent.owned.refresh()
+                logger.warning("Session %s looks again at its sub-agent: %s", self._parent.session_id, error)
+                self._take_back()
+        why = f"others keep taking the session of its sub-agent {self._session_id!r}"
+        raise RunLost(self._parent.session_id, self._parent.run_id, why)
+
+    async def _go_on(self) -> AgentResult:
+        """Look at the child, and go on with what is there."""
         session = await self._services.store.load_state(self._session_id)
         run = await self._services.store.get_current_run(self._session_id) if session else None
         # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
         await self._parent.watch.ensure_owner()
         show = self._call["id"] not in self._parent.shown_children
         self._parent.shown_children.add(self._call["id"])
-        self._show_history = show and self._parent.rewound
+        self._show_history |= show and self._parent.rewound
         if show and (session is None or self._parent.rewound or not self._is_mine(run)):
             self._parent.emitter.emit(tool_start_chunk(self._call))
             self._announce_start()
@@ -104,10 +152,8 @@ class _ChildCall:
             if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
                 await tidy_up(self._services, session, run)
             await self._forward_history(session)
-            result = await result_of(self._services, session)
-        else:
-            result = await self._execute(session, run)
-        return await self._conclude(result, began)
+            return await result_of(self._services, session)
+        return await self._execute(session, run)
 
     async def _execute(self, session: SessionState | None, run: RunRecord | None) -> AgentResult:
         await self._note("active")
@@ -123,6 +169,7 @@ class _ChildCall:
                     stop=self._stop.child(),
                     parent=self._parent,
                 )
+                self._began = True
                 return await child.drive()
         except TimeoutError:
             if not timer.expired():
@@ -190,6 +237,14 @@ class _ChildCall:
         await self._forward_history(session)
         self._announce_end(session.status)
 
+    def _take_back(self) -> None:
+        """Let the parent's readers drop what a run of the child has shown that was lost: all is shown again."""
+        if not self._began:
+            return
+        self._began, self._show_history = False, True
+        data = {"session_id": self._session_id, "step_count": 0}
+        self._parent.emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+
     def _announce_start(self) -> None:
         self._parent.emitter.emit(
             {
@@ -219,6 +274,7 @@ class _ChildCall:
             if stored.chunk["type"] in FORWARDED:
                 run_id = str(stored.chunk.get("agent_id"))
                 self._parent.emitter.forward(stored.chunk, self._session_id, run_id, self._agent.name)
+        self._show_history = False
 
     async def _note(self, status: str) -> None:
         """Keep the parent's record of the child."""

@@ -37,6 +37,7 @@ from .guards import INPUT_REFUSED, new_input, refusal_of
 from .handle import AgentResult
 from .historyview import HistoryError, HistoryView
 from .hooks import HookCaller, RunInfo
+from .jobs import unbroken
 from .lease import LeaseKeeper
 from .modelcall import Answered, ModelCall, named
 from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
@@ -173,15 +174,21 @@ class Run:
             error = f"{type(raised).__name__}: {raised}"
             if isinstance(raised, HelixError):
                 logger.warning("Run %s of session %s broke off: %s", context.run_id, context.session_id, raised)
-            body.cancel()
-            await asyncio.gather(body, return_exceptions=True)
             raise
         finally:
-            await context.watch.close()
-            await context.emitter.close(discard=not clean)
-            if not clean or status == "active":
-                await self._let_go(in_good_order=clean)
+            # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
+            await unbroken(self._wind_up(body, clean=clean, over=clean and status != "active"))
             await context.hooks.call("run_ended", status, error)
+
+    async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
+        """Leave nothing behind that runs."""
+        context = self.context
+        body.cancel()
+        await asyncio.gather(body, return_exceptions=True)
+        await context.watch.close()
+        await context.emitter.close(discard=not clean)
+        if not over:
+            await self._let_go(in_good_order=clean)
 
     async def _body(self) -> AgentResult:
         try:

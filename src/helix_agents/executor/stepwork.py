@@ -14,6 +14,7 @@ from ..messages import ToolCall
 from ..stores.usage.contract import UsageEntry
 from ..types import PendingClientToolCall, SuspendedChildWait
 from .context import RunContext
+from .jobs import all_of
 from .openstep import OpenStep, with_arguments
 from .services import Services
 from .step import Outcome
@@ -27,7 +28,7 @@ from .suspension import (
     question_of,
     request_chunk,
 )
-from .toolcalls import ToolRunner, all_of, find_tool
+from .toolcalls import ToolRunner, find_tool
 
 PARENT_SUSPENDED = "parent_suspended"
 """Why a sub-agent was interrupted that would have kept its parent from suspending."""

@@ -271,15 +271,3 @@ def ensure_arguments(call: ToolCall) -> None:
     """Refuse a call whose arguments were no JSON object."""
     if "invalid_arguments" in call:
         raise InvalidInput("the arguments must be one JSON object")
-
-
-async def all_of(*jobs: Any) -> None:
-    """Run jobs side by side; the first error cancels the others and is raised once they have ended."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

@@ -16,9 +16,12 @@ from .harness import Parts
 
 
 class Freezer:
-    """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`."""
+    """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`.
 
-    def __init__(self, at: int = 0, *, on: str = "", after: bool = False) -> None:
+    `session_id`: only calls that name this session count.
+    """
+
+    def __init__(self, at: int = 0, *, on: str = "", after: bool = False, session_id: str | None = None) -> None:
         self.calls = 0
         self.place = ""
         """The call at which it froze."""
@@ -26,6 +29,7 @@ class Freezer:
         self._at = at
         self._on = on
         self._after = after
+        self._session_id = session_id
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -42,8 +46,9 @@ class Freezer:
 
     async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of the process."""
-        self.calls += 1
-        here = self.calls == self._at or (name == self._on and not self.frozen.is_set())
+        counts = self._session_id is None or (bool(args) and args[0] == self._session_id)
+        self.calls += counts
+        here = counts and (self.calls == self._at or (name == self._on and not self.frozen.is_set()))
         if here and not self._after:
             self._freeze(name)
         await self._wait()

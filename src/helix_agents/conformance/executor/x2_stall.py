@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...agent import Agent
-from ...errors import RunLost
+from ...errors import AlreadyRunning, NotResumable, RunLost
 from ...executor import AgentExecutor, AgentResult, RunHandle
 from ...llm.scripted import Call, Reply, ScriptedLLM
 from ...tools import ToolContext, tool
@@ -23,6 +24,8 @@ PATIENCE_SECONDS = 60
 INPUT = "Go."
 RECORD = "create_run"
 MOST_CALLS_OF_A_CLAIM = 40
+CHILD = "/call_2_2"
+LOST_TO_ANOTHER = (AlreadyRunning, NotResumable, RunLost)
 
 Begin = Callable[[AgentExecutor, Agent, str], Awaitable[RunHandle]]
 
@@ -210,3 +213,75 @@ async def _interleaved(stores: StoreSet, session_id: str, other: Freezer, clock:
     finally:
         await slow.close()
         await quick.close()
+
+
+@check("X2", "a run that wakes up at any call of its successor changes nothing", kind="faults")
+async def woken_while_the_successor_works(harness: Harness) -> None:
+    await _woken_everywhere(harness, below="")
+
+
+@check("X2", "a run that wakes up while its successor takes over their sub-agent changes nothing", kind="faults")
+async def woken_while_the_successor_takes_a_child(harness: Harness) -> None:
+    await _woken_everywhere(harness, below=CHILD)
+
+
+async def _woken_everywhere(harness: Harness, *, below: str) -> None:
+    """X freezes, Y takes over and freezes as well, X wakes up and does what it still can, then Y goes on.
+
+    `below`: where calls count, as seen from the session.
+    """
+    stores = await harness.open_stores()
+    clock = Clockwork()
+
+    def freezer(session_id: str, number: int) -> Freezer:
+        return Freezer(number, session_id=f"{session_id}{below}" if below else None)
+
+    counted = freezer("undisturbed", 0)
+    await _both_frozen(stores, "undisturbed", counted, Freezer(0), clock)
+    expected = await _remains(stores, "undisturbed")
+    pairs = [(slow, quick) for slow in range(1, counted.calls + 1) for quick in range(1, counted.calls + 1)]
+    for slow, quick in random.Random(harness.options.seed).sample(pairs, min(len(pairs), harness.options.steps // 8)):
+        session_id = f"woken-{slow}-{quick}"
+        frozen, other = freezer(session_id, slow), freezer(session_id, quick)
+        outcomes = await _both_frozen(stores, session_id, frozen, other, clock)
+        what = f"frozen at call {slow}, {frozen.place}, and woken at call {quick} of the other, {other.place}"
+        results = [each for each in outcomes if isinstance(each, AgentResult)]
+        expect_same([each.status for each in results], ["completed"], f"{what}: the results, of {outcomes}")
+        others = [each for each in outcomes if not isinstance(each, AgentResult)]
+        expect(all(isinstance(each, LOST_TO_ANOTHER) for each in others), f"{what}: the loser got {others}")
+        expect_same(await _remains(stores, session_id), expected, what)
+
+
+async def _both_frozen(
+    stores: StoreSet, session_id: str, frozen: Freezer, other: Freezer, clock: Clockwork
+) -> list[Any]:
+    slow, quick = _executor(frozen.wrap(stores), clock), _executor(other.wrap(stores), clock)
+
+    async def run(executor: AgentExecutor, begin: Begin) -> AgentResult:
+        return await (await begin(executor, _agent(), session_id)).result()
+
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            tasks = [asyncio.create_task(run(slow, _execute))]
+            await _first_of(tasks[0], frozen.frozen)
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            exists = await stores.state.session_exists(session_id)
+            if not tasks[0].done() and exists and (await _executor(stores, clock).can_resume(session_id)).can_resume:
+                tasks.append(asyncio.create_task(run(quick, _resume)))
+                await _first_of(tasks[1], other.frozen)
+            frozen.wake()
+            await asyncio.wait({tasks[0]})
+            other.wake()
+            outcomes = [*await asyncio.gather(*tasks, return_exceptions=True)]
+    finally:
+        await slow.close()
+        await quick.close()
+    left = [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("helix-") and "run-" in name]
+    expect_same(left, [], f"session {session_id}: what still runs after all runs have ended")
+    return outcomes
+
+
+async def _first_of(task: asyncio.Task[AgentResult], event: asyncio.Event) -> None:
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()

@@ -1,0 +1,33 @@
+"""Jobs: several side by side, and one that nothing may break off. Knows tasks and nothing of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def all_of(*jobs: Any) -> None:
+    """Run jobs side by side; the first error cancels the others and is raised once they have ended."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def unbroken(job: Coroutine[Any, Any, None]) -> None:
+    """Do a job to its end, however often the caller is cancelled meanwhile; that is raised afterwards."""
+    task = asyncio.ensure_future(job)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
