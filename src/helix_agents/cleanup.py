@@ -1,16 +1,17 @@
-"""`expired_session_cleanup`: the sweep that an operator runs on a schedule. Knows only the contracts."""
+"""`expired_session_cleanup`: the sweep that an operator runs on a schedule. Ends sessions as an abort does."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from .clock import system_clock
 from .errors import HelixError, InvalidArgument
-from .lifecycle import SESSION_STATUSES, SESSION_TERMINAL
+from .executor.failing import close_given_up, give_up
+from .lifecycle import SESSION_TERMINAL
 from .stores.paging import MAX_PAGE
 from .stores.state.contract import StateStore
 from .streams.contract import StreamManager
@@ -19,6 +20,9 @@ from .types import CleanupSummary, SessionState
 log = logging.getLogger(__name__)
 
 FAILURE_REASON = "session_expired"
+
+MAX_LOOKS = 10
+"""How often a session is looked at again that changes its status meanwhile."""
 
 
 class WorkspaceSnapshots(Protocol):
@@ -98,16 +102,16 @@ async def _reap(
         return
     for name, provider in providers.items():
         await _delete_snapshots(session.session_id, name, provider, tally)
-    going: Any = sorted(SESSION_STATUSES - SESSION_TERMINAL)
-    answer = await state_store.compare_and_set_status(
-        session.session_id, going, "failed", error=error, failure_reason=FAILURE_REASON
-    )
-    if not answer.ok:
-        tally.already_terminal += 1
-        return
-    tally.marked += 1
-    if stream_manager is not None and await stream_manager.get_stream_info(session.stream_id) is not None:
-        await stream_manager.fail_stream(session.stream_id, error)
+    for _ in range(MAX_LOOKS):
+        now = await state_store.load_state(session.session_id)  # with its custom state, which a listing leaves out
+        if now is None or now.status in SESSION_TERMINAL:
+            break
+        given_up = await give_up(state_store, now, error, FAILURE_REASON)
+        if given_up is not None:
+            tally.marked += 1
+            await close_given_up(state_store, stream_manager, given_up, clock=system_clock)
+            return
+    tally.already_terminal += 1
 
 
 async def _delete_snapshots(session_id: str, name: str, provider: WorkspaceProvider, tally: _Tally) -> None:

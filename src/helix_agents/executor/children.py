@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,10 +19,8 @@ from ..codec import MAX_ID_LENGTH
 from ..errors import (
     AlreadyRunning,
     IllegalTransition,
-    InvalidArgument,
     NotResumable,
     RunLost,
-    SessionNotFound,
     StreamFenced,
     StreamNotActive,
     VersionConflict,
@@ -40,10 +37,10 @@ from .loop import open_run
 from .openstep import OpenStep, tool_start_chunk
 from .services import Services
 from .step import Outcome
-from .stepwork import MESSAGE_INSTEAD, PARENT_SUSPENDED, ChildOutcome
+from .stepwork import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
 from .stop import StopSignal
 from .suspension import all_waiting, change_session
-from .tidying import tidy_up
+from .tidying import fail_children, tidy_up
 
 logger = logging.getLogger("helix_agents.executor")
 
@@ -82,8 +79,8 @@ class SubAgents:
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         return await _ChildCall(self, parent, step.number, call, tool, stop).run()
 
-    async def abort(self, services: Services, session_ids: list[str], error: str) -> None:
-        await fail_children(services, session_ids, error, "aborted")
+    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
+        await fail_children(services, session_ids, error, reason)
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
         await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
@@ -145,10 +142,11 @@ class _ChildCall:
         show = self._call["id"] not in self._parent.shown_children
         self._parent.shown_children.add(self._call["id"])
         self._show_history |= show and self._parent.rewound
-        if show and (session is None or self._parent.rewound or not self._is_mine(run)):
+        mine = self._is_mine(session, run)
+        if show and (session is None or self._parent.rewound or not mine):
             self._parent.emitter.emit(tool_start_chunk(self._call))
             self._announce_start()
-        if session is not None and self._is_mine(run) and await self._is_at_rest(session):
+        if session is not None and mine and await self._is_at_rest(session):
             if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
                 await tidy_up(self._services, session, run)
             await self._forward_history(session)
@@ -182,7 +180,8 @@ class _ChildCall:
     async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
         """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
         metadata = {**self._origin, "parent_run_id": self._parent.run_id}
-        if session is None or (session.status in SESSION_TERMINAL and not self._is_mine(run)):
+        mine = self._is_mine(session, run)
+        if session is None or (session.status in SESSION_TERMINAL and not mine):
             above = self._parent.owned.session
             options: dict[str, Any] = {
                 "parent_session_id": above.session_id,
@@ -201,15 +200,17 @@ class _ChildCall:
                 seen=Seen(session, run),
             )
         message = None
-        if not self._is_mine(run):
+        if not mine:
             history = await load_messages(self._services, self._session_id)
             if not history or history[-1] != self._input:
                 message = self._input
         return await claim_unfinished(self._services, session, run, message=message, run_metadata=metadata)
 
-    def _is_mine(self, run: RunRecord | None) -> bool:
-        """Whether the child's latest run was begun for this very call."""
-        return run is not None and self._origin.items() <= run.metadata.items()
+    def _is_mine(self, session: SessionState | None, run: RunRecord | None) -> bool:
+        """Whether the child's latest run was begun for this very call, and did not merely end with its parent's."""
+        if session is None or run is None or session.failure_reason == PARENT_FAILED:
+            return False
+        return self._origin.items() <= run.metadata.items()
 
     async def _note_cascade(self) -> None:
         """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
@@ -329,34 +330,3 @@ class _ChildCall:
         if success:
             return Outcome(success=True, result=result.output), [entry]
         return Outcome(success=False, error=result.error or f"The sub-agent is {result.status}."), [entry]
-
-
-async def fail_children(services: Services, session_ids: list[str], error: str, reason: str) -> None:
-    """End sessions that nobody will go on with, and those below them, with the reason of the cascade."""
-    for session_id in session_ids:
-        session = await services.store.load_state(session_id)
-        if session is None or session.status in SESSION_TERMINAL:
-            continue
-        swapped = await services.store.compare_and_set_status(
-            session_id, [session.status], "failed", error=error, failure_reason=reason
-        )
-        if not swapped.ok:
-            continue
-        run = await services.store.get_current_run(session_id)
-        if run is not None and run.status == "running":
-            await services.store.update_run_status(run.run_id, "failed", error=error, completed_at=services.clock())
-        if await services.streams.get_stream_info(session.stream_id) is not None:
-            await services.streams.fail_stream(session.stream_id, error)
-        await _note_failed(services, session)
-        below = [ref.sub_session_id for ref in await services.store.list_sub_session_refs(session_id)]
-        await fail_children(services, below, error, reason)
-
-
-async def _note_failed(services: Services, session: SessionState) -> None:
-    """Let the ref of the session above say it, too, if that is still there."""
-    if session.parent_session_id is None:
-        return
-    with suppress(SessionNotFound, InvalidArgument):
-        await services.store.update_sub_session_ref(
-            session.parent_session_id, session.session_id, status="failed", completed_at=services.clock()
-        )

@@ -208,6 +208,16 @@ class Endings:
         await self._save_status(commit, None)
         return await self._finish(commit)
 
+    async def take_back(self, step: OpenStep) -> None:
+        """Let readers have the committed state again before a step is given up; to them it was as good as written."""
+        patches = step.sequencer.take_back()
+        if patches:
+            self._context.emitter.emit({"type": "state_patch", "patches": patches})
+        if not await self._tell(self._context.emitter.flush):  # nobody knows which chunks got through
+            session, fence = self._owned.session, self._context.claim.fence
+            rewind = self._services.streams.cleanup_to_step
+            await self._tell(partial(rewind, session.stream_id, session.step_count, fence=fence))
+
     # -- the writes
 
     async def _write(
@@ -347,15 +357,17 @@ class Endings:
             finish_reason=last_finish_reason(self._owned.messages),
         )
 
-    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
-        """Tell the readers of an end that is written already: a stream that is gone or broken cannot change it."""
+    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> bool:
+        """Tell the readers of an end that nothing can change, least of all a stream that is gone or broken."""
         try:
             await tell()
+            return True
         except (RunLost, StreamFenced, StoreError):
             raise
         except Exception as error:
             session_id = self._context.session_id
             logger.warning("The stream of session %s could not be told of the run's end: %s", session_id, error)
+            return False
 
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:

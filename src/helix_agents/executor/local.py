@@ -29,7 +29,7 @@ from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from ..types import Page, RunRecord, SessionState, SessionStatus
-from .children import SubAgents, fail_children
+from .children import SubAgents
 from .claim import (
     MAX_TRIES,
     REPLACED,
@@ -66,7 +66,7 @@ from .short_forms import ShortForms
 from .spending import ensure_countable
 from .submission import Submitting
 from .suspension import Answer, ToolResultReceipt, submit
-from .tidying import tidy_up
+from .tidying import fail_children, tidy_up
 from .waiting import Waiting, list_waiting
 from .watching import SessionView
 

@@ -47,7 +47,7 @@ from .services import Services
 from .spending import over_limit, token_entry
 from .staging import flush_unstaged, may_run_again
 from .step import StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
-from .stepwork import Aborted, Children, StepWork
+from .stepwork import PARENT_FAILED, Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk
 
@@ -140,6 +140,8 @@ class Run:
         self._children = children
         self._endings = Endings(context)
         self._history = HistoryView(context)
+        self._open: OpenStep | None = None
+        """The step that is being worked on."""
         self._steps_left: int | None = None
         self._handing_over = False
 
@@ -197,17 +199,28 @@ class Run:
                 await self.context.owned.save(lambda session: msgspec.structs.replace(session, tracing_context=tracing))
             return await self._steps()
         except ModelError as error:
-            return await self._endings.fail(str(error), "model_error")
+            return await self._fail(str(error), "model_error")
         except HistoryError as error:
-            return await self._endings.fail(str(error), "history_error")
+            return await self._fail(str(error), "history_error")
         except (RunLost, StreamFenced, IllegalTransition, StoreError):
             raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
         except StreamError as error:
             # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
-            return await self._endings.fail(str(error), "stream_error")
+            return await self._fail(str(error), "stream_error")
         except Exception as error:
             logger.warning("Run %s of session %s failed.", self.context.run_id, self.context.session_id, exc_info=error)
-            return await self._endings.fail(f"{type(error).__name__}: {error}", "error")
+            return await self._fail(f"{type(error).__name__}: {error}", "error")
+
+    async def _fail(self, error: str, reason: str) -> AgentResult:
+        """End the session as failed, whatever it was at. Others hear of that only once readers have what is stored."""
+        step = self._open
+        if step is not None:
+            # The reply to the commit may be what failed.
+            await self.context.owned.refresh()
+            if self.context.owned.session.step_count < step.number:
+                await self._endings.take_back(step)
+                await StepWork(self.context, step, self._children).end_children(error, PARENT_FAILED)
+        return await self._endings.fail(error, reason)
 
     async def _steps(self) -> AgentResult:
         context = self.context
@@ -324,6 +337,7 @@ class Run:
         if not isinstance(answered, Answered):
             return answered.message
         step = OpenStep(step_id(context.run_id, number), number, answered.message, context.owned.state)
+        self._open = step
         step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)
         if step.calls:
@@ -385,6 +399,7 @@ class Run:
         number = session.step_count + 1
         step_id = step_id_of(session, context.run_id)
         step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
+        self._open = step
         context.emitter.step = number
         await context.hooks.call("step_started", number)
         finished = step.take_up(context.claim.staged)

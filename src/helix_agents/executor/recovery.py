@@ -135,6 +135,9 @@ async def close_stream(streams: StreamManager, session: SessionState, checkpoint
     if info.status == "paused":
         await streams.resume_stream(stream_id, fence=fence)
     kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, session.step_count)]
+    if any(chunk.get("step", 0) > session.step_count for chunk in kept):  # of a step that was given up
+        await streams.cleanup_to_step(stream_id, session.step_count, fence=fence)
+        kept = [chunk for chunk in kept if chunk.get("step", 0) <= session.step_count]
     types = {
         chunk["type"] for chunk in kept if chunk.get("step") == session.step_count and "sub_session_id" not in chunk
     }

@@ -33,6 +33,9 @@ from .toolcalls import ToolRunner, find_tool
 PARENT_SUSPENDED = "parent_suspended"
 """Why a sub-agent was interrupted that would have kept its parent from suspending."""
 
+PARENT_FAILED = "parent_failed"
+"""Why a sub-agent was ended whose parent broke down in the middle of a step."""
+
 MESSAGE_INSTEAD = "The user sent a message instead of answering."
 
 ChildOutcome = Outcome | SuspendedChildWait | None
@@ -52,7 +55,7 @@ class Children(Protocol):
         """Run the child of one call until it is at rest, or asked to stop; what that costs."""
         ...
 
-    async def abort(self, services: Services, session_ids: list[str], error: str) -> None:
+    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
         """End child sessions that nobody will go on with."""
         ...
 
@@ -177,7 +180,7 @@ class StepWork:
             await self._tools.stager.settle()
         if not self._context.stop.aborted or not self._step.missing:
             return True
-        await self._end_children()
+        await self.end_children(self._context.stop.reason or "The run was aborted.", "aborted")
         return False
 
     async def _run_functions(self, calls: list[ToolCall]) -> None:
@@ -207,15 +210,15 @@ class StepWork:
         for call in calls:
             await self._run_one(call)
 
-    async def _end_children(self) -> None:
-        """After an abort: end the sub-agents that wait, or that an earlier run left behind."""
+    async def end_children(self, error: str, reason: str) -> None:
+        """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
         calls = [(call, self._context.agent.tools.get(call["name"])) for call in self._step.missing]
         below = [
             self._children.session_id(self._context.session_id, tool, call)
             for call, tool in calls
             if isinstance(tool, AgentTool)
         ]
-        await self._children.abort(self._context.services, below, self._context.stop.reason or "The run was aborted.")
+        await self._children.end(self._context.services, below, error, reason)
 
     async def _run_one(self, call: ToolCall) -> None:
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])

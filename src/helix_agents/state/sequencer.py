@@ -80,6 +80,12 @@ class StepSequencer:
         self._forget(tool_index)
         return self._advance()
 
+    def take_back(self) -> JsonPatch:
+        """Forget all tools, since the step will not be committed; return the patches back to what is."""
+        for tool_index in {*self._writes, *self._growing}:
+            self._forget(tool_index)
+        return self._advance()
+
     def likely_lost_counts(self) -> list[str]:
         """A sentence for each number that several tools replaced by the same other number.
 

@@ -1,0 +1,185 @@
+"""X2, X4: runs that break down or are ended from outside: all that is left of them says the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ...agent import Agent
+from ...errors import RunLost
+from ...executor import AgentExecutor
+from ...llm.scripted import Call, Reply, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same
+from ..harness import Harness, StoreSet
+from .frozen import Freezer
+from .harness import Clockwork, check, custom_state, family, make_executor
+from .mortal import Died, Life
+from .view import View
+
+LEASE_SECONDS = 30.0
+PATIENCE_SECONDS = 60
+MOST_CALLS_OF_AN_ABORT = 60
+STATE: dict[str, Any] = {"done": 0, "log": []}
+
+
+class Unforeseen(Exception):
+    """What no store is supposed to raise."""
+
+
+class Fault(Freezer):
+    """Lets one call of a process fail, before or after it has happened, in a way that nobody has foreseen."""
+
+    async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.calls += 1
+        here = self.calls == self._at
+        if here:
+            self.place = f"the reply of {name}" if self._after else name
+        if here and not self._after:
+            raise Unforeseen(name)
+        answer = await method(*args, **kwargs)
+        if here:
+            raise Unforeseen(name)
+        return self._wrapped(answer) if name == "create_writer" else answer
+
+
+def _agent() -> Agent:
+    @tool
+    async def work(n: int, ctx: ToolContext) -> str:
+        """Work."""
+        ctx.update_state(lambda draft: draft.increment("done", n))
+        await asyncio.sleep(0)
+        ctx.update_state(lambda draft: draft["log"].append(n))
+        return f"did {n}"
+
+    @tool(execute="client")
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    below = Agent("below", tools=[work, ask], state=STATE)
+    return Agent("main", tools=[work, ask, below.as_tool()], state=STATE)
+
+
+def _llm() -> ScriptedLLM:
+    return ScriptedLLM(
+        {
+            "main": [
+                Reply("First.", [Call("work", {"n": 1}), Call("work", {"n": 2})]),
+                [Call("work", {"n": 4}), Call("below", {"input": "help"}), Call("work", {"n": 5})],
+                "All done.",
+            ],
+            "below": [Reply("I help.", [Call("work", {"n": 8})]), "Helped."],
+        }
+    )
+
+
+def _asking_llm() -> ScriptedLLM:
+    asks = [Call("work", {"n": 4}), Call("ask", {"question": "?"})]
+    return ScriptedLLM({"main": [[*asks, Call("below", {"input": "help"})]], "below": [asks]})
+
+
+def _executor(stores: StoreSet, clock: Clockwork, llm: ScriptedLLM | None = None) -> AgentExecutor:
+    return make_executor(stores, llm or _llm(), clock=clock, lease_seconds=LEASE_SECONDS, agents=[_agent()])
+
+
+async def _run(stores: StoreSet, session_id: str, fault: Fault, clock: Clockwork) -> None:
+    """A run with a fault; if it did not come to rest, another one that goes on from there."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with _executor(fault.wrap(stores), clock) as executor:
+            with suppress(Unforeseen, RunLost):
+                await (await executor.execute("main", "Go.", session_id=session_id)).result()
+        clock.pass_seconds(LEASE_SECONDS + 1)
+        async with _executor(stores, clock) as executor:
+            exists = await stores.state.session_exists(session_id)
+            if exists and (await executor.can_resume(session_id)).can_resume:
+                await (await executor.resume("main", session_id)).result()
+
+
+async def agree(stores: StoreSet, session_id: str, clock: Clockwork, what: str) -> None:
+    """Fail unless all that is left of a session says the same."""
+    for member in await family(stores, session_id):
+        session = await stores.state.load_state(member)
+        assert session is not None
+        expect(session.status in ("completed", "failed"), f"{what}: {member} is {session.status}")
+        view = View()
+        for stored in await stores.streams.get_all_chunks(session.stream_id):
+            view.take(stored.chunk)
+        expect_same(view.state(STATE), await custom_state(stores, member), f"{what}: what readers of {member} have")
+        running = [run.status for run in await stores.state.list_runs(member) if run.status == "running"]
+        expect_same(running, [], f"{what}: runs of {member} without an end")
+        verdict = await _executor(stores, clock).can_resume(member)
+        expect(not verdict.can_resume, f"{what}: {member} is over, but can be resumed: {verdict.reason}")
+        expect_same(await stores.state.discard_staging(member), 0, f"{what}: rows left in staging of {member}")
+
+
+@check(
+    "X2", "after an unforeseen fault at any call, readers have the committed state, and nothing is left", kind="faults"
+)
+async def an_unforeseen_fault(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    counted = Fault()
+    await _run(stores, "undisturbed", counted, clock)
+    await agree(stores, "undisturbed", clock, "undisturbed")
+    places = [(number, after) for number in range(1, counted.calls + 1) for after in (False, True)]
+    count = min(len(places), harness.options.steps // 5)
+    for number, after in random.Random(harness.options.seed).sample(places, count):
+        fault, session_id = Fault(number, after=after), f"fault-{number}-{after}"
+        await _run(stores, session_id, fault, clock)
+        if await stores.state.session_exists(session_id):
+            await agree(stores, session_id, clock, f"a fault at call {number}, {fault.place}")
+
+
+async def crash(stores: StoreSet, session_id: str, clock: Clockwork, commits: int = 3) -> None:
+    """A run that dies in the middle of a step, right after its sub-agent's last commit or, with fewer, before that."""
+    life = Life(commits=commits)
+    async with _executor(life.wrap(stores), clock) as executor:
+        try:
+            await (await executor.execute("main", "Go.", session_id=session_id)).result()
+        except Died:
+            await life.bury()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+
+
+async def suspend(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
+    """A run that waits, and so does its sub-agent; each has a call that is staged and shown."""
+    async with _executor(stores, clock, _asking_llm()) as executor:
+        result = await (await executor.execute("main", "Go.", session_id=session_id)).result()
+    expect_same(result.status, "suspended_step_partial", "the status of a run that waits with its sub-agent")
+
+
+@check("X4", "a session that is aborted after a crash or while it waits leaves its readers what is committed")
+async def aborted_from_outside(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    for session_id, begin in (("crashed", crash), ("waiting", suspend)):
+        await begin(stores, session_id, clock)
+        async with _executor(stores, clock) as executor:
+            await executor.abort(session_id, "enough")
+        await agree(stores, session_id, clock, session_id)
+
+
+@check("X2", "an abort that dies at any call leaves a crashed session that can be tidied up", kind="faults")
+async def an_abort_that_dies(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    for number in range(1, MOST_CALLS_OF_AN_ABORT):
+        session_id, life = f"abort-{number}", Life(number)
+        await crash(stores, session_id, clock, commits=2 + number % 2)
+        async with _executor(life.wrap(stores), clock) as executor:
+            try:
+                await executor.abort(session_id, "enough")
+            except Died:
+                await life.bury()
+                clock.pass_seconds(LEASE_SECONDS + 1)
+        async with _executor(stores, clock) as executor:
+            if (await executor.can_resume(session_id)).can_resume:
+                handle = await executor.resume("main", session_id)
+                await handle.result()
+        await agree(stores, session_id, clock, f"an abort that died at call {number}")
+        if not life.over:
+            break
