@@ -1,11 +1,11 @@
 """The agent loop: one implementation, on the contracts of stores and streams only."""
 
-from .claim import CanResume
 from .handle import AgentResult, RunHandle
 from .hooks import Hooks, RunInfo
 from .local import AgentExecutor
 from .modelcall import RetryPolicy
 from .pool import WorkerInfo, WorkerPool
+from .resumable import CanResume
 from .step import Outcome
 from .stepper import Stepper, Ticket
 from .suspension import ToolResultReceipt

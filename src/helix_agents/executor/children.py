@@ -29,18 +29,21 @@ from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage.contract import SubagentEntry, UsageEntry
 from ..types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
-from .claim import Claim, Seen, claim_turn, claim_unfinished, load_messages
+from .claim import Claim
 from .context import RunContext
 from .emitter import FORWARDED
 from .handle import AgentResult, result_of
 from .loop import open_run
 from .openstep import OpenStep, tool_start_chunk
+from .resumable import load_messages
 from .services import Services
 from .step import Outcome
 from .stepwork import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
 from .stop import StopSignal
 from .suspension import all_waiting, change_session
+from .takeover import claim_unfinished
 from .tidying import fail_children, tidy_up
+from .turns import Seen, claim_turn
 
 logger = logging.getLogger("helix_agents.executor")
 

@@ -17,8 +17,8 @@ from ..lifecycle import SUSPENDED
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
 from ..types import PendingClientToolCall, SessionState, SessionStatus
-from .claim import CanResume, is_live
 from .reading import RunChunks, StreamPlace
+from .resumable import CanResume, is_live
 from .services import Services
 from .suspension import all_waiting
 

@@ -19,8 +19,9 @@ from ..errors import AlreadyRunning, IllegalTransition, RunLost, StreamFenced, V
 from ..messages import Message
 from ..streams.contract import StreamInfo
 from ..types import RunRecord, SessionState
-from .claim import REPLACED, Claim, load_messages
+from .claim import REPLACED, Claim
 from .recovery import fence_for, fresh_stream, ready_stream
+from .resumable import load_messages
 from .services import Services
 from .step import step_id_of
 

@@ -30,24 +30,7 @@ from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from ..types import Page, RunRecord, SessionState, SessionStatus
 from .children import SubAgents
-from .claim import (
-    MAX_TRIES,
-    REPLACED,
-    WIND_UP_POLL_SECONDS,
-    CanResume,
-    Claim,
-    Seen,
-    can_resume,
-    claim_turn,
-    claim_unfinished,
-    ensure_resumable,
-    has_crashed,
-    is_live,
-    is_untouched,
-    load,
-    load_settled,
-    waits_for_worker,
-)
+from .claim import REPLACED, Claim
 from .construction import given_stores
 from .deletion import DELETING, delete_tree
 from .dependencies import DepsFactory, deps_for, session_to_be
@@ -60,18 +43,33 @@ from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
 from .queueing import IfRunning, enqueue
+from .resumable import (
+    WIND_UP_POLL_SECONDS,
+    CanResume,
+    can_resume,
+    ensure_resumable,
+    has_crashed,
+    is_live,
+    is_untouched,
+    load,
+    load_settled,
+    waits_for_worker,
+)
 from .retrying import retry_of
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
 from .submission import Submitting
 from .suspension import Answer, ToolResultReceipt, submit
+from .takeover import claim_unfinished
 from .tidying import fail_children, tidy_up
+from .turns import Seen, claim_turn
 from .waiting import Waiting, list_waiting
 from .watching import SessionView
 
 DELETE_PATIENCE_SECONDS = 2.0
 LOOKS_AT_A_BUSY_SESSION = 5
+MAX_TRIES = 50
 
 
 class AgentExecutor(Submitting, ShortForms):

@@ -29,7 +29,7 @@ from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
 from ..types import StagedChanges
-from .claim import NOBODY, Claim
+from .claim import Claim
 from .context import RunContext
 from .emitter import Emitter
 from .endings import Endings
@@ -43,6 +43,7 @@ from .modelcall import Answered, ModelCall, named
 from .openstep import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
 from .ownership import OwnedSession
 from .recovery import shown_again
+from .resumable import NOBODY
 from .services import Services
 from .spending import over_limit, token_entry
 from .staging import flush_unstaged, may_run_again

@@ -7,7 +7,7 @@ from ..errors import AlreadyRunning, SessionNotFound
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..types import SessionState
-from .claim import is_live
+from .resumable import is_live
 
 
 async def restore_session(

@@ -18,11 +18,13 @@ from ..codec import Json
 from ..errors import AlreadyRunning, InvalidArgument, StaleTicket
 from ..messages import Message
 from ..types import RunRecord, SessionState, SessionStatus
-from .claim import Claim, can_resume, claim_unfinished, has_crashed, is_live, load, load_settled, waits_for_worker
+from .claim import Claim
 from .handover import continue_run
 from .inputs import Input
 from .local import AgentExecutor
+from .resumable import can_resume, has_crashed, is_live, load, load_settled, waits_for_worker
 from .submission import ENGINE
+from .takeover import claim_unfinished
 from .tidying import tidy_up
 
 MAX_KEPT_CONVERSATIONS = 256

@@ -23,24 +23,17 @@ from ..limits import UsageLimits
 from ..messages import Message
 from ..types import RunRecord, SessionState
 from .bell import ring
-from .claim import (
-    NOBODY,
-    Claim,
-    Seen,
-    claim_turn,
-    claim_unfinished,
-    ensure_resumable,
-    is_untouched,
-    load_settled,
-    waits_for_worker,
-)
+from .claim import Claim
 from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, run_of_key, session_of_key
 from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run
 from .recovered import note_recovered
+from .resumable import NOBODY, ensure_resumable, is_untouched, load_settled, waits_for_worker
 from .services import Services
 from .spending import ensure_countable
+from .takeover import claim_unfinished
+from .turns import Seen, claim_turn
 
 logger = logging.getLogger("helix_agents.executor")
 

@@ -22,9 +22,10 @@ from ..errors import (
 )
 from ..lifecycle import SESSION_TERMINAL
 from ..types import RunRecord, SessionState
-from .claim import REPLACED, has_crashed
+from .claim import REPLACED
 from .failing import close_given_up, give_up
 from .recovery import close_stream, fence_for
+from .resumable import has_crashed
 from .services import Services
 
 
