@@ -2,7 +2,7 @@
 
 A run waits when it was submitted, when it was driven for some steps only, or when its process was told to stop between
 two steps. Its lease is then `NOBODY`, which no clock ever says; a run whose process died has a lease that lapsed, and
-must be taken over (`claim.py`): there may be chunks to take back, and somebody who wakes up.
+must be taken over (`takeover.py`): there may be chunks to take back, and somebody who wakes up.
 
 The lease comes first and the guarded write second. Whoever stalls between the two leaves a lease that lapses, and finds
 the version moved when it wakes up; of two who come at the same time one loses the write.

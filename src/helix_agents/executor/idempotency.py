@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..clock import random_id
-from ..codec import MAX_ID_LENGTH, Json, encode
+from ..codec import MAX_ID_LENGTH, Json, encode, ensure_id
 from ..errors import IdempotencyConflict, InvalidArgument
 from ..stores.state.contract import StateStore
 from ..types import RunRecord, SessionState
@@ -81,3 +81,10 @@ def _checked(key: str) -> str:
 
 def _digest(value: Json) -> str:
     return hashlib.blake2b(encode(value).encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def chosen_session(session_id: str | None, idempotency_key: str | None, user_id: str | None) -> str:
+    """The session that a request is for: the one it names, the one its key chooses, or a new one."""
+    if session_id is not None:
+        return ensure_id(session_id, "session_id")
+    return f"session-{random_id()}" if idempotency_key is None else session_of_key(idempotency_key, user_id)

@@ -12,14 +12,8 @@ import msgspec
 
 from ..agent import Agent, AgentRegistry, Output
 from ..clock import Clock, IdSource, random_id, system_clock
-from ..codec import Json, ensure_id
-from ..errors import (
-    AlreadyRunning,
-    InvalidArgument,
-    NotResumable,
-    RunLost,
-    SessionNotFound,
-)
+from ..codec import Json
+from ..errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, SessionNotFound
 from ..lifecycle import SESSION_TERMINAL
 from ..limits import UsageLimits
 from ..llm.contract import LLM
@@ -28,27 +22,25 @@ from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
-from ..types import Page, RunRecord, SessionState, SessionStatus
+from ..types import RunRecord, SessionState
 from .children import SubAgents
 from .claim import REPLACED, Claim
 from .construction import given_stores
-from .deletion import DELETING, delete_tree
 from .dependencies import DepsFactory, deps_for, session_to_be
 from .handle import AgentResult, RunHandle
 from .handover import continue_run
 from .hooks import Hooks
-from .idempotency import KeyedRun, find_run, run_of_key, session_of_key
+from .idempotency import KeyedRun, chosen_session, find_run, run_of_key
 from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
 from .queueing import IfRunning, enqueue
+from .remote_control import RemoteControl
 from .resumable import (
     WIND_UP_POLL_SECONDS,
-    CanResume,
     can_resume,
     ensure_resumable,
-    has_crashed,
     is_live,
     is_untouched,
     load,
@@ -60,19 +52,14 @@ from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
 from .submission import Submitting
-from .suspension import Answer, ToolResultReceipt, submit
 from .takeover import claim_unfinished
-from .tidying import fail_children, tidy_up
+from .tidying import tidy_up
 from .turns import Seen, claim_turn
-from .waiting import Waiting, list_waiting
-from .watching import SessionView
 
-DELETE_PATIENCE_SECONDS = 2.0
-LOOKS_AT_A_BUSY_SESSION = 5
 MAX_TRIES = 50
 
 
-class AgentExecutor(Submitting, ShortForms):
+class AgentExecutor(Submitting, RemoteControl, ShortForms):
     """Executes agents. Everything that must survive lies in the stores; this object may be thrown away at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` gives, and records usage; `AgentExecutor(state_store,
@@ -174,16 +161,8 @@ class AgentExecutor(Submitting, ShortForms):
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = as_messages(input)
-        if if_running not in get_args(IfRunning):
-            raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
-        if if_running == "enqueue" and idempotency_key is not None:
-            raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")
-        if session_id is not None:
-            ensure_id(session_id, "session_id")
-        elif idempotency_key is not None:
-            session_id = session_of_key(idempotency_key, user_id)
-        else:
-            session_id = f"session-{random_id()}"
+        _ensure_allowed(if_running, idempotency_key)
+        session_id = chosen_session(session_id, idempotency_key, user_id)
         options: dict[str, Any] = {
             "user_id": user_id,
             "tags": tags,
@@ -201,10 +180,22 @@ class AgentExecutor(Submitting, ShortForms):
             return found
         if if_running == "interrupt":
             await self._make_room(agent, session_id)
+        return await self._execute_once(agent, session_id, messages, options, run_metadata, keyed, deps)
+
+    async def _execute_once(
+        self,
+        agent: Agent,
+        session_id: str,
+        messages: list[Message],
+        options: Mapping[str, Any],
+        run_metadata: Mapping[str, Json],
+        keyed: KeyedRun,
+        deps: Any,
+    ) -> RunHandle:
+        """Execute under the name that the key gives, unless the same request, sent twice at once, was faster."""
         try:
             return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id(), deps)
         except AlreadyRunning:
-            # Perhaps by the same request, sent twice at once.
             if (found := await self._begun_before(agent, session_id, keyed)) is None:
                 raise
             return found
@@ -263,17 +254,6 @@ class AgentExecutor(Submitting, ShortForms):
                 elif await enqueue(self.services.store, self.services.ids, session_id, messages) is not None:
                     return await self._running(agent, session_id)
         raise AlreadyRunning(session_id)
-
-    async def _make_room(self, agent: Agent, session_id: str) -> None:
-        """Stop what runs of a session, and wait until it has come to rest or died."""
-        if not await self.services.store.session_exists(session_id):
-            return
-        await self.interrupt(session_id, "Another message came.")
-        while True:
-            session, run = await load(self.services, agent, session_id)
-            if session.status != "active" or has_crashed(run, self.services.clock()):
-                return
-            await asyncio.sleep(WIND_UP_POLL_SECONDS)
 
     async def _running(self, agent: Agent, session_id: str) -> RunHandle:
         """A handle on the run that has the session; one that is about to begin its record is waited for."""
@@ -345,101 +325,6 @@ class AgentExecutor(Submitting, ShortForms):
         except SessionNotFound:
             return None
         return self._handle(agent, session, run, None)
-
-    async def can_resume(self, session_id: str) -> CanResume:
-        """Whether `resume` would go on with the session, and why or why not."""
-        for _ in range(LOOKS_AT_A_BUSY_SESSION):
-            session = await self._session(session_id)
-            run = await self.services.store.get_current_run(session_id)
-            verdict = await can_resume(self.services, session, run)
-            # A run that ends between the two reads looks like one that died.
-            if not verdict.can_resume or (await self._session(session_id)).version == session.version:
-                return verdict
-        return CanResume(False, "it is running")
-
-    def watch(self, session_id: str) -> SessionView:
-        """A session as a chat shows it: `async with executor.watch(session_id) as view:`.
-
-        `view.session`, `view.messages` and `view.sequence` are read at one moment. `async for stored in view` goes on
-        from exactly there: chunks with their sequences, live, over all turns, until the session is deleted.
-        """
-        return SessionView(self.services, ensure_id(session_id, "session_id"))
-
-    # -- steering
-
-    async def interrupt(self, session_id: str, reason: str | None = None) -> None:
-        """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(f"The reason of an interrupt must be a string, not {type(reason).__name__}.")
-        await self._ask_to_stop(session_id, reason, "interrupted", set())
-
-    async def abort(self, session_id: str, reason: str | None = None) -> None:
-        """Stop a session's run at once, its tools included; the session ends `failed`."""
-        await self._ask_to_stop(session_id, reason or "aborted", "failed", set())
-
-    async def submit_tool_result(
-        self,
-        session_id: str,
-        tool_call_id: str | None = None,
-        *,
-        approval_id: str | None = None,
-        result: Json = ...,
-        error: str | None = None,
-        approved: bool | None = None,
-        reason: str | None = None,
-        arguments: Mapping[str, Json] | None = None,
-    ) -> ToolResultReceipt:
-        """Answer a question that a run has asked: with `result` or `error` of a client tool, or with `approved`.
-
-        From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
-        waits any more (`can_resume`) the session can be resumed. An approval may be named by its `approval_id` instead
-        of the call's id. `arguments`: approve, but let the call run with these; the model is told.
-        """
-        if (tool_call_id is None) == (approval_id is None):
-            raise InvalidArgument("Give the tool_call_id or the approval_id of the question.")
-        given = [result is not ..., error is not None, approved is not None]
-        if sum(given) != 1:
-            raise InvalidArgument("Give exactly one of result, error and approved.")
-        if approved is not None and not isinstance(approved, bool):
-            raise InvalidArgument(f"approved is True or False, not {approved!r}: a string is not a decision.")
-        if not isinstance(error, str | None) or not isinstance(reason, str | None):
-            raise InvalidArgument("error and reason are texts.")
-        if arguments is not None and (approved is not True or not isinstance(arguments, Mapping)):
-            raise InvalidArgument("arguments is an object, and goes with approved=True.")
-        response: dict[str, Json]
-        if approved is not None:
-            response = {"approved": approved, "reason": reason}
-            if arguments is not None:
-                response["arguments"] = dict(arguments)
-        else:
-            response = {"error": error} if error is not None else {"result": result}
-        answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response)
-        return await submit(self.services.store, self.services.clock, self.agents, session_id, answer)
-
-    async def list_waiting(
-        self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None
-    ) -> Page[Waiting]:
-        """The questions that wait for an answer, of all sessions, of one user's, or of one agent's."""
-        return await list_waiting(
-            self.services.store,
-            self.services.clock(),
-            user_id=user_id,
-            agent_type=agent_type,
-            limit=limit,
-            cursor=cursor,
-        )
-
-    async def delete_session(self, session_id: str, *, keep_usage: bool = False) -> bool:
-        """Remove a session, those below it, their streams and their usage; False if there was none.
-
-        Stops what runs of it first. `keep_usage` leaves what they spent on the books, which may have to outlive them.
-        """
-        services = self.services
-        if not await services.store.session_exists(session_id):
-            return False
-        await self.abort(session_id, DELETING)
-        await self._wait_until_still(session_id)
-        return await delete_tree(services.store, services.streams, services.usage, session_id, keep_usage=keep_usage)
 
     # -- resources
 
@@ -523,39 +408,6 @@ class AgentExecutor(Submitting, ShortForms):
         if not task.cancelled():
             task.exception()  # a caller who never asks for the result shall not be told of it by the garbage collector
 
-    async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus, asked: set[str]) -> None:
-        asked.add(session_id)
-        session = await self._session(session_id)
-        run = await self.services.store.get_current_run(session_id)
-        if session.status in SESSION_TERMINAL or session.status == status:
-            return
-        if session.status == "active" and not has_crashed(run, self.services.clock()):
-            running = run.run_id if run is not None and run.status == "running" else None
-            await self.services.store.set_interrupt_flag(session_id, reason, run_id=running, abort=status == "failed")
-            for local in self._tasks.values():
-                if local.context.run_id == running:
-                    # No need to wait for the next look at the flag.
-                    local.context.stop.request(reason, abort=status == "failed")
-            return
-        if status == "failed":
-            await fail_children(self.services, [session_id], reason or "", "aborted")
-            return
-        for wait in session.suspended_awaiting_children.values():
-            if wait.child_session_id not in asked:  # two sessions may wait for each other
-                await self._ask_to_stop(wait.child_session_id, reason, status, asked)
-        context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.services.clock()}
-        await self.services.store.compare_and_set_status(
-            session_id, [session.status], status, interrupt_context=context, expected_version=session.version
-        )
-
-    async def _wait_until_still(self, session_id: str) -> None:
-        """Give a run that was aborted the time to end; one that does not will find its session gone."""
-        for _ in range(int(DELETE_PATIENCE_SECONDS / WIND_UP_POLL_SECONDS)):
-            run = await self.services.store.get_current_run(session_id)
-            if not is_live(run, self.services.clock()):
-                return
-            await asyncio.sleep(WIND_UP_POLL_SECONDS)
-
     def _handle(
         self, agent: Agent, session: SessionState, run: RunRecord | None, task: asyncio.Task[AgentResult] | None
     ) -> RunHandle:
@@ -583,8 +435,9 @@ class AgentExecutor(Submitting, ShortForms):
         self.agents.add(agent)
         return agent
 
-    async def _session(self, session_id: str) -> SessionState:
-        session = await self.services.store.load_state(session_id)
-        if session is None:
-            raise SessionNotFound(session_id)
-        return session
+
+def _ensure_allowed(if_running: str, idempotency_key: str | None) -> None:
+    if if_running not in get_args(IfRunning):
+        raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
+    if if_running == "enqueue" and idempotency_key is not None:
+        raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")

@@ -28,6 +28,7 @@ from ..errors import (
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
+from ..streams.contract import StreamWriter
 from ..types import StagedChanges
 from .claim import Claim
 from .context import RunContext
@@ -66,8 +67,7 @@ async def open_run(
     deps: Any = None,
 ) -> Run:
     """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
-    session, run = claim.session, claim.run
-    stop = stop or StopSignal()
+    session, run, stop = claim.session, claim.run, stop or StopSignal()
     owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
     watch = LeaseKeeper(
         services.store,
@@ -81,15 +81,8 @@ async def open_run(
         stop=stop,
         reclaim=owned.claim_again,
     )
-    try:
-        writer = await services.streams.create_writer(session.stream_id, run.run_id, agent.name, fence=claim.fence)
-    except StreamFenced as error:
-        raise claim.lost() from error
-    except StreamNotActive:
-        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
-        raise
     emitter = Emitter(
-        writer,
+        await _open_writer(services, agent, claim, owned),
         session_id=session.session_id,
         run_id=run.run_id,
         agent_type=agent.name,
@@ -110,10 +103,8 @@ async def open_run(
         first_step=int(run.metadata.get("first_step", session.step_count)),
         deps=parent.deps if parent else deps,
     )
-    if claim.announce and claim.resumed:
-        emitter.emit({"type": "run_resumed", "run_id": run.run_id, "turn": run.turn})
-    elif claim.announce:
-        emitter.emit({"type": "run_started", "run_id": run.run_id, "turn": run.turn})
+    if claim.announce:
+        _announce(emitter, claim)
     watch.steps = session.step_count - context.first_step
     watch.start()
     return Run(context, children)
@@ -131,6 +122,25 @@ def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext 
         model=named(agent.llm or services.llm, "model"),
         provider=named(agent.llm or services.llm, "provider"),
     )
+
+
+def _announce(emitter: Emitter, claim: Claim) -> None:
+    if claim.resumed:
+        emitter.emit({"type": "run_resumed", "run_id": claim.run.run_id, "turn": claim.run.turn})
+    else:
+        emitter.emit({"type": "run_started", "run_id": claim.run.run_id, "turn": claim.run.turn})
+
+
+async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: OwnedSession) -> StreamWriter:
+    """The run's way to its stream. Raises `RunLost`."""
+    stream_id, run_id = claim.session.stream_id, claim.run.run_id
+    try:
+        return await services.streams.create_writer(stream_id, run_id, agent.name, fence=claim.fence)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    except StreamNotActive:
+        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
+        raise
 
 
 class Run:

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent, AgentRegistry, Output
-from ..clock import random_id
-from ..codec import Json, ensure_id
+from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable, RunLost, SessionNotFound
 from ..limits import UsageLimits
 from ..messages import Message
@@ -25,7 +24,7 @@ from ..types import RunRecord, SessionState
 from .bell import ring
 from .claim import Claim
 from .handle import AgentResult, RunHandle
-from .idempotency import KeyedRun, run_of_key, session_of_key
+from .idempotency import KeyedRun, chosen_session, run_of_key
 from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run
 from .recovered import note_recovered
@@ -99,12 +98,7 @@ class Submitting(ABC):
         ensure_countable(self.services, limits)
         ensure_countable(self.services, agent.limits)
         messages = as_messages(input)
-        if session_id is not None:
-            ensure_id(session_id, "session_id")
-        elif idempotency_key is not None:
-            session_id = session_of_key(idempotency_key, options.get("user_id"))
-        else:
-            session_id = f"session-{random_id()}"
+        session_id = chosen_session(session_id, idempotency_key, options.get("user_id"))
         if limits is not None:
             noted = {**noted, "limits": msgspec.to_builtins(limits)}
         if idempotency_key is None:
