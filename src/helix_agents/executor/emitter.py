@@ -104,6 +104,10 @@ class Emitter:
         await self._ensure_owner()
         return await self._writer.flush()
 
+    async def settle(self) -> None:
+        """Wait for what is on its way, also after an error: none of it may arrive later."""
+        await self._writer.flush()
+
     async def close(self, *, discard: bool = False) -> None:
         """Stop; with `discard`, what has not been written yet never will be."""
         if discard:

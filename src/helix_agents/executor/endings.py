@@ -214,6 +214,7 @@ class Endings:
         if patches:
             self._context.emitter.emit({"type": "state_patch", "patches": patches})
         if not await self._tell(self._context.emitter.flush):  # nobody knows which chunks got through
+            await self._tell(self._context.emitter.settle)
             session, fence = self._owned.session, self._context.claim.fence
             rewind = self._services.streams.cleanup_to_step
             await self._tell(partial(rewind, session.stream_id, session.step_count, fence=fence))

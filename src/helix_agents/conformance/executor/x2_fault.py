@@ -22,7 +22,6 @@ from .view import View
 
 LEASE_SECONDS = 30.0
 PATIENCE_SECONDS = 60
-MOST_CALLS_OF_AN_ABORT = 60
 STATE: dict[str, Any] = {"done": 0, "log": []}
 
 
@@ -126,7 +125,7 @@ async def an_unforeseen_fault(harness: Harness) -> None:
     await _run(stores, "undisturbed", counted, clock)
     await agree(stores, "undisturbed", clock, "undisturbed")
     places = [(number, after) for number in range(1, counted.calls + 1) for after in (False, True)]
-    count = min(len(places), harness.options.steps // 5)
+    count = min(len(places), harness.options.steps // 8)
     for number, after in random.Random(harness.options.seed).sample(places, count):
         fault, session_id = Fault(number, after=after), f"fault-{number}-{after}"
         await _run(stores, session_id, fault, clock)
@@ -167,19 +166,25 @@ async def aborted_from_outside(harness: Harness) -> None:
 async def an_abort_that_dies(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
-    for number in range(1, MOST_CALLS_OF_AN_ABORT):
-        session_id, life = f"abort-{number}", Life(number)
-        await crash(stores, session_id, clock, commits=2 + number % 2)
-        async with _executor(life.wrap(stores), clock) as executor:
-            try:
-                await executor.abort(session_id, "enough")
-            except Died:
-                await life.bury()
-                clock.pass_seconds(LEASE_SECONDS + 1)
-        async with _executor(stores, clock) as executor:
-            if (await executor.can_resume(session_id)).can_resume:
-                handle = await executor.resume("main", session_id)
-                await handle.result()
-        await agree(stores, session_id, clock, f"an abort that died at call {number}")
-        if not life.over:
-            break
+    whole = Life()
+    await _abort(stores, "undisturbed", whole, clock, commits=2)
+    count = min(whole.calls, max(3, harness.options.steps // 16))
+    for number in random.Random(harness.options.seed).sample(range(1, whole.calls + 1), count):
+        for commits in (2, 3):
+            session_id = f"abort-{number}-{commits}"
+            await _abort(stores, session_id, Life(number), clock, commits=commits)
+            await agree(stores, session_id, clock, f"an abort that died at call {number}")
+
+
+async def _abort(stores: StoreSet, session_id: str, life: Life, clock: Clockwork, *, commits: int) -> None:
+    """Abort a crashed session; if whoever does it dies, let another one tidy up."""
+    await crash(stores, session_id, clock, commits=commits)
+    async with _executor(life.wrap(stores), clock) as executor:
+        try:
+            await executor.abort(session_id, "enough")
+        except Died:
+            await life.bury()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+    async with _executor(stores, clock) as executor:
+        if (await executor.can_resume(session_id)).can_resume:
+            await (await executor.resume("main", session_id)).result()
