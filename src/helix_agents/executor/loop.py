@@ -224,6 +224,8 @@ class Run:
 
     async def _fail(self, error: str, reason: str) -> AgentResult:
         """End the session as failed, whatever it was at. Others hear of that only once readers have what is stored."""
+        if self.context.owned.session.status != "active":
+            raise self.context.claim.lost(f"it broke down after its end was written ({error})")
         step = self._open
         if step is not None:
             # The reply to the commit may be what failed.

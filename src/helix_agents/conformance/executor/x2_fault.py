@@ -130,7 +130,23 @@ async def an_unforeseen_fault(harness: Harness) -> None:
         fault, session_id = Fault(number, after=after), f"fault-{number}-{after}"
         await _run(stores, session_id, fault, clock)
         if await stores.state.session_exists(session_id):
-            await agree(stores, session_id, clock, f"a fault at call {number}, {fault.place}")
+            what = f"a fault at call {number}, {fault.place}"
+            await agree(stores, session_id, clock, what)
+            await _retry(stores, session_id, clock, what)
+
+
+async def _retry(stores: StoreSet, session_id: str, clock: Clockwork, what: str) -> None:
+    """Run a failed turn again: sub-agents that ended only because of the failure run again as well."""
+    sessions = [await stores.state.load_state(member) for member in await family(stores, session_id)]
+    cut_off = [each.session_id for each in sessions if each and each.failure_reason == "parent_failed"]
+    if sessions[0] is None or sessions[0].status != "failed":
+        return
+    async with _executor(stores, clock) as executor:
+        result = await (await executor.retry(session_id)).result()
+    expect_same([result.status, result.output], ["completed", "All done."], f"{what}: the result of another try")
+    for member in cut_off:
+        session = await stores.state.load_state(member)
+        expect(session is not None and session.status == "completed", f"{what}: {member} was not run again")
 
 
 async def crash(stores: StoreSet, session_id: str, clock: Clockwork, commits: int = 3) -> None:
@@ -160,6 +176,9 @@ async def aborted_from_outside(harness: Harness) -> None:
         async with _executor(stores, clock) as executor:
             await executor.abort(session_id, "enough")
         await agree(stores, session_id, clock, session_id)
+        for member in await family(stores, session_id):
+            info = await stores.streams.get_stream_info(member)
+            expect(info is None or info.status in ("ended", "failed"), f"{session_id}: the stream of {member} is open")
 
 
 @check("X2", "an abort that dies at any call leaves a crashed session that can be tidied up", kind="faults")
