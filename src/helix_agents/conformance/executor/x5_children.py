@@ -9,7 +9,7 @@ from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
-from .harness import check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
+from .harness import Clockwork, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript
 
 
 @tool
@@ -218,6 +218,42 @@ async def a_child_of_a_suspended_parent(harness: Harness) -> None:
     below = await stores.state.load_state("s/call_1_2")
     got = None if below is None else [below.status, below.failure_reason]
     expect_same(got, ["completed", None], "the child at the end")
+
+
+@check("X5", "a sub-agent that somebody else takes over is taken back by its parent, and its readers hear of it")
+async def a_child_taken_away(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    ahead = Clockwork()
+    ahead.pass_seconds(3600)
+    started, taken = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait until the session was taken away."""
+        started.set()
+        await taken.wait()
+        return "waited"
+
+    child = Agent("child", tools=[wait])
+    agent = simple_agent(child.as_tool())
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": "x"})], "Done."],
+        "child": [Reply("I wait.", [Call("wait")]), "Child done."],
+    }
+    async with (
+        executing(stores, ScriptedLLM(script)) as executor,
+        executing(stores, ScriptedLLM(script), clock=ahead) as other,
+    ):
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        await other.resume(child, "s/call_1_1")
+        taken.set()
+        result = await asyncio.wait_for(handle.result(), 60)
+    expect_same([result.status, result.output], ["completed", "Done."], "the parent")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, ["Child done."], "what the parent's model was told")
+    names = [chunk["name"] for chunk in of_type(await chunks_of(stores, "s"), "custom")]
+    expect("subagent_rewound" in names, "the parent's readers were not told to drop what the lost run had shown")
 
 
 @check("X5", "deleting a session deletes those below it, with their streams, even while they run")
