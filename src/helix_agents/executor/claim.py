@@ -19,6 +19,7 @@ still for the length of a lease.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from ..lifecycle import SESSION_TERMINAL
 from ..messages import Message
 from ..types import RunRecord, RunStatus, SessionState, StagedChanges
 from .services import Services
+
+logger = logging.getLogger("helix_agents.executor")
 
 REPLACED = "another process has taken the session over"
 DIED = "Its process died; another run went on."
@@ -65,3 +68,4 @@ async def close_record(services: Services, old: RunRecord, old_status: str) -> N
         await services.store.update_run_status(old.run_id, status, error=error, expected_status="running")
     except IllegalTransition:
         return
+    logger.warning("Session %s was recovered: its run %s had stopped without an end.", old.session_id, old.run_id)
