@@ -5,7 +5,9 @@ two steps. Its lease is then `NOBODY`, which no clock ever says; a run whose pro
 must be taken over (`takeover.py`): there may be chunks to take back, and somebody who wakes up.
 
 The lease comes first and the guarded write second. Whoever stalls between the two leaves a lease that lapses, and finds
-the version moved when it wakes up; of two who come at the same time one loses the write.
+the version moved when it wakes up; of two who come at the same time one loses the write. That write names the step that
+is about to be worked on, and the commit of the step takes the name away again: a run that is stepped through keeps its
+lease between two steps, and so tells whether somebody is at work (`is_between_steps`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from ..streams.contract import StreamInfo
 from ..types import RunRecord, SessionState
 from .claim import REPLACED, Claim
 from .recovery import fence_for, fresh_stream, ready_stream
-from .resumable import load_messages
+from .resumable import NOBODY, load_messages
 from .services import Services
-from .step import step_id_of
+from .step import step_id, step_id_of
 
 
 async def continue_run(
@@ -32,24 +34,32 @@ async def continue_run(
     run: RunRecord,
     *,
     messages: Sequence[Message] | None = None,
+    fence: int | None = None,
     metadata: Mapping[str, Json] | None = None,
 ) -> Claim:
     """Go on with a run that nobody has. Raises `AlreadyRunning` if somebody else was faster.
 
-    `messages`: the conversation, where the caller knows it as of this version. `metadata` is added to the record's.
+    `messages` and `fence`: the conversation and the fence of its stream, where the caller knows them as of this
+    version. `metadata` is added to the record's.
     """
     claimed_at = services.clock()
     session_id = session.session_id
-    seen = await services.streams.get_stream_info(session.stream_id)
+    seen = None if fence is not None else await services.streams.get_stream_info(session.stream_id)
     noted = None if metadata is None else {**run.metadata, **metadata}
+    begins = session.suspended_step_id is not None or session.step_count == run.metadata.get("first_step")
+    session = msgspec.structs.replace(
+        session, suspended_step_id=session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
+    )
     try:
-        record = await services.store.update_run_status(
-            run.run_id,
-            "running",
-            lease_until=claimed_at + services.lease_ms,
-            metadata=noted,
-            expected_status="running",
-        )
+        record = run
+        if noted is not None or (run.lease_until or NOBODY) - claimed_at < services.lease_ms // 2:
+            record = await services.store.update_run_status(
+                run.run_id,
+                "running",
+                lease_until=claimed_at + services.lease_ms,
+                metadata=noted,
+                expected_status="running",
+            )
         wanted = msgspec.structs.replace(session, custom_state=None)
         version = await services.store.save_state(session_id, wanted, expected_version=session.version)
     except VersionConflict as error:
@@ -61,16 +71,22 @@ async def continue_run(
         msgspec.structs.replace(session, version=version),
         await load_messages(services, session_id) if messages is None else messages,
         record,
-        fence=fence_for(seen, version),
+        fence=fence_for(seen, version) if fence is None else fence + version,
         claimed_at=claimed_at,
         # Steps that are done leave nothing staged; only a run that took one over has an open step to begin with.
         staged=await services.store.list_staged(session_id, step_id_of(session, run.run_id)) if resumes else [],
         resumed=resumes,
-        announce=run.step_count == 0,
+        announce=begins,
         then=_said(run, session),
     )
-    await _open_stream(services, claim, seen)
+    if fence is None:
+        await _open_stream(services, claim, seen)
     return claim
+
+
+def is_between_steps(session: SessionState) -> bool:
+    """Whether nobody works on a step of an active session whose run is stepped through."""
+    return session.suspended_step_id is None
 
 
 def _said(run: RunRecord, session: SessionState) -> Sequence[Message]:

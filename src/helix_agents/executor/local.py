@@ -51,7 +51,7 @@ from .retrying import retry_of
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
-from .submission import Submitting
+from .submission import ENGINE, Submitting
 from .takeover import claim_unfinished
 from .tidying import tidy_up
 from .turns import Seen, claim_turn
@@ -419,7 +419,7 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
             stream_id=session.stream_id,
             start_sequence=run.start_sequence if run else 0,
             task=task,
-            goes_on=run is not None and bool(run.metadata.get("submitted")),
+            goes_on=run is not None and ("submitted" in run.metadata or ENGINE in run.metadata),
         )
 
     def _ensure_open(self) -> None:

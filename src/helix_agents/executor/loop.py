@@ -162,11 +162,11 @@ class Run:
         """Stop after the step that is being worked on, and leave the rest of the run to another process."""
         self._handing_over = True
 
-    async def drive(self, *, steps: int | None = None) -> AgentResult:
+    async def drive(self, *, steps: int | None = None, keep_lease: bool = False) -> AgentResult:
         """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did.
 
         `steps`: after so many commits the run is handed over: the result is `active`, nobody has the run any more, and
-        any process may go on with it (`handover.py`).
+        any process may go on with it (`handover.py`). `keep_lease`: the lease is left to lapse, which saves a write.
         """
         context = self.context
         self._steps_left = steps
@@ -190,7 +190,8 @@ class Run:
             raise
         finally:
             # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
-            await unbroken(self._wind_up(body, clean=clean, over=clean and status != "active"))
+            over = clean and (status != "active" or keep_lease)
+            await unbroken(self._wind_up(body, clean=clean, over=over))
             await context.hooks.call("run_ended", status, error)
 
     async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:

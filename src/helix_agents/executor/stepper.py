@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..agent import Agent
 from ..codec import Json
-from ..errors import AlreadyRunning, InvalidArgument, StaleTicket
+from ..errors import AlreadyRunning, InvalidArgument, RunLost, RunNotFound, SessionNotFound, StaleTicket
 from ..messages import Message
-from ..types import RunRecord, SessionState, SessionStatus
+from ..types import InterruptFlag, RunRecord, SessionState, SessionStatus
 from .claim import Claim
-from .handover import continue_run
+from .handover import continue_run, is_between_steps
 from .inputs import Input
 from .local import AgentExecutor
 from .resumable import can_resume, has_crashed, is_live, load, load_settled, waits_for_worker
@@ -54,6 +54,17 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
         return self.status != "active"
 
 
+class Kept(NamedTuple):
+    """What this process knows after a step: most often the next one comes here, too, and need not load it again."""
+
+    session: SessionState
+    run: RunRecord
+    messages: list[Message]
+    fence: int
+    looked_at: int
+    """When somebody last looked whether the run shall stop."""
+
+
 class Stepper:
     """Begins runs and does single steps of them.
 
@@ -64,7 +75,7 @@ class Stepper:
         self._executor = executor
         self._services = executor.services
         self._engine = engine
-        self._kept: OrderedDict[str, tuple[int, list[Message]]] = OrderedDict()
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
 
     async def begin(self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any) -> Ticket:
         """Store a run, as `executor.submit` does, and take what that takes. No worker starts it: `step` does.
@@ -73,7 +84,11 @@ class Stepper:
         """
         agent = self._executor.known(agent)
         handle = await self._executor.leave(agent, input, {ENGINE: self._engine}, session_id=session_id, **options)
-        return _ticket(*await load(self._services, agent, handle.session_id))
+        return await self.look(agent, handle.session_id)
+
+    async def look(self, agent: Agent | str, session_id: str) -> Ticket:
+        """Where a session stands now, whoever works on it."""
+        return _ticket(*await load(self._services, self._executor.known(agent), session_id))
 
     async def step(self, agent: Agent | str, ticket: Ticket, *, retry: bool = False) -> Ticket:
         """Do one step: the next ticket. A ticket that is done is taken up if its answers are in, else returned again.
@@ -97,18 +112,39 @@ class Stepper:
                 await asyncio.sleep(RETRY_POLL_SECONDS)
 
     async def _step(self, agent: Agent, ticket: Ticket, *, retry: bool) -> Ticket:
-        session, run = await load_settled(self._services, agent, ticket.session_id)
-        claim = await self._claim(session, run, ticket, retry=retry)
-        if claim is None:
-            return _ticket(session, run)
+        looked_at = self._services.clock()
+        if (known := await self._claim_known(ticket)) is not None:
+            claim, flag, looked_at = known
+        else:
+            session, run = await load_settled(self._services, agent, ticket.session_id)
+            found, flag = await self._claim(session, run, ticket, retry=retry), session.interrupt_flag
+            if found is None:
+                return _ticket(session, run)
+            claim = found
         driven = await self._executor.opened(agent, claim)
-        self._kept.pop(ticket.session_id, None)
-        result = await driven.drive(steps=1)
+        if flag is not None and flag.run_id == claim.run.run_id:
+            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may be shorter than a look at it
+        result = await driven.drive(steps=1, keep_lease=True)
         owned = driven.context.owned
         if result.status == "active":
-            self._keep(owned.session, owned.messages)
+            self._keep(Kept(owned.session, claim.run, owned.messages, claim.fence, looked_at))
         ticket = _ticket(owned.session, claim.run)
         return msgspec.structs.replace(ticket, status=result.status, output=result.output, error=result.error)
+
+    async def _claim_known(self, ticket: Ticket) -> tuple[Claim, InterruptFlag | None, int] | None:
+        """The run for its next step, if this process did the last one and nobody has written to the session since."""
+        services, kept = self._services, self._kept.pop(ticket.session_id, None)
+        if kept is None or (kept.session.version, kept.run.run_id) != (ticket.version, ticket.run_id):
+            return None
+        flag, looked_at = None, kept.looked_at
+        if services.clock() - looked_at >= services.poll_seconds * 1000:
+            looked_at = services.clock()
+            flag = await services.store.check_interrupt_flag(ticket.session_id)
+        try:
+            claim = await continue_run(services, kept.session, kept.run, messages=kept.messages, fence=kept.fence)
+        except (AlreadyRunning, RunLost, RunNotFound, SessionNotFound):
+            return None  # then it is worth a look what has happened
+        return claim, flag, looked_at
 
     async def _claim(
         self, session: SessionState, run: RunRecord | None, ticket: Ticket, *, retry: bool
@@ -126,10 +162,11 @@ class Stepper:
             goes_on = ticket.done and (await can_resume(services, session, run)).can_resume
             return await self._take_over(session, run) if goes_on else None
         if run.run_id == ticket.run_id and run.status == "running" and session.version == ticket.version:
-            return await continue_run(services, session, run, messages=self._messages(session))
-        if is_live(run, services.clock()):
+            return await continue_run(services, session, run)
+        live = is_live(run, services.clock())
+        if live and not is_between_steps(session):
             raise AlreadyRunning(session.session_id, run.run_id)
-        if not waits_for_worker(run):
+        if not live and not waits_for_worker(run):
             if not (await can_resume(services, session, run)).can_resume:
                 raise AlreadyRunning(session.session_id)
             return await self._take_over(session, run)
@@ -143,15 +180,10 @@ class Stepper:
     async def _take_over(self, session: SessionState, run: RunRecord) -> Claim:
         return await claim_unfinished(self._services, session, run, run_metadata={ENGINE: self._engine})
 
-    def _keep(self, session: SessionState, messages: list[Message]) -> None:
-        """Most often the next step comes here, too: then it need not load the conversation."""
-        self._kept[session.session_id] = (session.version, messages)
+    def _keep(self, kept: Kept) -> None:
+        self._kept[kept.session.session_id] = kept
         if len(self._kept) > MAX_KEPT_CONVERSATIONS:
             self._kept.popitem(last=False)
-
-    def _messages(self, session: SessionState) -> list[Message] | None:
-        version, messages = self._kept.get(session.session_id, (0, []))
-        return messages if version == session.version else None
 
 
 def _ticket(session: SessionState, run: RunRecord | None) -> Ticket:
