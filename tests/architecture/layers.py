@@ -82,6 +82,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "js": ("backends.cloudflare",),
     "pyodide": ("backends.cloudflare",),
     "workers": ("runtimes.cloudflare",),
+    "temporalio": ("runtimes.temporal",),
+    "dbos": ("runtimes.dbos",),
     "pytest": ("conformance",),
     "opentelemetry": (ANYWHERE,),
     "pydantic": (ANYWHERE,),

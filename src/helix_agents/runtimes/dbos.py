@@ -1,0 +1,145 @@
+"""Agents by DBOS: a workflow a run, a DBOS step a step, in the same process, on SQLite or Postgres.
+
+    async with DBOSRuntime(executor, {"name": "agents", "system_database_url": "postgresql://..."}) as runtime:
+        handle = await runtime.submit(agent, "Research this")
+
+DBOS goes on with the workflows of a dead process when that process comes back; our leases tell a live one to do so when
+it does not. A workflow ends when its run comes to rest: an answer begins the next one, so nothing waits in a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from ..codec import Json
+from ..errors import InvalidArgument, StoreUnavailable
+from ..executor import AgentExecutor, Ticket
+from .engine import EngineRuntime, plain
+
+try:
+    from dbos import DBOS, DBOSConfig, SetWorkflowID, WorkflowStatus, error
+except ImportError as missing:  # pragma: no cover
+    raise ImportError("DBOSRuntime needs dbos: pip install 'helix-agents[dbos]'.") from missing
+
+STORE_AWAY_TRIES = 1000
+STORE_AWAY_SECONDS = 1.0
+
+
+class DBOSRuntime(EngineRuntime):
+    """Runs agents by DBOS, in this process. There is one at a time, as there is one DBOS in a process.
+
+    `config`: what DBOS is launched with, and ended at the end. Without it DBOS is the application's own: enter this
+    before `DBOS.launch()`, which must be called in the event loop. Give each process an `executor_id` of its own.
+    """
+
+    _current: DBOSRuntime | None = None
+
+    def __init__(self, executor: AgentExecutor, config: DBOSConfig | None = None) -> None:
+        super().__init__(executor, "dbos")
+        self._config = config
+        self._at_work: dict[str, asyncio.Event] = {}
+        self._stopping = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if DBOSRuntime._current is not None:
+            raise InvalidArgument("There is a DBOSRuntime in this process already, and there is only one DBOS.")
+        DBOSRuntime._current = self
+        if self._config is not None:
+            try:
+                DBOS(config=self._config)
+                DBOS.launch()
+            except BaseException:
+                DBOSRuntime._current = None
+                raise
+        self._watching = asyncio.create_task(self.watch(), name="helix-dbos-watch")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._stopping = True
+        left = list(self._at_work)
+        await asyncio.gather(*(ended.wait() for ended in list(self._at_work.values())))
+        if left:
+            await DBOS.resume_workflows_async(left)  # those that have ended stay so, others are up for anybody
+        if self._config is not None:
+            threads = ThreadPoolExecutor()
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(threads, DBOS.destroy)
+            loop.set_default_executor(threads)  # DBOS has put its own there, which is shut down now
+        DBOSRuntime._current = None
+
+    async def run(self, ticket: dict[str, Json]) -> dict[str, Json]:
+        """The workflow: steps until the run comes to rest."""
+        name = DBOS.workflow_id or ""
+        ended = self._at_work[name] = asyncio.Event()
+        try:
+            while True:
+                if self._stopping or not self.knows(ticket):
+                    raise error.DBOSWorkflowConflictIDError(name)  # not an outcome: it is left for another process
+                ticket = await helix_step(ticket)
+                if ticket["status"] != "active":
+                    return ticket
+        finally:
+            ended.set()
+            del self._at_work[name]
+
+    async def _begin(self, ticket: Ticket, *, anew: bool) -> None:
+        if anew or not _goes_on(await self._latest(ticket)):
+            with SetWorkflowID(f"{_prefix(ticket)}{ticket.version}"):
+                await DBOS.start_workflow_async(helix_run, plain(ticket))
+
+    async def _rescue(self, ticket: Ticket) -> bool:
+        latest = await self._latest(ticket)
+        if latest is None or latest.status == "SUCCESS":
+            await self._begin(ticket, anew=True)
+        elif latest.status == "PENDING" and latest.workflow_id not in self._at_work:
+            await DBOS.resume_workflow_async(latest.workflow_id)
+        return latest is None or latest.status == "SUCCESS" or _goes_on(latest)
+
+    async def _latest(self, ticket: Ticket) -> WorkflowStatus | None:
+        found = await DBOS.list_workflows_async(
+            workflow_id_prefix=_prefix(ticket), sort_desc=True, limit=1, load_input=False, load_output=False
+        )
+        return found[0] if found else None
+
+
+def _prefix(ticket: Ticket) -> str:
+    """What the names of all workflows of a session begin with, and no others: ids hold no braces."""
+    return f"helix:{{{ticket.session_id}}}:"
+
+
+def _goes_on(workflow: WorkflowStatus | None) -> bool:
+    return workflow is not None and workflow.status in ("PENDING", "ENQUEUED", "DELAYED")
+
+
+def _here() -> DBOSRuntime:
+    if DBOSRuntime._current is None:
+        raise error.DBOSWorkflowConflictIDError(DBOS.workflow_id or "")
+    return DBOSRuntime._current
+
+
+@DBOS.workflow(name="helix_run")
+async def helix_run(ticket: dict[str, Json]) -> dict[str, Json]:
+    """A run, from its ticket to its rest."""
+    return await _here().run(ticket)
+
+
+@DBOS.step(
+    name="helix_step",
+    retries_allowed=True,
+    max_attempts=STORE_AWAY_TRIES,
+    interval_seconds=STORE_AWAY_SECONDS,
+    backoff_rate=1.0,
+    should_retry=lambda raised: isinstance(raised, StoreUnavailable),
+)
+async def helix_step(ticket: dict[str, Json]) -> dict[str, Json]:
+    """One step of a run."""
+    return await _here().advance(ticket)

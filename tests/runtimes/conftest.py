@@ -1,0 +1,30 @@
+"""A Temporal server and a source of processes for all tests of this folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.runtimes.theatre import Nursery
+from tests.servers.fixtures import started
+from tests.servers.temporal import TemporalServer
+
+LONG_HISTORY = 20
+"""Short enough for tests to see workflows begin their history anew."""
+
+
+@pytest.fixture(scope="session")
+def temporal_server() -> Iterator[TemporalServer]:
+    """A shared server. Do not kill it."""
+    with contextlib.ExitStack() as stack:
+        yield started(stack, lambda: TemporalServer(long_history=LONG_HISTORY))
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Processes for one request each."""
+    source = Nursery()
+    yield source
+    source.close()
