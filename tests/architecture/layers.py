@@ -241,7 +241,7 @@ def cycle_breaches(sources: dict[str, Source]) -> list[str]:
 def function_breaches(sources: dict[str, Source]) -> list[str]:
     """Functions that are too long."""
     return [
-        f"{source.module}, line {node.lineno}: {node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}; it does two things."
+        f"{source.module}, line {node.lineno}: {node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}."
         for source in sources.values()
         for node in ast.walk(source.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

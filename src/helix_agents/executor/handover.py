@@ -22,7 +22,7 @@ from ..messages import Message
 from ..streams.contract import StreamInfo
 from ..types import RunRecord, SessionState
 from .claim import REPLACED, Claim
-from .recovery import fence_for, fresh_stream, ready_stream
+from .recovery import fence_for, fresh_stream, last_commit, ready_stream
 from .resumable import NOBODY, load_messages
 from .services import Services
 from .step import step_id, step_id_of
@@ -80,7 +80,7 @@ async def continue_run(
         then=_said(run, session),
     )
     if fence is None:
-        await _open_stream(services, claim, seen)
+        await _open_stream(services, claim, seen, told=run.lease_until == NOBODY)
     return claim
 
 
@@ -97,14 +97,24 @@ def _said(run: RunRecord, session: SessionState) -> Sequence[Message]:
     return said
 
 
-async def _open_stream(services: Services, claim: Claim, seen: StreamInfo | None) -> None:
-    """Most often the stream is open; whoever submitted the run may have died before it came to that."""
-    if seen is not None and seen.status == "active":
+async def _open_stream(services: Services, claim: Claim, seen: StreamInfo | None, *, told: bool) -> None:
+    """Most often the stream is open; whoever submitted the run may have died before it came to that.
+
+    `told`: the last commit certainly is. Whoever kept the lease between two steps may have died in between.
+    """
+    if seen is not None and seen.status == "active" and told:
         return  # the writer raises the fence
     stream_id = claim.session.stream_id
     try:
-        if seen is not None and seen.status == "paused":
-            await ready_stream(services.streams, stream_id, claim.fence, seen=seen, rewind_to=None, checkpoint_id=None)
+        if seen is not None and seen.status in ("active", "paused"):
+            await ready_stream(
+                services.streams,
+                stream_id,
+                claim.fence,
+                seen=seen,
+                rewind_to=None if told else claim.session.step_count,
+                checkpoint_id=None if told else await last_commit(services.store, claim.session),
+            )
         else:
             await fresh_stream(services.streams, stream_id, claim.fence, seen=seen)
     except StreamFenced as error:

@@ -265,6 +265,7 @@ class Run:
                 return result
             step = None
             if self._is_enough():
+                await context.emitter.flush()  # whoever goes on must not have to ask whether the commit was told
                 return AgentResult("active")
 
     async def _refused_input(self) -> Exception | None:

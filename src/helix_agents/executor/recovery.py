@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..chunks import AnyChunk, StepCommitted, as_chunk
 from ..codec import encode
 from ..errors import StreamNotActive
+from ..stores.state.contract import StateStore
 from ..streams.contract import StreamInfo, StreamManager
 from ..types import SessionState
 from .openstep import OpenStep
@@ -79,6 +80,14 @@ async def ready_stream(
             await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
     after = await streams.get_stream_info(stream_id)
     return ReadyStream(True, after.latest_sequence if after else 0)
+
+
+async def last_commit(store: StateStore, session: SessionState) -> str | None:
+    """The checkpoint of the last step, if that is the last thing that was committed."""
+    latest = await store.get_latest_checkpoint(session.session_id)
+    if latest is None or latest.step_count != session.step_count or latest.kind != "step":
+        return None
+    return latest.checkpoint_id
 
 
 async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:

@@ -26,7 +26,7 @@ from ..types import RunRecord, SessionState, StagedChanges
 from .claim import DIED, Claim, close_record
 from .idempotency import claimed_run
 from .queueing import queued_in
-from .recovery import ReadyStream, fence_for, ready_stream
+from .recovery import ReadyStream, fence_for, last_commit, ready_stream
 from .resumable import load_messages
 from .services import Services
 from .step import abandoned, step_id, step_id_of, turn_checkpoint
@@ -95,7 +95,7 @@ async def _look(
     # What was put aside was shown whole before; only what was never written down has to be taken back.
     left_open = session.status == "interrupted" and run is not None and run.status == "running"
     crashed = session.status == "active" or run is None or left_open
-    last_commit = await _last_commit(services, session) if crashed else None
+    committed = await last_commit(services.store, session) if crashed else None
     stream = await services.streams.get_stream_info(session.stream_id)
     new_step_id = step_id(run_id, session.step_count + 1)
     try:
@@ -104,18 +104,10 @@ async def _look(
         await services.store.discard_staging(session.session_id, new_step_id)
         raise AlreadyRunning(session.session_id) from error
     history = await load_messages(services, session.session_id)
-    found = _Found(session, run, run_id, claimed_at, crashed, last_commit, stream, staged, history, then=[])
+    found = _Found(session, run, run_id, claimed_at, crashed, committed, stream, staged, history, then=[])
     # While a step is open, what is queued stays so: the commit of that step takes it over.
     queued = [] if found.step_is_open else queued_in(session)
     return replace(found, then=_said_meanwhile(run, session, queued, message))
-
-
-async def _last_commit(services: Services, session: SessionState) -> str | None:
-    """The checkpoint of the last step, if that is the last thing that was committed."""
-    latest = await services.store.get_latest_checkpoint(session.session_id)
-    if latest is None or latest.step_count != session.step_count or latest.kind != "step":
-        return None
-    return latest.checkpoint_id
 
 
 async def _adopt_staged(

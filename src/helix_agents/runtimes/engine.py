@@ -19,8 +19,8 @@ from ..agent import Agent
 from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ..executor import AgentExecutor, RunHandle, Stepper, Ticket, ToolResultReceipt
-from ..executor.claim import ensure_resumable, load_settled
 from ..executor.inputs import Input
+from ..executor.resumable import ensure_resumable, load_settled
 from ..executor.submission import ENGINE
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 
