@@ -84,8 +84,8 @@ class CheckpointCopiesAStaleCount(InMemoryStateStore):
 class SavingClearsTheFlag(InMemoryStateStore):
     """Takes the flag for one of the session's fields."""
 
-    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
-        version = await super().save_state(session_id, state, expected_version=expected_version)
+    async def save_state(self, session_id: str, state: SessionState, **options: Any) -> int:
+        version = await super().save_state(session_id, state, **options)
         if state.interrupt_flag is None:
             await self.clear_interrupt_flag(session_id)
         return version

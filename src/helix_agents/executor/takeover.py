@@ -57,6 +57,11 @@ class _Found:
         return step_id(self.run_id, self.session.step_count + 1)
 
     @property
+    def is_unnoticed(self) -> bool:
+        """Whether no record tells a search for lost runs of this session: then the new one begins with the claim."""
+        return self.run is None or self.run.status != "running"
+
+    @property
     def step_is_open(self) -> bool:
         """Whether that step has been begun."""
         return bool(self.staged) or bool(abandoned(self.history, ""))
@@ -76,7 +81,7 @@ async def claim_unfinished(
     Raises `AlreadyRunning` if somebody else was faster, and `RunLost` if somebody took the session from this claim.
     """
     found = await _look(services, session, run, message, run_id or f"run-{services.ids()}")
-    claim = await _take(services, found)
+    claim = await _take(services, found, run_metadata or {})
     try:
         ready = await _fence(services, found, claim)
         return await _record(services, found, claim, ready, run_metadata or {})
@@ -135,10 +140,17 @@ def _said_meanwhile(
 # -- step 2: take
 
 
-async def _take(services: Services, found: _Found) -> Claim:
+async def _take(services: Services, found: _Found, run_metadata: Mapping[str, Json]) -> Claim:
     """The one write that wins the session. Raises `AlreadyRunning`."""
     session, store = found.session, services.store
     history, then = found.history, found.then
+    writes_then = bool(then) and not found.step_is_open
+    begun: RunRecord | None = None
+    if found.is_unnoticed:
+        fence = fence_for(found.stream, session.version + 1)
+        metadata = _metadata(found, [] if writes_then else then, fence, run_metadata)
+        until = services.clock() + services.lease_ms
+        begun = RunRecord(found.run_id, session.session_id, 0, metadata=metadata, lease_until=until)
     wanted = msgspec.structs.replace(
         session,
         custom_state=None,
@@ -151,21 +163,21 @@ async def _take(services: Services, found: _Found) -> Claim:
         queued_messages=session.queued_messages if found.step_is_open else [],
     )
     try:
-        if then and not found.step_is_open:
+        if writes_then:
             meta = turn_checkpoint(found.run_id, session.step_count)
             done = await store.save_state_and_promote_staging(
-                session.session_id, wanted, then, meta, expected_version=session.version
+                session.session_id, wanted, then, meta, expected_version=session.version, run=begun
             )
             version, history, then = done.new_version, [*history, *then], []
         else:
-            version = await _saved(services, wanted, session.version)
+            version = await _saved(services, wanted, session.version, begun)
     except VersionConflict as error:
         await store.discard_staging(session.session_id, found.step_id)
         raise AlreadyRunning(session.session_id) from error
     return Claim(
         msgspec.structs.replace(wanted, custom_state=session.custom_state, version=version),
         history,
-        RunRecord(found.run_id, session.session_id, 0),
+        begun or RunRecord(found.run_id, session.session_id, 0),
         fence=fence_for(found.stream, version),
         claimed_at=found.claimed_at,
         staged=found.staged,
@@ -174,10 +186,10 @@ async def _take(services: Services, found: _Found) -> Claim:
     )
 
 
-async def _saved(services: Services, wanted: SessionState, expected_version: int) -> int:
+async def _saved(services: Services, wanted: SessionState, expected_version: int, begun: RunRecord | None) -> int:
     """Take the session by a save; the version it then has."""
     try:
-        return await services.store.save_state(wanted.session_id, wanted, expected_version=expected_version)
+        return await services.store.save_state(wanted.session_id, wanted, expected_version=expected_version, run=begun)
     except VersionConflict:
         # Perhaps by ourselves, and the reply was lost: nobody else knows the name of the new step.
         stored = await services.store.load_state(wanted.session_id)
@@ -216,24 +228,32 @@ async def _record(
     services: Services, found: _Found, claim: Claim, ready: ReadyStream, run_metadata: Mapping[str, Json]
 ) -> Claim:
     """Begin the new run's record, then close the old ones: until there is a new one, they are what a search finds."""
+    earlier = await _earlier(services, claim, found.run)
+    if found.is_unnoticed:
+        record = await _complete_record(services, claim, ready.latest_sequence)
+    else:
+        metadata = _metadata(found, claim.then, claim.fence, run_metadata)
+        record = await _begin_record(services, claim, ready.latest_sequence, metadata)
+    for each in earlier:
+        await close_record(services, each, found.session.status)
+        await _close_before(services, each)
+    return replace(claim, run=record, rewound=ready.rewound)
+
+
+def _metadata(found: _Found, then: Sequence[Message], fence: int, run_metadata: Mapping[str, Json]) -> dict[str, Json]:
+    """What the record of the new run says."""
     session, run = found.session, found.run
-    earlier = await _earlier(services, claim, run)
     inherited = {k: v for k, v in (run.metadata if run else {}).items() if k not in ("then", "open_step")}
-    said = {"then": claim.then, "open_step": session.step_count + 1} if claim.then else {}
-    metadata = {
+    said = {"then": list(then), "open_step": session.step_count + 1} if then else {}
+    return {
         "first_step": session.step_count,
         **inherited,
         **run_metadata,
         **said,
         **_began_as(session, run),
         "resumes": run and run.run_id,
-        "fence": claim.fence,
+        "fence": fence,
     }
-    record = await _begin_record(services, claim, ready.latest_sequence, metadata)
-    for each in earlier:
-        await close_record(services, each, session.status)
-        await _close_before(services, each)
-    return replace(claim, run=record, rewound=ready.rewound)
 
 
 def _began_as(session: SessionState, run: RunRecord | None) -> dict[str, Json]:
@@ -253,7 +273,7 @@ async def _earlier(services: Services, claim: Claim, old: RunRecord | None) -> l
     found = {} if old is None else {old.run_id: old}
     if (late := await services.store.get_current_run(claim.session.session_id)) is not None:
         found.setdefault(late.run_id, late)
-    return [run for run in found.values() if run.status == "running"]
+    return [run for run in found.values() if run.status == "running" and run.run_id != claim.run.run_id]
 
 
 async def _close_before(services: Services, old: RunRecord) -> None:
@@ -262,6 +282,18 @@ async def _close_before(services: Services, old: RunRecord) -> None:
     if before is not None:
         with suppress(IllegalTransition, RunNotFound):
             await services.store.update_run_status(before, "interrupted", error=DIED, expected_status="running")
+
+
+async def _complete_record(services: Services, claim: Claim, start_sequence: int) -> RunRecord:
+    """Say in a record that began with the claim where the run begins in the stream."""
+    try:
+        return await services.store.update_run_status(
+            claim.run.run_id, "running", start_sequence=start_sequence, expected_status="running"
+        )
+    except IllegalTransition as error:
+        raise claim.lost() from error
+    except RunNotFound:
+        raise claim.lost("the session was deleted") from None
 
 
 async def _begin_record(

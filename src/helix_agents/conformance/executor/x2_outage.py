@@ -106,7 +106,6 @@ async def readers_learn_of_a_lost_run(harness: Harness) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for chunk in handle.stream():
                 seen.append(chunk["type"])
-    expect("tool_end" in seen, f"what was shown before was not read: {seen}")
     await life.bury()
     await dying.close()
     clock.pass_seconds(3600)
@@ -118,7 +117,9 @@ async def readers_learn_of_a_lost_run(harness: Harness) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for chunk in elsewhere.stream():
                 again.append(chunk["type"])
-    expect_same(again, seen, "what the reader elsewhere has seen")
+    expect("tool_end" in again, f"what was shown before was not read: {again}")
+    # The first reader's own stores died with the run, perhaps before it had read everything.
+    expect_same(again[: len(seen)], seen, "what the reader elsewhere has seen")
 
 
 @check("X2", "an event loop that was blocked for half a lease is told of in the log")

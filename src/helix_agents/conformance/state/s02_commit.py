@@ -266,6 +266,13 @@ async def begins_as_a_whole(harness: Harness) -> None:
     )
     runs = [(each.run_id, each.turn) for each in await again.list_runs("a")]
     expect_same((runs, await again.get_message_count("a")), ([("run-1", 1), ("run-2", 2)], 4), "the runs, the messages")
-    changed = await again.update_run_status("run-2", "running", start_sequence=8, metadata={"worker": "w"})
+    third = msgspec.structs.replace(wanted, run_id="run-3")
+    with raises(VersionConflict, "a save with a run at the wrong version"):
+        await again.save_state("a", made, expected_version=7, run=third)
+    await again.save_state("a", made, expected_version=2, run=third)
+    begun = await again.get_current_run("a")
+    assert begun is not None
+    expect_same((begun.run_id, begun.turn, begun.status), ("run-3", 3, "running"), "the run that began with a save")
+    changed = await again.update_run_status("run-3", "running", start_sequence=8, metadata={"worker": "w"})
     expect_same((changed.start_sequence, changed.metadata), (8, {"worker": "w"}), "the run after a change")
     expect_same(await again.get_current_run("a"), changed, "the run as stored")

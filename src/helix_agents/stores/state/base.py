@@ -34,7 +34,7 @@ from .cells import replacement
 from .checkpoints import CheckpointingStore
 from .commit import NO_CHANGES, ClaimableFilter, Commit, SessionFilter
 from .contract import UNSET, Unset
-from .merging import new_run
+from .merging import new_run, with_run
 from .refusals import require_session
 
 
@@ -111,7 +111,7 @@ class StateStoreBase(CheckpointingStore):
                 custom=changes,
                 messages=validate.encoded_messages(messages) if messages else (),
                 checkpoint=None if checkpoint is None else self._row_of_checkpoint(state, checkpoint, now),
-                run=None if run is None else new_run(session_id, run, now),
+                run=with_run(session_id, run, now),
             )
         )
         self._cells.learn(session_id, changes)
@@ -131,22 +131,30 @@ class StateStoreBase(CheckpointingStore):
         stored = await self._read_session(session_id, custom_state=True)
         return None if stored is None else stored.state
 
-    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
+    async def save_state(
+        self,
+        session_id: str,
+        state: SessionState,
+        *,
+        expected_version: int | None = None,
+        run: RunRecord | None = None,
+    ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
         validate.ensure_version(expected_version)
         changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
-        applied = await self._write(
-            Commit(
-                session_id=session_id,
-                now=self._clock(),
-                expected_version=expected_version,
-                allowed_from=guarded_sources(state.status),
-                state=state,
-                bump_version=True,
-                custom=changes,
-            )
+        now = self._clock()
+        commit = Commit(
+            session_id=session_id,
+            now=now,
+            expected_version=expected_version,
+            allowed_from=guarded_sources(state.status),
+            state=state,
+            bump_version=True,
+            custom=changes,
+            run=with_run(session_id, run, now),
         )
+        applied = await self._write(commit)
         self._cells.learn(session_id, changes)
         return applied.version
 
@@ -160,10 +168,8 @@ class StateStoreBase(CheckpointingStore):
     async def update_status(self, session_id: str, status: SessionStatus) -> int:
         ensure_id(session_id, "session_id")
         ensure_status("session", status)
-        sources = guarded_sources(status)
-        commit = Commit(
-            session_id=session_id, now=self._clock(), allowed_from=sources, status=status, bump_version=True
-        )
+        now, sources = self._clock(), guarded_sources(status)
+        commit = Commit(session_id=session_id, now=now, allowed_from=sources, status=status, bump_version=True)
         return (await self._write(commit)).version
 
     async def increment_step_count(self, session_id: str) -> int:

@@ -107,8 +107,15 @@ class StateStore(ABC):
         """The session with its custom state, read at one moment; None if there is none."""
 
     @abstractmethod
-    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
-        """Store the session's fields; return the new version (S3). *Atomic.*
+    async def save_state(
+        self,
+        session_id: str,
+        state: SessionState,
+        *,
+        expected_version: int | None = None,
+        run: RunRecord | None = None,
+    ) -> int:
+        """Store the session's fields; return the new version (S3). *Atomic.* `run` begins with it, as in a commit.
 
         `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
         `updated_at`, `interrupt_flag`. Raises `VersionConflict`, and `IllegalTransition` for a status that the

@@ -172,7 +172,7 @@ class MergingStore(ExplainingStore):
             bump_version=True,
             messages=texts,
             checkpoint=row,
-            run=None if run is None else new_run(session_id, run, now),
+            run=with_run(session_id, run, now),
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
         promoted = checkpoint.step_id if checkpoint.kind == "step" else None
@@ -223,7 +223,7 @@ class MergingStore(ExplainingStore):
                     try:
                         applied, _ = await self._apply(commit)
                     except StoreUnavailable as error:
-                        applied = await outcome_of(self, commit, error)
+                        applied = await self._outcome(commit, error)
                 except CommitRefused as failed:
                     if failed.reason not in ("cells", "staged"):
                         await self._explain(commit, failed)
@@ -238,6 +238,10 @@ class MergingStore(ExplainingStore):
         finally:
             self._locks.give(session_id)
         raise _contended(session_id)
+
+    async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
+        """The reply to a commit was lost: find out whether it happened (S12)."""
+        return await outcome_of(self, commit, error)
 
     # -- what is known
 
@@ -300,3 +304,8 @@ def new_run(session_id: str, run: RunRecord, now: int, metadata: Mapping[str, Js
         metadata=dict(noted),
         lease_until=run.lease_until,
     )
+
+
+def with_run(session_id: str, run: RunRecord | None, now: int) -> RunRecord | None:
+    """The run that begins with a write, checked, if one does."""
+    return None if run is None else new_run(session_id, run, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -52,9 +53,21 @@ class Session:
         self.state = msgspec.structs.replace(copy.deepcopy(state), **kept)
         self.bump()
 
+    def stage(self, step_id: str, calls: Sequence[StagedChanges], now: int) -> None:
+        """Keep rows until their step commits; the same call again replaces."""
+        rows = self.staged.setdefault(step_id, {})
+        for call in calls:
+            rows[call.kind, call.tool_call_id] = msgspec.structs.replace(copy.deepcopy(call), staged_at=now)
+
+    def rows_of(self, step_id: str) -> list[StagedChanges]:
+        """What is staged for a step, in the order of the calls."""
+        rows = self.staged.get(step_id, {}).values()
+        return sorted(rows, key=lambda row: (row.index, row.kind, row.tool_call_id))
+
     def promote(self, step_id: str) -> list[str]:
         """Merge a step's staged writes into custom state; returns whether writes were lost, as warnings."""
-        rows = sorted(self.staged.pop(step_id, {}).values(), key=lambda row: (row.index, row.kind, row.tool_call_id))
+        rows = self.rows_of(step_id)
+        self.staged.pop(step_id, None)
         merged, lost = naive_merge(self.state.custom_state, [list(row.writes.ops) for row in rows])
         self.state = msgspec.structs.replace(self.state, custom_state=merged)
         return {True: ["lost"], None: ["perhaps"], False: []}[lost]

@@ -111,10 +111,19 @@ class ModelStore(StateStore):
         found = self.sessions.get(session_id)
         return copy.deepcopy(found.state) if found else None
 
-    async def save_state(self, session_id: str, state: SessionState, *, expected_version: int | None = None) -> int:
+    async def save_state(
+        self,
+        session_id: str,
+        state: SessionState,
+        *,
+        expected_version: int | None = None,
+        run: RunRecord | None = None,
+    ) -> int:
         session = self._guarded(session_id, expected_version)
         session.require_transition(state.status)
+        self._refuse_taken(run)
         session.overwrite(state)
+        session.begin(run, self.now)
         return session.state.version
 
     async def save_state_and_promote_staging(
@@ -154,14 +163,10 @@ class ModelStore(StateStore):
         *,
         expected_version: int | None = None,
     ) -> None:
-        staged = self._guarded(session_id, expected_version).staged
-        for call in calls:
-            row = msgspec.structs.replace(copy.deepcopy(call), staged_at=self.now)
-            staged.setdefault(step_id, {})[call.kind, call.tool_call_id] = row
+        self._guarded(session_id, expected_version).stage(step_id, calls, self.now)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
-        rows = self._session(session_id).staged.get(step_id, {})
-        return copy.deepcopy(sorted(rows.values(), key=lambda row: (row.index, row.kind, row.tool_call_id)))
+        return copy.deepcopy(self._session(session_id).rows_of(step_id))
 
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
         return self._session(session_id).promote(step_id)
