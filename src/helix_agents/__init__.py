@@ -7,7 +7,8 @@
 tool changes, so that parallel tools never lose each other's writes.
 
 `__all__` is what most programs need. Every other public name can be imported from here, too, and is loaded when asked
-for; the stores of a backend also have rooms of their own: `helix_agents.sqlite`, `.postgres`, `.redis`, `.inmemory`.
+for; the stores of a backend also have rooms of their own: `helix_agents.sqlite`, `.postgres`, `.redis`,
+`.inmemory`, `.cloudflare`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ from .types import (
 )
 
 if TYPE_CHECKING:
+    from .backends.cloudflare.d1 import D1MemoryStore as D1MemoryStore
+    from .backends.cloudflare.d1 import D1StateStore as D1StateStore
+    from .backends.cloudflare.d1 import D1UsageStore as D1UsageStore
+    from .backends.cloudflare.d1 import run_migration as run_migration
+    from .backends.cloudflare.streams import DurableObjectStreamManager as DurableObjectStreamManager
     from .backends.inmemory.memory_store import InMemoryMemoryStore as InMemoryMemoryStore
     from .backends.inmemory.state_store import InMemoryStateStore as InMemoryStateStore
     from .backends.inmemory.stream_manager import InMemoryStreamManager as InMemoryStreamManager
@@ -125,6 +131,10 @@ _ON_DEMAND = {
     "CleanupSummary": "types",
     "Committed": "types",
     "CustomEntry": "stores.usage.contract",
+    "D1MemoryStore": "backends.cloudflare.d1",
+    "D1StateStore": "backends.cloudflare.d1",
+    "D1UsageStore": "backends.cloudflare.d1",
+    "DurableObjectStreamManager": "backends.cloudflare.streams",
     "Hooks": "executor.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
@@ -178,6 +188,7 @@ _ON_DEMAND = {
     "create_app": "server",
     "diff": "state",
     "memory_tools": "remembering",
+    "run_migration": "backends.cloudflare.d1",
 }
 
 

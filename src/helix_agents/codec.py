@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import InvalidArgument, NotSerializable, StoreCorrupt, shown
-from .ids import MAX_ID_LENGTH as MAX_ID_LENGTH
-from .ids import ensure_id as ensure_id
 
 Json = Any
 """A JSON value. `Any`, because a recursive alias makes every `state["a"]["b"]` of a user a type error."""

@@ -1,4 +1,4 @@
-"""Ids: which texts are allowed, and the form of a checkpoint's id. Pure; random ids come from `clock.py`."""
+"""Ids: which texts are allowed, and the forms of checkpoint ids and step ids. Pure; random ids come from `clock.py`."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
     start = f"cpv1-{session_id}"
     found = _BEHIND_SESSION.match(checkpoint_id, len(start)) if checkpoint_id.startswith(start) else None
     return None if found is None else int(found[1])
+
+
+def step_id(run_id: str, number: int) -> str:
+    """The id of a run's step."""
+    return f"{run_id}-{number}"
+
+
+def is_step_of(step_id: str, run_id: str) -> bool:
+    """Whether a step belongs to a run."""
+    return step_id.startswith(f"{run_id}-")

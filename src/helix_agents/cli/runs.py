@@ -12,10 +12,10 @@ from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
 from ..executor.suspension import all_waiting
-from ..streams.terminal import tail
 from ..types import PendingClientToolCall
 from .command import add_command, add_json
 from .output import emit, say
+from .tail import tail
 from .targets import HOW_TO_NAME, executor_named, steering
 
 

@@ -11,11 +11,11 @@ import msgspec
 from ..backends.registry import Stores
 from ..cleanup import expired_session_cleanup
 from ..errors import SessionNotFound
-from ..streams.terminal import tail
 from ..verify import repair_session, session_problems, verify_sessions
 from ..workspaces import FileWorkspaceProvider
 from .command import add_command, add_json, address
 from .output import complain, emit, say, say_document, when
+from .tail import tail
 
 
 def add_upkeep(commands: Any) -> None:

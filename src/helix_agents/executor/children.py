@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from ..agent import AgentTool
-from ..codec import MAX_ID_LENGTH
 from ..errors import (
     AlreadyRunning,
     IllegalTransition,
@@ -25,6 +24,7 @@ from ..errors import (
     StreamNotActive,
     VersionConflict,
 )
+from ..ids import MAX_ID_LENGTH
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
 from ..stores.usage.contract import SubagentEntry, UsageEntry

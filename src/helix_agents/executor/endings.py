@@ -16,6 +16,7 @@ import msgspec
 
 from ..codec import Json
 from ..errors import HelixError, RunLost, StoreError, StreamFenced
+from ..ids import step_id
 from ..messages import Message, ToolCall
 from ..state import StepWrites
 from ..types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
@@ -36,7 +37,6 @@ from .step import (
     committed_state,
     last_finish_reason,
     put_aside,
-    step_id,
     suspended_state,
 )
 

@@ -18,6 +18,7 @@ import msgspec
 
 from ..codec import Json
 from ..errors import AlreadyRunning, IllegalTransition, RunLost, StreamFenced, VersionConflict
+from ..ids import step_id
 from ..messages import Message
 from ..streams.contract import StreamInfo
 from ..types import RunRecord, SessionState
@@ -25,7 +26,7 @@ from .claim import REPLACED, Claim
 from .recovery import fence_for, fresh_stream, last_commit, ready_stream
 from .resumable import NOBODY, load_messages
 from .services import Services
-from .step import step_id, step_id_of
+from .step import step_id_of
 
 
 async def continue_run(

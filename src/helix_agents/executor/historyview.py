@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from ..errors import HelixError, InvalidArgument, RunLost, StoreError
 from ..history import SUMMARY_ROLE, HistoryContext, Summary, broken_pair
+from ..ids import step_id
 from ..llm.contract import TokenUsage
 from ..messages import Message, ensure_sayable
 from ..state import StepWrites
 from ..types import StagedChanges
 from .context import RunContext
 from .spending import token_entry
-from .step import step_id
 
 
 class HistoryError(HelixError):

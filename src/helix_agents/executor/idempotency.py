@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..clock import random_id
-from ..codec import MAX_ID_LENGTH, Json, encode, ensure_id
+from ..codec import Json, encode
 from ..errors import IdempotencyConflict, InvalidArgument
+from ..ids import MAX_ID_LENGTH, ensure_id
 from ..stores.state.contract import StateStore
 from ..types import RunRecord, SessionState
 

@@ -25,6 +25,7 @@ from ..errors import (
     StreamNotActive,
     VersionConflict,
 )
+from ..ids import step_id
 from ..llm.contract import ModelRequest, TokenUsage
 from ..messages import Message
 from ..state import StepWrites
@@ -48,7 +49,7 @@ from .resumable import NOBODY
 from .services import Services
 from .spending import over_limit, token_entry
 from .staging import flush_unstaged, may_run_again
-from .step import StagedAnswer, id_mark, step_id, step_id_of, unanswered_calls
+from .step import StagedAnswer, id_mark, step_id_of, unanswered_calls
 from .stepwork import PARENT_FAILED, Aborted, Children, StepWork
 from .stop import StopSignal
 from .suspension import request_chunk

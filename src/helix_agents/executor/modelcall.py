@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from ..chunks import AnyChunk
-from ..codec import MAX_ID_LENGTH, decode, ensure_id
+from ..codec import decode
 from ..errors import HelixError, InvalidArgument, ModelError, StoreCorrupt
+from ..ids import MAX_ID_LENGTH, ensure_id
 from ..llm.contract import (
     LLM,
     Finished,

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Mapping
 
 from ..agent import Agent, AgentRegistry
-from ..codec import Json, ensure_id
+from ..codec import Json
 from ..errors import InvalidArgument, SessionNotFound
+from ..ids import ensure_id
 from ..lifecycle import SESSION_TERMINAL
 from ..types import Page, SessionState, SessionStatus
 from .deletion import DELETING, delete_tree

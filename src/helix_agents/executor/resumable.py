@@ -8,11 +8,11 @@ import msgspec
 
 from ..agent import Agent
 from ..errors import AlreadyRunning, InvalidArgument, NotResumable, SessionNotFound
+from ..ids import is_step_of
 from ..lifecycle import SESSION_TERMINAL
 from ..messages import Message
 from ..types import RunRecord, SessionState
 from .services import Services
-from .step import is_step_of
 from .suspension import all_waiting
 
 NOBODY = 0

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ..codec import Json, encode
+from ..ids import step_id
 from ..messages import Message, ToolCall
 from ..types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
@@ -70,16 +71,6 @@ class Suspension(msgspec.Struct, frozen=True):
     status: SessionStatus
     pending: dict[str, PendingClientToolCall]
     children: dict[str, SuspendedChildWait]
-
-
-def step_id(run_id: str, number: int) -> str:
-    """The id of a run's step. The form is known here only."""
-    return f"{run_id}-{number}"
-
-
-def is_step_of(step_id: str, run_id: str) -> bool:
-    """Whether a step belongs to a run."""
-    return step_id.startswith(f"{run_id}-")
 
 
 def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:

@@ -22,6 +22,7 @@ from ..messages import ToolCall
 from ..stores.state.contract import StateStore
 from ..tools import Tool
 from ..types import PendingClientToolCall, SessionState
+from .deadlines import deadline_of, has_expired, is_too_late
 from .step import Outcome
 
 MAX_TRIES = 50
@@ -80,14 +81,13 @@ def pending_call(
     tool: Tool, call: ToolCall, question: Question, *, run_id: str, now: int, approval_id: str
 ) -> PendingClientToolCall:
     """The question as it is stored."""
-    deadline = None if tool.deadline_seconds is None else now + int(tool.deadline_seconds * 1000)
     return PendingClientToolCall(
         tool_call_id=call["id"],
         tool_name=call["name"],
         input=call["arguments"],
         run_id=run_id,
         approval_id=approval_id if question == "approval" else None,
-        deadline_at=deadline,
+        deadline_at=deadline_of(tool, now),
         asked_at=now,
     )
 
@@ -122,12 +122,11 @@ def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | Clien
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
     """What an answered or expired question comes to; None while it waits."""
-    deadline = pending.deadline_at
-    if pending.submitted_at is None:
-        if deadline is None or now < deadline:
-            return None
+    if has_expired(pending, now):
         return Outcome(success=False, error="No answer came before the deadline.")
-    if deadline is not None and pending.submitted_at > deadline:
+    if pending.submitted_at is None:
+        return None
+    if is_too_late(pending, pending.submitted_at):
         return Outcome(success=False, error="The answer came after the deadline.")
     match pending.response:
         case {"approved": True}:
@@ -229,8 +228,7 @@ async def submit(
             return None
         _ensure_fits(pending, answer)
         _ensure_arguments(agents, owner, pending, response)
-        late = pending.deadline_at is not None and now > pending.deadline_at
-        status = "late" if late else "accepted"
+        status = "late" if is_too_late(pending, now) else "accepted"
         answered = msgspec.structs.replace(pending, response=response, submitted_at=now)
         calls = {**owner.pending_client_tool_calls, tool_call_id: answered}
         return _tombstone(msgspec.structs.replace(owner, pending_client_tool_calls=calls), tool_call_id, now)

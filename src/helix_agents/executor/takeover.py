@@ -20,6 +20,7 @@ from ..errors import (
     StreamFenced,
     VersionConflict,
 )
+from ..ids import step_id
 from ..messages import Message
 from ..streams.contract import StreamInfo
 from ..types import RunRecord, SessionState, StagedChanges
@@ -29,7 +30,7 @@ from .queueing import queued_in
 from .recovery import ReadyStream, fence_for, last_commit, ready_stream
 from .resumable import load_messages
 from .services import Services
-from .step import abandoned, step_id, step_id_of, turn_checkpoint
+from .step import abandoned, step_id_of, turn_checkpoint
 
 MAX_TRIES = 50
 

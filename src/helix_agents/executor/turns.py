@@ -11,6 +11,7 @@ import msgspec
 from ..agent import Agent
 from ..codec import Json
 from ..errors import AlreadyRunning, IllegalTransition, SessionExists, StreamFenced, VersionConflict
+from ..ids import step_id
 from ..lifecycle import SESSION_TERMINAL
 from ..messages import Message
 from ..streams.contract import StreamInfo
@@ -20,7 +21,7 @@ from .queueing import queued_in
 from .recovery import fence_for, fresh_stream
 from .resumable import NOBODY, is_untouched, load, load_messages
 from .services import Services
-from .step import abandoned, step_id, turn_checkpoint
+from .step import abandoned, turn_checkpoint
 
 
 class Seen(NamedTuple):

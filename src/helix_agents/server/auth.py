@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from starlette.requests import HTTPConnection
 
-from ..codec import ensure_id
 from ..errors import InvalidArgument
+from ..ids import ensure_id
 
 QUERY_TOKEN = "helix_agents.query_token"
 """Where the app puts a token that came as `?access_token=`, on the routes that take one (`cleaning.py`)."""

@@ -12,9 +12,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from ..codec import Json, ensure_id
+from ..codec import Json
 from ..errors import InvalidArgument
 from ..executor.suspension import all_waiting
+from ..ids import ensure_id
 from ..types import PendingClientToolCall, SessionState
 from .endpoints import Call, Endpoint
 from .formats import translated

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from ..agent import Agent
-from ..codec import ensure_id
 from ..errors import SessionNotFound
 from ..executor import AgentExecutor
 from ..executor.patience import impatient
+from ..ids import ensure_id
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..types import SessionState

@@ -12,8 +12,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from ..codec import MAX_ID_LENGTH, Json, encode, ensure_json
+from ..codec import Json, encode, ensure_json
 from ..errors import InvalidArgument
+from ..ids import MAX_ID_LENGTH
 from .problems import Problem
 
 BODY_PATIENCE_SECONDS = 30

@@ -1,6 +1,6 @@
 """A stream for the eyes: what `helix tail` prints. Text flows, tools and patches get a line of their own.
 
-Knows chunks and readers, no backend and no command line. With `as_json` every chunk is one line of JSON with its
+Knows chunks and readers, no backend and no arguments. With `as_json` every chunk is one line of JSON with its
 sequence, and the last line has the outcome, for programs.
 """
 
@@ -11,7 +11,7 @@ from typing import TextIO
 from ..chunks import Chunk
 from ..codec import Json, encode
 from ..errors import StreamFailed, StreamTruncated
-from .contract import StreamManager, StreamOutcome
+from ..streams.contract import StreamManager, StreamOutcome
 
 MAX_SHOWN = 200
 _FLOWING = frozenset({"text_delta", "thinking", "tool_arg_delta"})

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
-from helix_agents.streams.terminal import tail
+from helix_agents.cli.tail import tail
 
 CHUNKS: list[dict[str, Any]] = [
     {"type": "run_started"},
