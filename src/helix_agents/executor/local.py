@@ -27,6 +27,7 @@ from .children import SubAgents
 from .claim import REPLACED, Claim
 from .construction import given_stores
 from .dependencies import DepsFactory, deps_for, session_to_be
+from .failed_turns import retry_of
 from .handle import AgentResult, RunHandle
 from .handover import continue_run
 from .hooks import Hooks
@@ -47,7 +48,6 @@ from .resumable import (
     load_settled,
     waits_for_worker,
 )
-from .retrying import retry_of
 from .services import Durability, Services, StoresLike
 from .short_forms import ShortForms
 from .spending import ensure_countable
