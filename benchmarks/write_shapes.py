@@ -315,7 +315,9 @@ async def main(names: list[str], count: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backends", nargs="*", default=list(BACKENDS), choices=[*BACKENDS, []])
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help=f"any of {', '.join(BACKENDS)}; all by default")
     parser.add_argument("--steps", type=int, default=120)
     chosen = parser.parse_args()
-    sys.exit(asyncio.run(main(chosen.backends, chosen.steps)))
+    if unknown := set(chosen.backends) - set(BACKENDS):
+        parser.error(f"unknown backend {', '.join(sorted(unknown))}: choose from {', '.join(BACKENDS)}")
+    sys.exit(asyncio.run(main(chosen.backends or list(BACKENDS), chosen.steps)))
