@@ -322,6 +322,10 @@ async def test_readers_and_writers_go_on_after_the_runtime_was_killed(private_wo
     writing, reading = (DurableObjectStreamManager(bridge, prefix="p") for _ in range(2))
     state = D1StateStore(BridgeObject(bridge, "state"))
     await state.create_session("s", agent_type="a")
+    private_workerd.kill9()
+    with pytest.raises(StoreUnavailable):
+        await state.increment_step_count("s")
+    private_workerd.start()
     writer = await writing.create_writer("s", "run", "agent")
     await writer.write({"type": "text_delta", "delta": "before"})
     await writer.flush()
@@ -330,9 +334,7 @@ async def test_readers_and_writers_go_on_after_the_runtime_was_killed(private_wo
     following = aiter(reader)
     seen = [(await anext(following))["delta"]]
     private_workerd.kill9()
-    with pytest.raises(StoreUnavailable):
-        await state.increment_step_count("s")
-    private_workerd.start()
+    private_workerd.start()  # nothing is awaited in between: whoever reads while there is no runtime is told so
     await writer.write({"type": "text_delta", "delta": "after"})
     await writer.close()
     await writing.end_stream("s")

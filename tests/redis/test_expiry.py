@@ -27,7 +27,8 @@ async def _deadlines(client: Any, prefix: str, session_id: str) -> dict[str, int
         # PEXPIRETIME is not in Redis 6.2: the remaining time and the clock, in one transaction, say the same.
         async with client.pipeline(transaction=True) as pipe:
             left, (seconds, micros) = await pipe.pttl(key).time().execute()
-        found[key.decode()] = -1 if left < 0 else seconds * 1000 + micros // 1000 + left
+        if left != -2:  # else it has expired since
+            found[key.decode()] = -1 if left < 0 else seconds * 1000 + micros // 1000 + left
     return found
 
 
