@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import httpx
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.inspector.conftest import Visit
 from tests.server.running import Running, execute, result
@@ -50,6 +50,31 @@ async def test_a_session_is_listed_and_opened(page: Page, admin: httpx.AsyncClie
     await expect(page.get_by_text("Done: Three pages speak of ants.")).to_be_visible()
     await page.go_back()
     await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
+
+
+async def test_a_late_answer_does_not_replace_the_list_that_was_asked_for_last(
+    page: Page, admin: httpx.AsyncClient, sid: str
+) -> None:
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        held.append(route)
+
+    for name in ("first", "second"):
+        await execute(admin, "hello", f"{sid}-{name}", tags=[f"{sid}-{name}"])
+        await result(admin, f"{sid}-{name}")
+    await page.route(f"**/sessions?tag={sid}-first&*", hold)
+    await page.goto(f"/#/?tag={sid}-first")
+    await page.goto(f"/#/?tag={sid}-second")
+    listed = page.locator("table.sessions tbody tr[data-id]")
+    await expect(listed).to_have_attribute("data-id", f"{sid}-second")
+    (late,) = held
+    async with page.expect_response(lambda response: f"tag={sid}-first" in response.url) as answer:
+        await late.continue_()
+    await (await answer.value).finished()
+    async with page.expect_response(lambda response: "/sessions?" in response.url):  # the list looks again by itself
+        pass
+    await expect(listed).to_have_attribute("data-id", f"{sid}-second")
 
 
 async def test_an_approval_is_given_in_place(page: Page, admin: httpx.AsyncClient, sid: str) -> None:

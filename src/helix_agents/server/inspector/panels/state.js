@@ -46,13 +46,17 @@ export function statePanel(store, { chosen, choose, fork, restore }) {
 		const here = list[place];
 		const wanted = `${selected} ${other} ${store.session.version}`;
 		draw.wanted = wanted;
+		let chosen;
 		let then;
 		try {
-			now = here ? await stateAt(here) : store.state;
+			chosen = here && await stateAt(here);
 			then = await stateAt(other ? list[placeOf(other)] : previous(place));
-		} catch (error) { put(head, h("span.red", shown(error.message))); return; }
+		} catch (error) {
+			if (wanted === draw.wanted) put(head, h("span.red", shown(error.message)));
+			return;
+		}
 		if (wanted !== draw.wanted) return;
-		if (!here) now = store.state;
+		now = here ? chosen : store.state;
 		const root = diffTree(then, now);
 		const total = counts(root);
 		drawAgain(head,

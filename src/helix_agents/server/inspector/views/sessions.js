@@ -21,7 +21,7 @@ export function sessions(view, { search, stats }) {
 	const chips = h("div.chips.main", { role: "group", label: "Filters" });
 	const place = h("div.results");
 	const pager = h("div.pager");
-	const field = h("input.field", { type: "search", placeholder: "Exact session id", value: search.get("q") ?? "", label: "Filter by session id" });
+	const field = h("input.field", { type: "search", placeholder: "Session id", value: search.get("q") ?? "", label: "Filter by session id" });
 	const table = h("table.sessions", { label: "Sessions" },
 		h("colgroup", COLUMNS.map(([, kind]) => h("col", { class: kind.replace(" r", "") }))),
 		h("thead", h("tr", COLUMNS.map(([name, kind]) => h("th", { scope: "col", class: kind.replace(/c-\w+ ?/, "") }, name)))), body);
@@ -44,18 +44,22 @@ export function sessions(view, { search, stats }) {
 		return get(`sessions${query({ ...wanted, limit, cursor, include: "usage", count: "false" })}${roots}`);
 	};
 
+	// An answer that comes after somebody chose other filters is about a list that nobody looks at any more.
+	const isLate = (asked) => state.stopped || state.search !== asked;
+
 	async function load() {
+		const asked = state.search;
 		const timer = setTimeout(() => { if (!state.rows.length) showSkeleton(); }, 200);
 		try {
-			const page = await ask(state.search.get("cursor"));
-			if (state.stopped) return;
+			const page = await ask(asked.get("cursor"));
+			if (isLate(asked)) return;
 			state.rows = underParents(page.items);
 			state.next = page.next_cursor;
 			state.newer = 0;
 			state.chosen = Math.min(state.chosen, Math.max(0, state.rows.length - 1));
 			draw();
 		} catch (error) {
-			if (!state.stopped) put(place, broken(error, load));
+			if (!isLate(asked)) put(place, broken(error, load));
 		} finally { clearTimeout(timer); }
 	}
 
@@ -142,9 +146,10 @@ export function sessions(view, { search, stats }) {
 	// Rows on the page change in place; they move only when somebody reloads or asks for what is newer.
 	async function refresh() {
 		if (document.hidden || state.stopped || !state.rows.length) return;
+		const asked = state.search;
 		try {
-			const page = await ask(state.search.get("cursor"));
-			if (state.stopped) return;
+			const page = await ask(asked.get("cursor"));
+			if (isLate(asked)) return;
 			const fresh = new Map(page.items.map((each) => [each.session_id, each]));
 			const known = new Set(state.rows.map((each) => each.session_id));
 			state.newer = page.items.filter((each) => !known.has(each.session_id)).length;

@@ -23,13 +23,15 @@ export function waiting(view, { search }) {
 	put(view, h("div.page", h("div.title", h("h1", "Waiting for people")), list));
 
 	async function load() {
+		const asked = cursor;
 		const timer = setTimeout(() => { if (!list.children.length) put(list, skeleton()); }, 200);
 		try {
-			const page = await get(`waiting${query({ cursor, limit: 50 })}`);
-			if (!stopped) keepFocus(list, () => draw(page));
+			const page = await get(`waiting${query({ cursor: asked, limit: 50 })}`);
+			if (stopped || cursor !== asked) return; // somebody went on to another page
+			keepFocus(list, () => draw(page));
 			isBroken = false;
 		} catch (error) {
-			if (!stopped && !known.size) { isBroken = true; put(list, broken(error, load)); }
+			if (!stopped && cursor === asked && !known.size) { isBroken = true; put(list, broken(error, load)); }
 		} finally { clearTimeout(timer); }
 	}
 
