@@ -10,6 +10,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores
+from helix_agents.server import User, create_app
+from helix_agents.stores.state.contract import StateStore
+from helix_agents.stores.state.delegating import DelegatingStateStore
 from tests.server.running import Running, execute, result
 from tests.server.test_problems import assert_problem
 
@@ -117,3 +121,36 @@ async def test_a_token_in_the_query_works_on_streams_only_and_is_not_logged(
         for path in (f"/sessions/{sid}", f"/result/{sid}", "/sessions"):
             assert_problem(await nobody.get(f"{path}?access_token=alice-token"), 401, "not_authenticated")
     assert "alice-token" not in server.log.read_text()
+
+
+class Overtaken(DelegatingStateStore):
+    """A store in which Bob makes a session right after somebody has looked so often and seen that there is none."""
+
+    def __init__(self, inner: StateStore, looks: int) -> None:
+        super().__init__(inner)
+        self._looks = looks
+
+    async def session_exists(self, session_id: str) -> bool:
+        found = await super().session_exists(session_id)
+        self._looks -= 1
+        if self._looks == 0:
+            await self.inner.create_session(session_id, agent_type="assistant", user_id="bob")
+        return found
+
+
+@pytest.mark.parametrize("path", ["/execute", "/chat/assistant"])
+@pytest.mark.parametrize(("looks", "code"), [(1, "session_exists"), (2, "already_running")])
+async def test_what_is_said_to_a_new_session_does_not_reach_one_that_another_user_makes_meanwhile(
+    stores: Stores, sid: str, path: str, looks: int, code: str
+) -> None:
+    says = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "for me alone"}]}
+    body = {
+        "/execute": {"agent_type": "assistant", "session_id": sid, "message": "for me alone"},
+        "/chat/assistant": {"id": sid, "messages": [says]},
+    }[path]
+    overtaken = Overtaken(stores.state, looks)
+    executor = AgentExecutor(overtaken, stores.streams, ScriptedLLM(["No."]), agents=[Agent("assistant")])
+    app = create_app(executor, authenticate=lambda _: User("alice"))
+    async with executor, httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as alice:
+        assert_problem(await alice.post(path, json=body), 409, code)
+    assert (await stores.state.get_messages(sid)).items == []

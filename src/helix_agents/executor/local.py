@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import msgspec
 
 from ..agent import Agent, AgentRegistry, Output
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..codec import Json
-from ..errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, SessionNotFound
+from ..errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, SessionExists, SessionNotFound
 from ..lifecycle import SESSION_TERMINAL
 from ..limits import UsageLimits
 from ..llm.contract import LLM
@@ -36,7 +36,7 @@ from .inputs import Input, as_messages, as_state, ensure_said
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
-from .queueing import IfRunning, enqueue
+from .queueing import IfExists, IfRunning, enqueue
 from .remote_control import RemoteControl
 from .resumable import (
     WIND_UP_POLL_SECONDS,
@@ -57,6 +57,18 @@ from .tidying import tidy_up
 from .turns import Seen, claim_turn
 
 MAX_TRIES = 50
+
+
+class Asked(NamedTuple):
+    """What somebody asks `execute` for, once it has been read."""
+
+    agent: Agent
+    session_id: str
+    messages: list[Message]
+    options: Mapping[str, Any]
+    run_metadata: Mapping[str, Json]
+    deps: Any
+    if_exists: IfExists
 
 
 class AgentExecutor(Submitting, RemoteControl, ShortForms):
@@ -136,6 +148,7 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         custom_state: Mapping[str, Json] | object | None = None,
         limits: UsageLimits | None = None,
         deps: Any = None,
+        if_exists: IfExists = "continue",
         if_running: IfRunning = "reject",
         idempotency_key: str | None = None,
     ) -> RunHandle[Output]:
@@ -147,6 +160,8 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         the run may spend, besides those of the agent; they hold for whoever resumes it. `deps`: what tools find at
         `ToolContext.deps`; never stored, so whoever resumes gives it again, unless the executor has a `deps_factory`.
 
+        `if_exists="reject"`: the session must be new. Raises `SessionExists`, and `AlreadyRunning` if another process
+        makes it at the same moment.
         `if_running`, for a session that is running: `"reject"` raises `AlreadyRunning`. `"enqueue"` keeps the input for
         that run, which reads it with its next step, and returns its handle. `"interrupt"` stops that run at the next
         safe point and goes on with the input.
@@ -161,7 +176,7 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         ensure_countable(self.services, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = as_messages(input)
-        _ensure_allowed(if_running, idempotency_key)
+        _ensure_allowed(if_exists, if_running, idempotency_key)
         session_id = chosen_session(session_id, idempotency_key, user_id)
         options: dict[str, Any] = {
             "user_id": user_id,
@@ -170,88 +185,69 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
             "expires_at": expires_at,
             "custom_state": as_state(custom_state),
         }
+        asked = Asked(agent, session_id, messages, options, run_metadata, deps, if_exists)
         if if_running != "reject" and idempotency_key is None:
-            return await self._execute_or(if_running, agent, session_id, messages, options, run_metadata, deps)
+            return await self._execute_or(if_running, asked)
         if idempotency_key is None:
-            return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
+            return await self._execute(asked)
         request = [agent.name, messages, list(tags), metadata, expires_at, options["custom_state"]]
         keyed = run_of_key(session_id, idempotency_key, request)
         if (found := await self._begun_before(agent, session_id, keyed)) is not None:
             return found
         if if_running == "interrupt":
             await self._make_room(agent, session_id)
-        return await self._execute_once(agent, session_id, messages, options, run_metadata, keyed, deps)
+        return await self._execute_once(asked, keyed)
 
-    async def _execute_once(
-        self,
-        agent: Agent,
-        session_id: str,
-        messages: list[Message],
-        options: Mapping[str, Any],
-        run_metadata: Mapping[str, Json],
-        keyed: KeyedRun,
-        deps: Any,
-    ) -> RunHandle:
+    async def _execute_once(self, asked: Asked, keyed: KeyedRun) -> RunHandle:
         """Execute under the name that the key gives, unless the same request, sent twice at once, was faster."""
         try:
-            return await self._execute(agent, session_id, messages, options, run_metadata, keyed.new_run_id(), deps)
-        except AlreadyRunning:
-            if (found := await self._begun_before(agent, session_id, keyed)) is None:
+            return await self._execute(asked, keyed.new_run_id())
+        except (AlreadyRunning, SessionExists):
+            if (found := await self._begun_before(asked.agent, asked.session_id, keyed)) is None:
                 raise
             return found
 
-    async def _execute(
-        self,
-        agent: Agent,
-        session_id: str,
-        messages: list[Message],
-        options: Mapping[str, Any],
-        run_metadata: Mapping[str, Json],
-        run_id: str | None,
-        deps: Any,
-    ) -> RunHandle:
+    async def _execute(self, asked: Asked, run_id: str | None = None) -> RunHandle:
+        agent, session_id, messages = asked.agent, asked.session_id, asked.messages
         began = self.services.clock()
+        seen = None
         if await self.services.store.session_exists(session_id):
+            if asked.if_exists == "reject":
+                raise SessionExists(session_id)
             session, run = await load_settled(self.services, agent, session_id)
             if session.status == "active" and (is_live(run, self.services.clock()) or waits_for_worker(run)):
                 raise AlreadyRunning(session_id, run.run_id if run else None)
             if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")
-                return await self._resume(agent, session, run, messages[0], began, run_id, deps=deps)
+                return await self._resume(agent, session, run, messages[0], began, run_id, deps=asked.deps)
         else:
-            session = session_to_be(agent, session_id, options)
+            session = session_to_be(agent, session_id, asked.options)
+            seen = Seen(None, None) if asked.if_exists == "reject" else None
         ensure_said(messages)
-        deps = await deps_for(agent, session, deps, self._deps_factory)
+        deps = await deps_for(agent, session, asked.deps, self._deps_factory)
         claim = await claim_turn(
             self.services,
             agent,
             session_id,
             messages,
-            session_options=options,
-            run_metadata=run_metadata,
+            session_options=asked.options,
+            run_metadata=asked.run_metadata,
             run_id=run_id,
+            seen=seen,
         )
         return await self._start(agent, claim, deps)
 
-    async def _execute_or(
-        self,
-        if_running: IfRunning,
-        agent: Agent,
-        session_id: str,
-        messages: list[Message],
-        options: Mapping[str, Any],
-        run_metadata: Mapping[str, Json],
-        deps: Any,
-    ) -> RunHandle:
+    async def _execute_or(self, if_running: IfRunning, asked: Asked) -> RunHandle:
         """Execute; where the session is running, do instead what was asked for, however often that changes."""
+        agent, session_id = asked.agent, asked.session_id
         for _ in range(MAX_TRIES):
             try:
-                return await self._execute(agent, session_id, messages, options, run_metadata, None, deps)
+                return await self._execute(asked)
             except AlreadyRunning:
                 if if_running == "interrupt":
                     await self._make_room(agent, session_id)
-                elif await enqueue(self.services.store, self.services.ids, session_id, messages) is not None:
+                elif await enqueue(self.services.store, self.services.ids, session_id, asked.messages) is not None:
                     return await self._running(agent, session_id)
         raise AlreadyRunning(session_id)
 
@@ -436,8 +432,12 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         return agent
 
 
-def _ensure_allowed(if_running: str, idempotency_key: str | None) -> None:
+def _ensure_allowed(if_exists: str, if_running: str, idempotency_key: str | None) -> None:
+    if if_exists not in get_args(IfExists):
+        raise InvalidArgument(f"Invalid if_exists {if_exists!r}: expected one of {get_args(IfExists)}.")
     if if_running not in get_args(IfRunning):
         raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
     if if_running == "enqueue" and idempotency_key is not None:
         raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")
+    if if_exists == "reject" and if_running != "reject":
+        raise InvalidArgument("if_exists='reject' does not go with if_running: a new session is not running.")

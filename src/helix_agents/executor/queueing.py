@@ -19,6 +19,9 @@ from ..stores.state.contract import StateStore
 from ..types import SessionState
 from .suspension import change_session
 
+IfExists = Literal["continue", "reject"]
+"""What becomes of a message for a session that is there already."""
+
 IfRunning = Literal["reject", "enqueue", "interrupt"]
 """What becomes of a message for a session that is running."""
 

@@ -16,7 +16,7 @@ from ..errors import InvalidArgument
 from ..limits import UsageLimits
 from .handle import AgentResult, RunHandle
 from .inputs import Input
-from .queueing import IfRunning
+from .queueing import IfExists, IfRunning
 from .reading import RunChunks
 
 
@@ -31,6 +31,7 @@ class ExecuteOptions(TypedDict, total=False):
     custom_state: Mapping[str, Json] | object | None
     limits: UsageLimits | None
     deps: Any
+    if_exists: IfExists
     if_running: IfRunning
     idempotency_key: str | None
 

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from ..codec import Json
 from ..errors import InvalidArgument
 from ..executor.suspension import all_waiting
-from ..ids import ensure_id
 from ..types import PendingClientToolCall, SessionState
 from .endpoints import Call, Endpoint
 from .formats import translated
@@ -54,7 +53,7 @@ class ChatRequest(msgspec.Struct):
 async def agui(call: Call) -> ASGIApp:
     given = await read_body(call.request, RunAgentInput, max_bytes=call.desk.max_body_bytes)
     call.desk.agent(call.path("agent"))
-    session = await _existing(call, given.threadId)
+    session = await call.desk.existing(call.user, given.threadId)
     if given.resume:
         if session is None:
             raise InvalidArgument(f"Thread {given.threadId!r} has no interrupt to resume.")
@@ -103,7 +102,7 @@ async def chat(call: Call) -> ASGIApp:
     call.desk.agent(call.path("agent"))
     if given.trigger != "submit-message":
         raise InvalidArgument(f"trigger {given.trigger!r} is not supported: fork the session at a checkpoint instead.")
-    session = await _existing(call, given.id)
+    session = await call.desk.existing(call.user, given.id)
     said = [text for text in (_texts(message.get("parts")) for message in _trailing(given.messages, "user")) if text]
     answers = [] if said else _part_answers(given.messages[-1] if given.messages else {})
     session, start = await _go(call, session, given.id, said, answers)
@@ -137,12 +136,6 @@ async def chat_stream(call: Call) -> ASGIApp:
 # -- both
 
 
-async def _existing(call: Call, session_id: str) -> SessionState | None:
-    if await call.desk.store.session_exists(ensure_id(session_id, "session_id")):
-        return await call.desk.session(call.user, session_id)
-    return None
-
-
 async def _go(
     call: Call, session: SessionState | None, session_id: str, said: list[str], answers: list[ToolResult]
 ) -> tuple[SessionState, int]:
@@ -163,6 +156,7 @@ async def _go(
             [{"role": "user", "content": text} for text in said[-1:]],
             session_id=session_id,
             user_id=call.user.id or None,
+            if_exists="reject" if session is None else "continue",
         )
         return await desk.session(call.user, session_id), handle.start_sequence
     if session is None:

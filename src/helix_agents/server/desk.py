@@ -98,6 +98,12 @@ class Desk:
             raise SessionNotFound(session_id)
         return session
 
+    async def existing(self, user: User, session_id: str) -> SessionState | None:
+        """The session that a request is about; None if it is going to be new, which `execute` has to be told."""
+        if await self.store.session_exists(ensure_id(session_id, "session_id")):
+            return await self.session(user, session_id)
+        return None
+
     async def _may_see(self, user: User, session: SessionState) -> bool:
         if user.is_admin or session.user_id == user.id:
             return True

@@ -93,8 +93,7 @@ async def execute(call: Call) -> Response:
     desk = call.desk
     wanted = await read_body(call.request, Execute, max_bytes=desk.max_body_bytes)
     agent = desk.agent(wanted.agent_type)
-    if wanted.session_id is not None and await desk.store.session_exists(wanted.session_id):
-        await desk.session(call.user, wanted.session_id)
+    is_new = wanted.session_id is not None and await desk.existing(call.user, wanted.session_id) is None
     handle = await desk.executor.execute(
         agent,
         said(wanted.message),
@@ -103,6 +102,7 @@ async def execute(call: Call) -> Response:
         tags=wanted.tags,
         metadata=wanted.metadata,
         expires_at=wanted.expires_at,
+        if_exists="reject" if is_new else "continue",
         idempotency_key=_key(call.request),
     )
     return reply(started(call.request, handle), 202)

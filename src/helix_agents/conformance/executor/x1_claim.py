@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
-from ...errors import NotResumable
+from ...errors import AlreadyRunning, InvalidArgument, NotResumable, SessionExists
+from ...executor import RunHandle
 from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
-from .harness import Clockwork, check, make_executor, simple_agent, transcript
+from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 
 USER = {"role": "user", "content": "Go"}
@@ -102,3 +104,31 @@ async def nobody_holds_a_lease(harness: Harness) -> None:
     await stores.state.save_state("by hand", msgspec.structs.replace(made, custom_state={"a": 1}))
     result = await (await executor.execute(agent, "Go", session_id="by hand")).result()
     expect_same(result.status, "completed", "a session made and saved by hand")
+
+
+@check("X1", "a session that must be new is begun by one of many, and one that is there is left as it is")
+async def new_sessions_only(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent = simple_agent()
+    async with executing(stores, ScriptedLLM(["Done."] * 9)) as executor:
+        asked = [executor.execute(agent, f"Mine, {n}", session_id="s", if_exists="reject") for n in range(8)]
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        (handle,) = [each for each in told if isinstance(each, RunHandle)]
+        await handle.result()
+        refused = {type(each) for each in told} - {RunHandle}
+        expect(refused <= {SessionExists, AlreadyRunning}, f"the others were told {told}")
+        before = await stores.state.load_state("s")
+        with raises(SessionExists, "a session that is there"):
+            await executor.execute(agent, "Mine", session_id="s", if_exists="reject")
+        expect_same(await stores.state.load_state("s"), before, "the session that was there")
+        expect_same(len(await transcript(stores, "s")), 2, "the messages: one said and one answered")
+        again = [
+            await executor.execute(agent, "Once", session_id="k", if_exists="reject", idempotency_key="k")
+            for _ in range(2)
+        ]
+        expect_same(again[1].run_id, again[0].run_id, "the run of the same request, sent again")
+        await again[0].result()
+        with raises(InvalidArgument, "if_exists with if_running"):
+            await executor.execute(agent, "Go", session_id="n", if_exists="reject", if_running="enqueue")
+        with raises(InvalidArgument, "an if_exists that is none"):
+            await executor.execute(agent, "Go", session_id="n", if_exists="maybe")  # type: ignore[arg-type]
