@@ -172,8 +172,7 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         """
         self._ensure_open()
         agent = self.known(agent)
-        ensure_countable(self.services, limits)
-        ensure_countable(self.services, agent.limits)
+        ensure_countable(self.services, limits, agent.limits)
         run_metadata: dict[str, Json] = {} if limits is None else {"limits": msgspec.to_builtins(limits)}
         messages = as_messages(input)
         _ensure_allowed(if_exists, if_running, idempotency_key)
@@ -186,10 +185,8 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
             "custom_state": as_state(custom_state),
         }
         asked = Asked(agent, session_id, messages, options, run_metadata, deps, if_exists)
-        if if_running != "reject" and idempotency_key is None:
-            return await self._execute_or(if_running, asked)
         if idempotency_key is None:
-            return await self._execute(asked)
+            return await (self._execute(asked) if if_running == "reject" else self._execute_or(if_running, asked))
         request = [agent.name, messages, list(tags), metadata, expires_at, options["custom_state"]]
         keyed = run_of_key(session_id, idempotency_key, request)
         if (found := await self._begun_before(agent, session_id, keyed)) is not None:

@@ -18,12 +18,15 @@ from .openstep import OpenStep
 from .services import Services
 
 
-def ensure_countable(services: Services, limits: UsageLimits | None) -> None:
+def ensure_countable(services: Services, *given: UsageLimits | None) -> None:
     """Refuse limits that nobody would count."""
-    if limits is not None and not isinstance(limits, UsageLimits):
-        raise InvalidArgument(f"limits must be a UsageLimits, not {type(limits).__name__}.")
-    if limits is not None and limits.needs_usage and services.usage is None:
-        raise InvalidArgument("Limits of tokens or cost need a usage store: AgentExecutor(..., usage_store=...).")
+    for limits in given:
+        if limits is None:
+            continue
+        if not isinstance(limits, UsageLimits):
+            raise InvalidArgument(f"limits must be a UsageLimits, not {type(limits).__name__}.")
+        if limits.needs_usage and services.usage is None:
+            raise InvalidArgument("Limits of tokens or cost need a usage store: AgentExecutor(..., usage_store=...).")
 
 
 def limits_of(context: RunContext) -> list[UsageLimits]:

@@ -95,8 +95,7 @@ class Submitting(ABC):
     ) -> RunHandle:
         """Store a run that nobody has, and tell nobody. `noted`: what its record says of it."""
         agent = self.known(agent)
-        ensure_countable(self.services, limits)
-        ensure_countable(self.services, agent.limits)
+        ensure_countable(self.services, limits, agent.limits)
         messages = as_messages(input)
         session_id = chosen_session(session_id, idempotency_key, options.get("user_id"))
         if limits is not None:
