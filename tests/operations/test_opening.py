@@ -140,6 +140,7 @@ ADDRESSES_WITH_PASSWORDS = [
     f"redis://127.0.0.1:1/0?password={SECRET}",
     f"mysql://u:{SECRET}@127.0.0.1/x",
     f"sqlite://u:{SECRET}@127.0.0.1/x?colour=red",
+    f"sqlite://u:{SECRET}@127.0.0.1/x",
     f"u:{SECRET}@127.0.0.1/x",
     f"//u:{SECRET}@127.0.0.1/x",
     f"u{SECRET}@127.0.0.1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -29,6 +30,8 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     path = url.place.removeprefix("//")
     if not path:
         raise InvalidArgument("The address of a SQLite store needs a file: write for example sqlite:helix.db.")
+    if url.place.startswith("//") and re.match(r"[^/]*:[^/]*@", path):
+        raise InvalidArgument("A SQLite store has no user and no host, only a file: write for example sqlite:helix.db.")
     synchronous = url.option("synchronous", str, "FULL").upper()
     if synchronous not in ("FULL", "NORMAL", "OFF"):
         raise InvalidArgument(f"Invalid option synchronous={synchronous!r}: expected FULL, NORMAL or OFF.")
