@@ -17,14 +17,18 @@ local OTHERS = { ':staging', ':runs', ':runs:ids', ':subsession', ':subsession:i
 local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:objectkeys', ':customstate:object',
   ':history', ':history' }
 
-local main, cells = {}, {} -- fields of the main hash, and those of custom state, as they were found
+-- The fields of the main hash that guards and writes look at.
+local FIELDS = { 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses', 'step_count',
+  'resume_count', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag' }
+
+local main, cells = {}, {} -- these fields as they are by now, and those of custom state as they were found
 local new, notes = {}, {} -- keys that this program may have made; how to take its changes of custom state back
 local removed, turn, moved, answers = 0, 0, 0, {}
+local said -- how many messages there are, once that is known
 
 if ttl ~= '' then
-  local found = call('HMGET', MAIN, 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses')
-  main.version, main.status, main.created_at, main.deadline = found[1], found[2], found[3], found[4]
-  main.expires_at, main.labels, main.statuses = found[5], found[6], found[7]
+  local found = call('HMGET', MAIN, unpack(FIELDS))
+  for place = 1, #FIELDS do main[FIELDS[place]] = found[place] end
 end
 
 -- Guards
@@ -71,7 +75,23 @@ local function push(key, texts, first, last, note)
     length = make('RPUSH', key, unpack(texts, start, math.min(start + BATCH - 1, last)))
   end
   if note ~= '' then notes[#notes + 1] = note .. (length - (last - first + 1)) end
+  if key == MESSAGES then said = length end
   return length
+end
+
+-- A counter of the session: '+3' is three more than it was, anything else is the new count.
+local function counted(field, text)
+  if string.byte(text) ~= 43 then
+    main[field] = text
+  elseif text ~= '+0' then
+    main[field] = string.format('%.0f', (main[field] or 0) + text)
+  end
+  return main[field] or '0'
+end
+
+local function count_messages()
+  said = said or call('LLEN', MESSAGES)
+  return said
 end
 
 -- Whether there is a checkpoint to come back to.
@@ -212,6 +232,17 @@ while at <= count do
     if not holds(two, found, three) then refused = one end
   elseif name == 'call' then -- command, key, the rest
     call(one, KEYS[two + 0], unpack(words, first + 2, last))
+  elseif name == 'fields' then -- version, steps, resumes, status ('' is as it was), then other fields with their texts
+    if four ~= '' then main.status = four end
+    call('HSET', MAIN, 'version', counted('version', one), 'step_count', counted('step_count', two),
+      'resume_count', counted('resume_count', three), 'status', main.status, unpack(words, first + 4, last))
+  elseif name == 'born' then -- when the session was made
+    main.created_at = one
+    call('HSET', MAIN, 'created_at', one)
+  elseif name == 'drop' then -- fields of the main hash, of which most are mostly not there
+    for place = first, last do
+      if main[words[place]] then call('HDEL', MAIN, words[place]) end
+    end
   elseif name == 'make' then -- the same for HSET and SADD, which may make the key
     make(one, KEYS[two + 0], unpack(words, first + 2, last))
   elseif name == 'push' then -- key, beginning of a note that ends with the length before, items
@@ -241,15 +272,14 @@ while at <= count do
     end
   elseif name == 'checkpoint' then -- short id, the rest of the row
     log()
-    local known = call('HMGET', MAIN, 'version', 'status')
-    local facts = { call('LLEN', UNDO), known[1], call('LLEN', MESSAGES), known[2],
-      main.created_at or call('HGET', MAIN, 'created_at'), two }
+    local facts = { call('LLEN', UNDO), main.version, count_messages(), main.status, main.created_at, two }
     local number = make('RPUSH', CHECKPOINTS, table.concat(facts, SEPARATOR))
     call('HSET', CHECKPOINT_IDS, one, number)
     if number == 1 then new[CHECKPOINT_IDS] = true end
   elseif name == 'deadline' then -- when the session expires: '' is as stored; '1' if it may then expire earlier
     log()
     expire(one == '' and main.expires_at or one, two)
+    count_messages()
   elseif name == 'answer' then -- command, key, the rest
     answers[#answers + 1] = call(one, KEYS[two + 0], unpack(words, first + 2, last))
   elseif name == 'unset' then -- key, beginning of the fields that go
@@ -257,6 +287,7 @@ while at <= count do
     for _, field in ipairs(beginning_with(key, two)) do removed = removed + call('HDEL', key, field) end
   elseif name == 'cut' then -- key, how many items stay
     removed = removed + math.max(0, call('LLEN', KEYS[one + 0]) - two)
+    said = nil
     if two == '0' then call('DEL', KEYS[one + 0]) else call('LTRIM', KEYS[one + 0], 0, two - 1) end
   elseif name == 'recount' then -- checkpoints may have counted messages that are gone: at most so many are left
     for place = -1, -call('LLEN', CHECKPOINTS), -1 do
@@ -282,4 +313,5 @@ while at <= count do
   if refused then return { 0, refused, main.status, main.version, main.created_at } end
 end
 
-return { 1, removed, turn, moved, unpack(answers) }
+return { 1, removed, turn, moved, main.version or '0', main.step_count or '0', main.resume_count or '0', said or 0,
+  unpack(answers) }

@@ -5,7 +5,7 @@ All that a commit means on Redis is said here, in the few operations of `program
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...codec import encode
@@ -53,7 +53,7 @@ def compiled(
     program = Program.of_session(keys, ttl_ms)
     program.repeatable = commit.stage is not None  # always alone in its commit, and the same rows replace themselves
     _add_guards(program, commit, keys, announced=announced, run_taken=run_taken, rewind=rewind)
-    _add_fields(program, commit, keys, announced=announced)
+    _add_fields(program, commit, announced=announced)
     if commit.keep_messages is not None:
         program.op("cut", program.key(keys.messages), commit.keep_messages)
         if rewind is None:  # else the checkpoints that counted more go
@@ -76,23 +76,21 @@ def compiled(
     for ref in commit.refs:
         program.op("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
     if commit.state is None:
-        finish(program, keys)
+        finish(program)
     else:
-        finish(program, keys, lives_until(commit.state, commit.now), shrink=commit.state.status not in SUSPENDED)
+        finish(program, lives_until(commit.state, commit.now), shrink=commit.state.status not in SUSPENDED)
     for name in want:
         # A cell that cannot be is asked for as a field that is not there.
         program.answer(*(cell_command(keys, name) or ("HGET", keys.main, "")))
     return program
 
 
-def finish(program: Program, keys: SessionKeys, expires_at: Argument = "", *, shrink: bool = False) -> None:
-    """What every write of a session ends with: its keys expire together, its counters are returned.
+def finish(program: Program, expires_at: Argument = "", *, shrink: bool = False) -> None:
+    """What every write of a session ends with: its keys expire together.
 
     `shrink`: that may be earlier than an earlier write said.
     """
     program.op("deadline", expires_at, "1" if shrink else "")
-    program.answer("HMGET", keys.main, "version", "step_count", "resume_count")
-    program.answer("LLEN", keys.messages)
 
 
 # -- guards
@@ -171,35 +169,40 @@ def status_word(status: str) -> str:
 # -- fields
 
 
-def _add_fields(program: Program, commit: Commit, keys: SessionKeys, *, announced: bool) -> None:
+def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
     kept: dict[str, Any] = {}
     gone: list[str] = []
-    state = commit.state
+    state, version, steps, resumes = commit.state, f"+{int(commit.bump_version)}", commit.add_steps, commit.add_resumes
+    counts: tuple[Argument, ...] = (version, f"+{steps}", f"+{resumes}", commit.status or "")
     if state is not None:
         kept, gone = to_hash(state, commit.checkpoint.state if commit.checkpoint is not None else None)
         if announced:
             kept["labels"] = digest_of(state)
         if commit.create:
-            kept |= {"version": state.version, "created_at": state.created_at}
-            gone = []
-    if commit.status is not None:
-        kept["status"] = commit.status
-    kept["updated_at"] = commit.now
+            gone, version = [], str(state.version)
+        counts = (version, state.step_count + steps, state.resume_count + resumes, commit.status or state.status)
     if commit.flag is not None:
         kept["interrupt_flag"] = struct_text(commit.flag)
     elif commit.clear_flag:
         gone.append("interrupt_flag")
-    program.do("HSET", keys.main, *[word for pair in kept.items() for word in pair])
+    set_fields(program, commit.now, kept, counts)
+    if commit.create and state is not None:
+        program.op("born", state.created_at)
     if gone:
-        program.do("HDEL", keys.main, *gone)
-    if commit.bump_version:
-        program.do("HINCRBY", keys.main, "version", 1)
-    if commit.add_steps:
-        program.do("HINCRBY", keys.main, "step_count", commit.add_steps)
-    if commit.add_resumes:
-        program.do("HINCRBY", keys.main, "resume_count", commit.add_resumes)
-    if announced and "status" in kept:
-        program.op("mark", status_word(kept["status"]))
+        program.op("drop", *gone)
+    if announced and counts[3]:
+        program.op("mark", status_word(str(counts[3])))
+
+
+AS_IT_WAS: tuple[Argument, ...] = ("+0", "+0", "+0", "")
+
+
+def set_fields(
+    program: Program, now: int, fields: Mapping[str, Argument], counts: tuple[Argument, ...] = AS_IT_WAS
+) -> None:
+    """Set fields of the main hash. `counts`: version, steps, resumes (`"+1"` is one more) and status (`""` stays)."""
+    words = [word for pair in fields.items() for word in pair]
+    program.op("fields", *counts, "updated_at", now, *words)
 
 
 # -- custom state

@@ -24,6 +24,7 @@ from .session_hash import as_fields, as_texts
 
 MAX_ATTEMPTS = 300
 (MAIN, MESSAGES, CUSTOM, ARRAY_KEYS, OBJECT_KEYS, CHECKPOINTS, CHECKPOINT_IDS, UNDO, HISTORY) = range(9)
+COUNTED = ("version", "step_count", "resume_count", "status")
 FAMILIES = {ARRAY_KEYS: ":customstate:list", OBJECT_KEYS: ":customstate:object", HISTORY: ":history"}
 
 
@@ -70,7 +71,7 @@ class MultiRunner:
             answers = await link.transaction([*attempt.commands, *attempt.answers])
             if answers is None:
                 return None
-            return [1, attempt.removed, attempt.turn, attempt.moved, *answers[len(attempt.commands) :]]
+            return [1, *attempt.counted(), *answers[len(attempt.commands) :]]
 
 
 class _Attempt:
@@ -79,7 +80,7 @@ class _Attempt:
     def __init__(self, link: Link, program: Program) -> None:
         self.commands: list[Command] = []
         self.answers: list[Command] = []
-        self.removed = self.turn = self.moved = 0
+        self._removed = self._turn = self._moved = 0
         self._link = link
         self._program = program
         self._keys = program.keys
@@ -105,6 +106,12 @@ class _Attempt:
                 seen = [self._main.get(each) for each in ("status", "version", "created_at")]
                 return [0, self._refused.encode(), *[None if each is None else each.encode() for each in seen]]
         return None
+
+    def counted(self) -> list[int]:
+        """What the script would have counted, and the counters of the session."""
+        session = [int(self._main.get(field, 0)) for field in ("version", "step_count", "resume_count")]
+        messages = self._lengths.get(self._keys[MESSAGES], 0) if self._program.is_session else 0
+        return [self._removed, self._turn, self._moved, *session, messages]
 
     # -- small words
 
@@ -190,11 +197,22 @@ class _Attempt:
     # -- writes to anything
 
     async def _call(self, command: str, key: str, *words: str) -> None:
-        if key == "1" and command == "HSET":
-            self._main |= zip(words[::2], words[1::2], strict=True)
-        elif key == "1" and command == "HINCRBY":
-            self._main[words[0]] = str(int(self._main.get(words[0], 0)) + int(words[1]))
         self._queue(command, self._key(key), *words)
+
+    async def _fields(self, version: str, steps: str, resumes: str, status: str, *words: str) -> None:
+        main = self._main
+        for field, text in (("version", version), ("step_count", steps), ("resume_count", resumes)):
+            main[field] = str(int(main.get(field, 0)) + int(text)) if text.startswith("+") else text
+        main["status"] = status or main["status"]
+        counts = [word for field in COUNTED for word in (field, main[field])]
+        self._queue("HSET", self._keys[MAIN], *counts, *words)
+
+    async def _born(self, created_at: str) -> None:
+        self._main["created_at"] = created_at
+        self._queue("HSET", self._keys[MAIN], "created_at", created_at)
+
+    async def _drop(self, *fields: str) -> None:
+        self._queue("HDEL", self._keys[MAIN], *fields)
 
     async def _make(self, command: str, key: str, *words: str) -> None:
         self._create(command, self._key(key), *words)
@@ -215,11 +233,11 @@ class _Attempt:
     async def _unset(self, key: str, beginning: str) -> None:
         if doomed := await self._beginning_with(self._key(key), beginning):
             self._queue("HDEL", self._key(key), *doomed)
-            self.removed += len(doomed)
+            self._removed += len(doomed)
 
     async def _cut(self, key: str, keep: str) -> None:
         name, length = self._key(key), await self._length(self._key(key))
-        self.removed += max(0, length - int(keep))
+        self._removed += max(0, length - int(keep))
         self._lengths[name] = min(length, int(keep))
         self._queue(*(("DEL", name) if keep == "0" else ("LTRIM", name, 0, int(keep) - 1)))
 
@@ -310,8 +328,8 @@ class _Attempt:
             self._queue("HSET", self._keys[MAIN], "statuses", known + word)
 
     async def _run(self, ids: str, records: str, run_id: str, text: str) -> None:
-        self.turn = await self._append(self._key(ids), [run_id]) + 1
-        self._create("HSET", self._key(records), run_id, f"{self.turn}:{text}")
+        self._turn = await self._append(self._key(ids), [run_id]) + 1
+        self._create("HSET", self._key(records), run_id, f"{self._turn}:{text}")
 
     async def _ref(self, ids: str, records: str, ref_id: str, text: str) -> None:
         entered = ("RPUSH", self._key(ids), ref_id)
@@ -334,11 +352,12 @@ class _Attempt:
         best = max(now, int(expires_at or self._main.get("expires_at", "0"))) + ttl
         keys = self._new
         if best - current >= ttl / 10 or (shrink == "1" and current - best > ttl):
-            self.moved, current = 1, best
+            self._moved, current = 1, best
             self._queue("HSET", self._keys[MAIN], "deadline", best)
             keys = {*self._new, *await self._every_key()}
         for key in keys:
             self._queue("PEXPIREAT", key, current)
+        await self._length(self._keys[MESSAGES])
 
     async def _destroy(self) -> None:
         self._queue("UNLINK", *await self._every_key())

@@ -30,12 +30,16 @@ class Refused(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A program has run: what it counted, and the replies that it was asked to return."""
+    """A program has run: what it counted, how the session's counters stand, and the replies that were asked for."""
 
     removed: int
     turn: int
     moved: int
     """Whether the deadline of the session has moved."""
+    version: int
+    steps: int
+    resumes: int
+    messages: int
     answers: list[Any]
 
 
@@ -92,7 +96,8 @@ class Runner:
                     raise
                 reply = await self._reply(program)
         if reply[0] == 1:
-            return Done(reply[1], reply[2], reply[3], reply[4:])
+            removed, turn, moved, version, steps, resumes, messages, *answers = reply[1:]
+            return Done(removed, turn, moved, int(version), int(steps), int(resumes), messages, answers)
         seen = [None if each is None else each.decode() for each in reply[1:]]
         seen += [None] * (4 - len(seen))
         numbers = [None if each is None else int(each) for each in seen[2:4]]

@@ -125,7 +125,7 @@ class RedisRecords(RedisReads):
         program.do("HSET", key, field, new)
         # Every write touches the main hash: that is the key to watch.
         program.do("HSET", keys.main, *(("touched", "1") if now is None else ("updated_at", now)))
-        finish(program, keys)
+        finish(program)
         answer = await self._runner.run(program)
         if isinstance(answer, Refused):
             return False
@@ -163,5 +163,5 @@ class RedisRecords(RedisReads):
         program.do("HDEL", keys.refs, session_id)
         program.do("LREM", keys.ref_ids, 0, session_id)
         program.do("HSET", keys.main, "touched", "1")
-        finish(program, keys)
+        finish(program)
         await self._runner.run(program)

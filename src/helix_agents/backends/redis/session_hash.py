@@ -21,13 +21,8 @@ SWAPPED = ("error", "failure_reason", "interrupt_context")
 
 
 def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The fields to set and those to remove for everything that `save_state` may change."""
-    kept: dict[str, Any] = {
-        "state": fields_to_text(state) if text is None else text,
-        "status": state.status,
-        "step_count": state.step_count,
-        "resume_count": state.resume_count,
-    }
+    """The fields to set and those to remove for what `save_state` may change, besides status and counters."""
+    kept: dict[str, Any] = {"state": fields_to_text(state) if text is None else text}
     gone: list[str] = []
     if state.stream_id:
         kept["stream_id"] = state.stream_id

@@ -17,7 +17,7 @@ from ...codec import encode
 from ...errors import StoreUnavailable
 from ...stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
 from ...types import SessionStatus, StatusConflict, StatusSwapped
-from .compile import Rewind, compiled, finish, status_word
+from .compile import Rewind, compiled, finish, set_fields, status_word
 from .connection import Command
 from .expiry import lives_until
 from .history import entry_of
@@ -63,7 +63,7 @@ class RedisStateStore(RedisRecords):
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
                 await self._afterwards(commit, announced_at, token, moved=bool(answer.moved))
-                return _applied(answer), dict(zip(names, map(text_or_none, answer.answers[2:]), strict=True))
+                return _applied(answer), dict(zip(names, map(text_or_none, answer.answers), strict=True))
             if answer.reason == "index":
                 announced_at = await self._announce_change(commit, answer, token)
             elif answer.reason != "rewind":
@@ -170,10 +170,9 @@ class RedisStateStore(RedisRecords):
                 program.op("mark", status_word(new))
             else:
                 program.require_field("index", "has", status_word(new), "statuses")
-            swapped = [word for field, value in also.items() for word in (field, encode(value))]
-            program.do("HSET", keys.main, "status", new, "updated_at", now, *swapped)
-            program.do("HINCRBY", keys.main, "version", 1)
-            finish(program, keys)
+            swapped = {field: encode(value) for field, value in also.items()}
+            set_fields(program, now, swapped, ("+1", "+0", "+0", new))
+            finish(program)
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
                 if answer.moved:
@@ -247,5 +246,4 @@ class RedisStateStore(RedisRecords):
 
 
 def _applied(done: Done) -> Applied:
-    (version, steps, resumes), messages = done.answers[:2]
-    return Applied(int(version), messages, int(steps or 0), int(resumes or 0), done.removed, done.turn)
+    return Applied(done.version, done.messages, done.steps, done.resumes, done.removed, done.turn)
