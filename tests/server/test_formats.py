@@ -26,7 +26,7 @@ from tests.servers.node import environment, node, packages
 
 JUDGE = Path(__file__).with_name("judge.mjs")
 Turn = tuple[Json, list[Chunk], tuple[str, dict[str, Json]]]
-"""The state that a turn begins with, its chunks, and the last word."""
+"""The state that a turn begins with, its chunks, and the last word; none if the connection is cut."""
 
 
 def judge(streams: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def encoded(kind: str, turn: Turn, place: int) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = encoder.begin()
     for chunk in chunks[place:]:
         events = [*events, *encoder.chunk(chunk)]
-    return [*events, *encoder.end(name, data)]
+    return [*events, *encoder.end(name, data)] if name else events
 
 
 async def turns_of(*sayings: str) -> list[Turn]:

@@ -7,6 +7,7 @@ patches, for the snapshots that AG-UI wants before a change. It knows no session
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ..chunks import Chunk
@@ -33,6 +34,7 @@ class AgUiEncoder:
         self._thoughts: dict[str, Event] = {}
         self._calls: dict[str, Event] = {}
         self._subagents: dict[str, Event] = {}
+        self._finished: Counter[str] = Counter()
         self._named: set[str] = set()
 
     def begin(self) -> list[Event]:
@@ -47,7 +49,7 @@ class AgUiEncoder:
 
     def chunk(self, chunk: Chunk) -> list[Event]:
         """The events for one chunk."""
-        who = _owner(chunk)
+        who = self._owner(chunk)
         place = _place(chunk)
         match chunk:
             case {"type": "text_delta", "delta": str(delta)}:
@@ -163,20 +165,34 @@ class AgUiEncoder:
             events.append({"type": "TOOL_CALL_END", "toolCallId": call, **who})
         return events
 
+    def _owner(self, chunk: Chunk) -> Event:
+        sub = chunk.get("sub_session_id")
+        if not isinstance(sub, str) or chunk["type"].startswith("subagent_"):
+            return {}
+        return {"subagentRunId": self._subagent_id(sub)}
+
+    def _subagent_id(self, sub: str) -> str:
+        """AG-UI wants an id for each call of a sub-agent; one that keeps its session is called several times in it."""
+        finished = self._finished[sub]
+        return f"{sub}#{finished + 1}" if finished else sub
+
     def _subagent(self, sub: str, chunk: Chunk) -> list[Event]:
         if sub in self._subagents:
             return []
-        event = {"type": "SUBAGENT_STARTED", "subagentRunId": sub, "name": str(chunk.get("agent_type") or "agent")}
+        name = str(chunk.get("agent_type") or "agent")
+        event = {"type": "SUBAGENT_STARTED", "subagentRunId": self._subagent_id(sub), "name": name}
         if isinstance(chunk.get("tool_call_id"), str):
             event["parentToolCallId"] = chunk["tool_call_id"]
         self._subagents[sub] = event
         return [event]
 
     def _subagent_end(self, sub: str) -> list[Event]:
-        closing = self._close({"subagentRunId": sub})
+        who = {"subagentRunId": self._subagent_id(sub)}
+        closing = self._close(who)
+        self._finished[sub] += 1
         if self._subagents.pop(sub, None) is None:
             return closing
-        return [*closing, {"type": "SUBAGENT_FINISHED", "subagentRunId": sub}]
+        return [*closing, {"type": "SUBAGENT_FINISHED", **who}]
 
     def _close_prose(self, who: Event) -> list[Event]:
         """Close the open text and reasoning of one speaker; others may speak at the same time."""
@@ -204,13 +220,9 @@ class AgUiEncoder:
         if only is None:
             for sub in list(self._subagents):
                 del self._subagents[sub]
-                events.append({"type": "SUBAGENT_FINISHED", "subagentRunId": sub, "outcome": {"type": "suspended"}})
+                who = {"subagentRunId": self._subagent_id(sub)}
+                events.append({"type": "SUBAGENT_FINISHED", **who, "outcome": {"type": "suspended"}})
         return events
-
-
-def _owner(chunk: Chunk) -> Event:
-    sub = chunk.get("sub_session_id")
-    return {"subagentRunId": sub} if isinstance(sub, str) and not chunk["type"].startswith("subagent_") else {}
 
 
 def _owner_of(opener: Event) -> Event:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from ..chunks import Chunk
 from ..codec import Json, decode, encode
+from ..stores.state.contract import StateStore
 from ..types import RunRecord, SessionState
 from .agui import AgUiEncoder
 from .desk import Desk
@@ -117,7 +118,7 @@ async def _translation(
 ) -> Translation:
     first_step = int(run.metadata.get("first_step", 0)) if run else 0
     if form == "ag-ui":
-        state = await _state_at(desk, session, first_step)
+        state = await state_at(desk.store, session, first_step)
         name = run_id or (run.run_id if run else session.session_id)
         return Translation(AgUiEncoder(session.session_id, name, state), from_sequence=from_sequence)
     # One message a turn: a run that goes on after an approval goes on with the same message.
@@ -125,14 +126,14 @@ async def _translation(
     return Translation(encoder, from_sequence=from_sequence, headers=UI_MESSAGE_HEADERS, last=DONE)
 
 
-async def _state_at(desk: Desk, session: SessionState, step_count: int) -> Json:
+async def state_at(store: StateStore, session: SessionState, step_count: int) -> Json:
     """Custom state after so many steps: what a turn began with."""
     offset = 0
     while True:
-        page = await desk.store.list_checkpoints(session.session_id, limit=MAX_CHECKPOINTS, offset=offset)
+        page = await store.list_checkpoints(session.session_id, limit=MAX_CHECKPOINTS, offset=offset)
         for listed in page.items:
             if listed.step_count <= step_count:
-                found = await desk.store.get_checkpoint(session.session_id, listed.checkpoint_id)
+                found = await store.get_checkpoint(session.session_id, listed.checkpoint_id)
                 return found.state.custom_state if found is not None else session.custom_state
         offset += len(page.items)
         if not page.has_more or not page.items:

@@ -30,6 +30,8 @@ class UiMessageEncoder:
         """Calls without an outcome, each as the part that shows it again."""
         self._started: set[str] = set()
         self._settled: set[str] = set()
+        self._inputs: dict[str, Part] = {}
+        """Calls of the open step with an outcome, in case that there is another one."""
 
     def begin(self) -> list[Part]:
         """The parts that every connection starts with."""
@@ -139,10 +141,15 @@ class UiMessageEncoder:
     def _outcome(self, call: str, chunk: Chunk) -> list[Part]:
         parts = self._close()
         known = self._calls.pop(call, None)
-        if known is None or known["type"] != "tool-input-available":
+        if known is None and call in self._inputs:
+            # The outcome could not be stored and is corrected; whoever joined after the first one has no such call.
+            parts.append(self._inputs[call])
+        elif known is None or known["type"] != "tool-input-available":
             # An outcome needs an input before it: this call was answered without having been shown whole.
             parts += self._call(call, chunk, chunk.get("arguments", {}))
-            self._calls.pop(call, None)
+            known = self._calls.pop(call, None)
+        if known is not None:
+            self._inputs[call] = known
         self._settled.add(call)
         if chunk.get("success", True):
             output = chunk.get("result")
@@ -152,6 +159,7 @@ class UiMessageEncoder:
 
     def _end_step(self, part: Part) -> list[Part]:
         parts = self._close()
+        self._inputs.clear()
         if self._in_step:
             self._in_step = False
             parts.append(part)
