@@ -68,6 +68,7 @@ async def serve(
     bound = listener.getsockname()[1]
     config = uvicorn.Config(
         app,
+        http="h11",  # httptools, which uvicorn prefers where it is installed, takes headers of any length
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
