@@ -50,6 +50,17 @@ async def test_a_pool_that_stops_hands_its_runs_over_and_another_goes_on_in_the_
         assert state.custom_state == {"done": [0, 1, 2]}
 
 
+async def test_a_pool_that_is_woken_at_the_moment_it_stops_does_stop() -> None:
+    async with open_stores("memory:") as stores, executor(stores) as ours:
+        for turns in range(10):  # of the event loop, between being woken and being stopped
+            async with asyncio.timeout(20), WorkerPool(ours) as pool:
+                await pool.run_until_idle()
+                waking = asyncio.create_task(pool.run_until_idle())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            waking.cancel()
+
+
 async def test_a_pool_keeps_to_its_limits_of_agents_and_users() -> None:
     async with open_stores("memory:") as stores, executor(stores) as ours:
         for number in range(6):

@@ -129,7 +129,8 @@ class WorkerPool:
                 self._idle = not found and not self._at_work and not self._bell.is_set()
                 self._looked.notify_all()
             try:
-                await asyncio.wait_for(self._bell.wait(), self._services.lease_seconds / 2)
+                async with asyncio.timeout(self._services.lease_seconds / 2):
+                    await self._bell.wait()
             except TimeoutError:
                 with suppress(HelixError):
                     await self._tell_of_strangers()

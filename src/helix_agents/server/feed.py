@@ -138,7 +138,8 @@ class Feed:
         delay_seconds = FIRST_LOOK_SECONDS
         while loop.time() < until:
             try:
-                await asyncio.wait_for(self._closed.wait(), delay_seconds)
+                async with asyncio.timeout(delay_seconds):
+                    await self._closed.wait()
                 return False
             except TimeoutError:
                 delay_seconds = min(delay_seconds * 2, LAST_LOOK_SECONDS)

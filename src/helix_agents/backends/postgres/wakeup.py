@@ -146,7 +146,8 @@ class PostgresWakeup(Wakeup):
         with suppress(Exception):
             connection.remove_termination_listener(self._on_loss)
             if not connection.is_closed():
-                await asyncio.wait_for(connection.remove_listener(self._channel, self._heard), LOOK_TIMEOUT_SECONDS)
+                async with asyncio.timeout(LOOK_TIMEOUT_SECONDS):
+                    await connection.remove_listener(self._channel, self._heard)
         with suppress(Exception):
             if self._listen_dsn is None:
                 await self._driver.pool.release(connection)  # type: ignore[arg-type]  # it is of the pool
@@ -158,7 +159,8 @@ class PostgresWakeup(Wakeup):
             try:
                 if self._can_listen:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._lost.wait(), LOOK_EVERY_SECONDS)
+                        async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                            await self._lost.wait()
                     if self._lost.is_set():
                         raise ConnectionError("the listening connection is gone")
                 else:
