@@ -151,7 +151,7 @@ class Stepper:
     ) -> Claim | None:
         """The run for its next step; None if there is nothing to do."""
         services = self._services
-        if run is None or run.metadata.get("first_step") != ticket.first_step:
+        if run is None or not await self._is_of_its_turn(ticket, run):
             raise StaleTicket(ticket.session_id, "its turn is over")
         if session.status in ("completed", "failed"):
             if has_crashed(run, services.clock()):
@@ -176,6 +176,17 @@ class Stepper:
             return None
         done = session.step_count - ticket.steps
         raise StaleTicket(session.session_id, f"{done} more {'step has' if done == 1 else 'steps have'} been done")
+
+    async def _is_of_its_turn(self, ticket: Ticket, run: RunRecord) -> bool:
+        """Whether a run is the ticket's, or went on with that one after it had stopped or died."""
+        if run.run_id == ticket.run_id:
+            return True
+        runs = await self._services.store.list_runs(ticket.session_id)
+        resumed = {each.run_id: each.metadata.get("resumes") for each in runs}
+        earlier = resumed.get(run.run_id)
+        while earlier is not None and earlier != ticket.run_id:
+            earlier = resumed.get(earlier)
+        return earlier is not None
 
     async def _take_over(self, session: SessionState, run: RunRecord) -> Claim:
         return await claim_unfinished(self._services, session, run, run_metadata={ENGINE: self._engine})

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import AlreadyRunning, IdempotencyConflict, InvalidArgument, StaleTicket
+from ...errors import AlreadyRunning, IdempotencyConflict, InvalidArgument, ModelError, StaleTicket
 from ...executor import AgentExecutor, Stepper, Ticket
-from ...llm.scripted import Call, ScriptedLLM
+from ...llm.scripted import Call, Line, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
@@ -223,6 +223,28 @@ async def odd_tickets(harness: Harness) -> None:
         await (await executor.execute(simple_agent(work, state={"done": []}), "More", session_id="s")).result()
         with raises(StaleTicket, "a ticket of an earlier turn"):
             await stepper.step(agent, second)
+
+
+@check("X8", "a ticket of a turn that failed before its first step is refused in the next turn")
+async def ticket_of_failed_turn(harness: Harness) -> None:
+    stores, clock, agent = await harness.open_stores(), Clockwork(), simple_agent(work, state={"done": []})
+    lines: list[Line] = [ModelError("Overloaded."), [Call("work", {"n": 1})]]
+    llm = ScriptedLLM([lines, "Done."])
+    async with executing(stores, llm, clock=clock) as executor:
+        old = await Stepper(executor).begin(agent, "Go", session_id="s")
+        expect_same((await Stepper(executor).step(agent, old)).status, "failed", "the first turn")
+        new = await Stepper(executor).begin(agent, "Again", session_id="s")
+        expect_same((new.first_step, new.steps), (old.first_step, old.steps), "the steps before the second turn")
+        before = await dump(stores.state)
+        for retry in (False, True):
+            with raises(StaleTicket, f"a ticket of the failed turn (retry={retry})"):
+                await Stepper(executor).step(agent, old, retry=retry)
+        expect_same(await dump(stores.state), before, "all data")
+        await executor.interrupt("s")
+        expect_same((await Stepper(executor).step(agent, new)).status, "interrupted", "a turn that was interrupted")
+        await Stepper(executor).begin(agent, "Go on", session_id="s")
+        goes_on = await Stepper(executor).step(agent, new)  # another run by now, of the same turn
+        expect_same((goes_on.status, goes_on.steps), ("active", 1), "a ticket from before the turn was interrupted")
 
 
 def _renamed(ticket: Ticket) -> Ticket:
