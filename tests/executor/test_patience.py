@@ -8,7 +8,7 @@ import pytest
 
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.errors import IllegalTransition, StoreUnavailable
-from helix_agents.executor.patience import patient_store
+from helix_agents.executor.patience import patient_store, patiently
 
 
 class LosesReplies(InMemoryStateStore):
@@ -60,3 +60,23 @@ async def test_a_lease_is_not_renewed_for_a_run_that_another_has_ended_while_the
     run = await store.get_current_run("s")
     assert run is not None
     assert run.status == "suspended_client_tool"
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_call_that_took_longer_than_the_patience_is_tried_once_more(failures: int) -> None:
+    """Its process may have been frozen meanwhile, and the store never away."""
+    tries = 0
+
+    async def call() -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= failures:
+            raise StoreUnavailable("No reply came in time.")
+        return tries
+
+    if failures == 1:
+        assert await patiently(call, patience_seconds=0) == 2
+    else:
+        with pytest.raises(StoreUnavailable):
+            await patiently(call, patience_seconds=0)
+        assert tries == 2

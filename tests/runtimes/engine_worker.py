@@ -31,6 +31,7 @@ from helix_agents.conformance.executor.play import AGENT, INPUT, is_over
 from helix_agents.conformance.executor.worker import append_line
 from helix_agents.errors import NotResumable
 from helix_agents.executor import WorkerPool
+from helix_agents.executor.patience import patiently
 from helix_agents.runtimes.dbos import DBOSRuntime
 from helix_agents.runtimes.temporal import TemporalRuntime
 
@@ -95,7 +96,8 @@ async def work(request: dict[str, Any]) -> None:
         async with make_executor(stores, make_llm(0.002), agents=[agent], lease_seconds=LEASE_SECONDS) as executor:
             async with engine(request["engine"], request["where"], executor) as (submit, answer):
                 await submit(AGENT, INPUT, session_id=session_id, idempotency_key="play")
-                while not await is_over(stores, session_id):
+                # A look that is frozen for long times out when it wakes up.
+                while not await patiently(lambda: is_over(stores, session_id)):
                     handle = await executor.get_handle(AGENT, session_id)
                     assert handle is not None
                     if (await handle.get_state()).status.startswith("suspended"):

@@ -1,9 +1,9 @@
 """Patience: a store that is away for a few seconds does not end a run, whatever the backend.
 
-A call that got no reply is tried again until it gets one, for `PATIENCE_SECONDS`; then `StoreUnavailable` goes on to
-the caller. A call whose reply was lost may have happened: reads, and writes that say the same again, are repeated; the
-commit and the begin of a run are looked for first. All else (`append_messages`, say) is not tried again here, and
-the executor does not use it.
+A call that got no reply is tried again until it gets one, for `PATIENCE_SECONDS` and at least once: it may be this
+process that was away, frozen or asleep. Then `StoreUnavailable` goes on to the caller. A call whose reply was lost may
+have happened: reads, and writes that say the same again, are repeated; the commit and the begin of a run are looked for
+first. All else (`append_messages`, say) is not tried again here, and the executor does not use it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def patiently(
             return await call()
         except StoreUnavailable as error:
             # Whoever is sure that nothing was written (a lock, a full disk) has waited already.
-            if error.nothing_written or loop.time() >= deadline:
+            if error.nothing_written or (again and loop.time() >= deadline):
                 raise
             again = True
             await asyncio.sleep(delay_seconds)
