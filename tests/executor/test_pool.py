@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, Stores, open_stores
-from helix_agents.executor import WorkerPool
+from helix_agents.executor import Stepper, WorkerPool
 from helix_agents.executor.pool import list_workers
 from tests.executor.pool_agents import STEPS, agent, executor, script
 
@@ -72,6 +72,20 @@ async def test_a_pool_keeps_to_its_limits_of_agents_and_users() -> None:
                 seen = max(seen, pool.running)
                 await asyncio.sleep(0)
             assert seen == 2
+
+
+async def test_what_a_pool_may_not_take_does_not_hide_what_waits_behind_it() -> None:
+    async with open_stores("memory:") as stores, executor(stores) as ours:
+        for number in range(210):
+            await Stepper(ours).begin(agent, "Go", session_id=f"engine-{number}")
+        for number in range(210):
+            await ours.submit(agent, "Go", session_id=f"busy-{number}", user_id="busy")
+        handle = await ours.submit(agent, "Go", session_id="s", user_id="other")
+        async with WorkerPool(ours, per_user=1):
+            assert (await asyncio.wait_for(handle.result(), 60)).output == "Done."
+        untouched = await stores.state.load_state("engine-0")
+        assert untouched is not None
+        assert untouched.step_count == 0
 
 
 async def test_a_worker_leaves_runs_of_agents_that_it_does_not_know(caplog: pytest.LogCaptureFixture) -> None:

@@ -286,6 +286,9 @@ async def test_temporal_leaves_a_run_to_a_process_that_knows_its_agent(
 async def test_the_tables_of_dbos_hold_nothing_of_the_conversation(stores: Stores, tmp_path: Path) -> None:
     async with executing(stores, worker) as executor, DBOSRuntime(executor, dbos_config(tmp_path)) as runtime:
         await result(stores, await runtime.submit(worker, SECRET, session_id="s"))
+        (begun,) = await DBOS.list_workflows_async()
+        # DBOS writes the end down after the session did.
+        await asyncio.wait_for((await DBOS.retrieve_workflow_async(begun.workflow_id)).get_result(), LIMIT_SECONDS)
         (kept,) = await DBOS.list_workflows_async()
         steps = await DBOS.list_workflow_steps_async(kept.workflow_id)
         assert [step["function_name"] for step in steps] == ["helix_step"] * (STEPS + 1)

@@ -50,7 +50,7 @@ async def test_claimable_sessions_are_found_in_the_order_of_the_leases_of_their_
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver)
     wanted = ClaimableFilter(now=5, statuses=("active",), agent_types=("agent",))
-    query = claimable_statement(Queries("queries", "sqlite", ""), wanted, 100)
+    query = claimable_statement(Queries("queries", "sqlite", ""), wanted, 100, 200)
     (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
     await driver.close()
     steps = [str(step[3]) for step in plan]

@@ -33,6 +33,7 @@ from .handover import continue_run
 from .hooks import Hooks
 from .idempotency import KeyedRun, chosen_session, find_run, run_of_key
 from .inputs import Input, as_messages, as_state, ensure_said
+from .line import OthersBusiness
 from .loop import Run, open_run
 from .modelcall import RetryPolicy
 from .patience import patient_store, patient_streams, patient_usage
@@ -131,6 +132,7 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
         self._deps_factory = deps_factory
         self._children = SubAgents()
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
+        self._of_engines = OthersBusiness()
         self._closed = False
 
     # -- runs

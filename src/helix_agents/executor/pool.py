@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
@@ -21,14 +21,15 @@ import msgspec
 from ..clock import random_id
 from ..errors import HelixError, InvalidArgument
 from ..streams.contract import StreamManager
-from ..types import SessionState, SessionStatus
+from ..types import SessionState
 from .bell import listen, ring
 from .handle import RunHandle
+from .line import waiting_line
 from .local import AgentExecutor
+from .submission import TAKEN_UP
 
 logger = logging.getLogger("helix_agents.executor")
 
-TAKEN_UP: tuple[SessionStatus, ...] = ("active", "completed", "failed")
 LOOKED_AT = 200
 WORKERS = "helix/workers/alive"
 """The stream in which workers say that they are there."""
@@ -139,22 +140,22 @@ class WorkerPool:
         """Take up as many sessions as there is room for; whether there were any that this pool may take up."""
         if len(self._at_work) >= self._at_once:
             return True
-        names = [agent.name for agent in self._executor.agents]
-        found = await self._services.store.list_claimable(
-            self._services.clock(), agent_types=names, status=TAKEN_UP, limit=LOOKED_AT
-        )
+        names, gone = [agent.name for agent in self._executor.agents], set[str]()
         some = False
-        for session in found:
-            if len(self._at_work) >= self._at_once:
-                return True
-            if session.session_id in self._at_work or not self._has_room(session):
-                some = True
-                continue
-            handle = await self._executor.take_up(session, worker=self.name)
-            if handle is not None and session.status == "active":
-                some = True
-                task = asyncio.create_task(self._wait_for(session.session_id, handle))
-                self._at_work[session.session_id] = (session, handle, task)
+        async with aclosing(waiting_line(self._services, names, status=TAKEN_UP, gone=gone)) as line:
+            async for session in line:
+                if len(self._at_work) >= self._at_once:
+                    return True
+                if session.session_id in self._at_work or not self._has_room(session):
+                    some = True
+                    continue
+                if (handle := await self._executor.take_up(session, worker=self.name)) is None:
+                    continue
+                gone.add(session.session_id)
+                if session.status == "active":
+                    some = True
+                    task = asyncio.create_task(self._wait_for(session.session_id, handle))
+                    self._at_work[session.session_id] = (session, handle, task)
         return some
 
     def _has_room(self, session: SessionState) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -20,12 +21,14 @@ from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, InvalidArgument, NotResumable, RunLost, SessionNotFound
 from ..limits import UsageLimits
 from ..messages import Message
-from ..types import RunRecord, SessionState
+from ..stores.paging import ensure_limit
+from ..types import RunRecord, SessionState, SessionStatus
 from .bell import ring
 from .claim import Claim
 from .handle import AgentResult, RunHandle
 from .idempotency import KeyedRun, chosen_session, run_of_key
 from .inputs import Input, as_messages, as_state, ensure_said
+from .line import OthersBusiness, waiting_line
 from .loop import Run
 from .recovered import note_recovered
 from .resumable import NOBODY, ensure_resumable, is_untouched, load_settled, waits_for_worker
@@ -35,6 +38,9 @@ from .takeover import claim_unfinished
 from .turns import Seen, claim_turn
 
 logger = logging.getLogger("helix_agents.executor")
+
+TAKEN_UP: tuple[SessionStatus, ...] = ("active", "completed", "failed")
+"""What is looked for: runs to go on with, and such as died when their session had come to rest."""
 
 ENGINE = "engine"
 """What the metadata of a run names if an engine outside decides where its steps run: others leave it alone."""
@@ -46,6 +52,7 @@ class Submitting(ABC):
     services: Services
     agents: AgentRegistry
     _tasks: dict[asyncio.Task[AgentResult], Run]
+    _of_engines: OthersBusiness
 
     async def submit(
         self,
@@ -115,21 +122,23 @@ class Submitting(ABC):
             return found
 
     async def recover(self, *, limit: int = 100) -> list[RunHandle]:
-        """Take up sessions of known agents that wait for a worker or whose process died; those that this one got.
+        """Take up to `limit` sessions of known agents that wait for a worker or whose process died.
 
         One that has come to rest, but whose process died before it could close its stream, is closed on the way.
         """
         self._ensure_open()
-        services = self.services
-        names = [agent.name for agent in self.agents]
-        found = await services.store.list_claimable(
-            services.clock(), agent_types=names, status=("active", "completed", "failed"), limit=limit
-        )
-        taken = []
-        for session in found:
-            handle = await self.take_up(session)
-            if handle is not None and session.status == "active":
-                taken.append(handle)
+        ensure_limit(limit)
+        names, gone = [agent.name for agent in self.agents], set[str]()
+        taken: list[RunHandle] = []
+        async with aclosing(waiting_line(self.services, names, status=TAKEN_UP, gone=gone)) as line:
+            async for session in line:
+                if (handle := await self.take_up(session)) is None:
+                    continue
+                gone.add(session.session_id)
+                if session.status == "active":
+                    taken.append(handle)
+                if len(gone) == limit:
+                    break
         return taken
 
     async def take_up(self, session: SessionState, *, worker: str | None = None) -> RunHandle | None:
@@ -137,8 +146,11 @@ class Submitting(ABC):
 
         `worker`: the name under which the run's record says who works on it.
         """
+        if session in self._of_engines:
+            return None
         run = await self.services.store.get_current_run(session.session_id)
         if run is None or ENGINE in run.metadata:
+            self._of_engines.add(session)
             return None
         try:
             handle = await self._take_up(self.agents.get(session.agent_type), session.session_id, worker)

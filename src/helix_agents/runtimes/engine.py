@@ -20,13 +20,13 @@ from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ..executor import AgentExecutor, RunHandle, Stepper, Ticket, ToolResultReceipt
 from ..executor.inputs import Input
+from ..executor.line import OthersBusiness, waiting_line
 from ..executor.resumable import ensure_resumable, load_settled
 from ..executor.submission import ENGINE
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 
 logger = logging.getLogger("helix_agents.runtimes")
 
-LOOKED_AT = 200
 AGAIN_SECONDS = 0.1
 
 
@@ -39,6 +39,7 @@ class EngineRuntime(ABC):
         self._engine = engine
         self._stepper = Stepper(executor, engine=engine)
         self._strangers: set[str] = set()
+        self._of_others = OthersBusiness()
 
     async def submit(
         self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any
@@ -113,11 +114,12 @@ class EngineRuntime(ABC):
         services = self._services
         now = services.clock()
         names = [agent.name for agent in self._executor.agents]
-        for session in await services.store.list_claimable(now, agent_types=names, limit=LOOKED_AT):
-            if session.updated_at + services.lease_ms > now:
-                continue  # most likely between two steps
+        async for session in waiting_line(services, names):
+            if session.updated_at + services.lease_ms > now or session in self._of_others:
+                continue  # in the first case most likely between two steps
             run = await services.store.get_current_run(session.session_id)
             if run is None or run.metadata.get(ENGINE) != self._engine:
+                self._of_others.add(session)
                 continue
             try:
                 ticket = await self._stepper.look(session.agent_type, session.session_id)

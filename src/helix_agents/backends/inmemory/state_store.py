@@ -254,11 +254,12 @@ class InMemoryStateStore(StateStoreBase):
         )
         return [replace(_detached(it.state), interrupt_flag=it.flag) for it in islice(found, limit)]
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
         latest = [(session.runs[-1], session) for session in self._data.by_id.values() if session.runs]
         found = [(run, session) for run, session in latest if wanted.matches(session.state, run)]
         found.sort(key=lambda pair: (pair[0].lease_until or 0, pair[0].started_at, pair[0].run_id))
-        return [replace(_detached(session.state), interrupt_flag=session.flag) for _, session in found[:limit]]
+        page = found[offset : offset + limit]
+        return [replace(_detached(session.state), interrupt_flag=session.flag) for _, session in page]
 
 
 def _detached(kept: Kept) -> Kept:

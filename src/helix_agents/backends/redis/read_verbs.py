@@ -197,8 +197,8 @@ class RedisReads(StateStoreBase):
     async def count_by_status(self) -> dict[SessionStatus, int]:
         return await self._listing.count_by_status()
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
-        return await self._running.claimable(wanted, limit)
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
+        return (await self._running.claimable(wanted, limit + offset))[offset:]
 
 
 def _without_surrogates(text: str) -> str:

@@ -84,7 +84,7 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are not characters
 
 
-def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int) -> Statement:
+def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int, offset: int) -> Statement:
     """A statement that finds sessions whose latest run no worker holds, by the index of running runs."""
     states, runs = queries["states_table"], queries["runs_table"]
     columns, flags = _session_columns(queries)
@@ -95,11 +95,12 @@ def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int) -
     if wanted.agent_types is not None:
         conditions.add(f"s.agent_type {queries['one_of']}", encode(list(wanted.agent_types)))
     conditions.add(f"NOT EXISTS (SELECT 1 FROM {runs} AS n WHERE n.session_id = r.session_id AND n.turn > r.turn)")
-    conditions.params.append(limit)
+    conditions.params += [limit, offset]
+    last = len(conditions.params)
     sql = (
         # CROSS JOIN: the runs come first, in the order of their index.
         f"{columns}FROM {runs} AS r CROSS JOIN {states} AS s LEFT JOIN{flags}{_where(conditions)} "
-        f"ORDER BY COALESCE(r.lease_until, 0), r.started_at, r.run_id LIMIT ?{len(conditions.params)}"
+        f"ORDER BY COALESCE(r.lease_until, 0), r.started_at, r.run_id LIMIT ?{last - 1} OFFSET ?{last}"
     )
     return Statement(sql, tuple(conditions.params))
 

@@ -258,8 +258,8 @@ class SqlStateStore(StateStoreBase):
         (found,) = await self._read_batch(prefix_statement(self._queries, id_prefix, user_id, limit))
         return [rows.session_from_row(row).state for row in found]
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
-        (found,) = await self._read_batch(claimable_statement(self._queries, wanted, limit))
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
+        (found,) = await self._read_batch(claimable_statement(self._queries, wanted, limit, offset))
         return [rows.session_from_row(row).state for row in found]
 
 

@@ -170,6 +170,18 @@ async def taken_once(harness: Harness) -> None:
         expect_same([message["content"] for message in messages], ["Go", "Done."], "a conversation")
 
 
+@check("X8", "runs that an engine steps do not crowd out those that wait for a worker")
+async def not_crowded_out(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    async with executing(stores, ScriptedLLM(["Done."]), agents=[simple_agent()]) as executor:
+        for number in range(3):
+            await Stepper(executor).begin("main", "Go", session_id=f"stuck-{number}")
+        for number in range(3):
+            await executor.submit("main", "Go", session_id=f"s{number}")
+        taken = [handle.session_id for _ in range(2) for handle in await executor.recover(limit=2)]
+        expect_same(sorted(taken), ["s0", "s1", "s2"], "what was taken up, two at a time")
+
+
 # -- stepped
 
 

@@ -95,6 +95,10 @@ async def claimable_by_agent_and_status(harness: Harness) -> None:
     expect_same(await _claimable(store, agent_types=["agent-1"]), ["s1", "s4", "s7"], "those of one agent")
     both = await _claimable(store, agent_types=("agent-0", "agent-2", "agent-9"), limit=3)
     expect_same(both, ["s0", "s2", "s3"], "the first three of two agents")
+    rest = await _claimable(store, agent_types=("agent-0", "agent-2"), limit=3, offset=3)
+    expect_same(rest, ["s5", "s6", "s8"], "those behind them")
+    portions = [it for offset in (0, 4, 8, 12) for it in await _claimable(store, limit=4, offset=offset)]
+    expect_same(portions, [f"s{number}" for number in range(9)], "all, in portions")
     expect_same(await _claimable(store, agent_types=[]), [], "those of no agent")
     await store.update_status("s0", "completed")
     await store.update_status("s1", "failed")
@@ -119,6 +123,8 @@ async def odd_questions_for_claimable(harness: Harness) -> None:
         {"limit": 0},
         {"limit": 201},
         {"limit": True},
+        {"offset": -1},
+        {"offset": "1"},
         {"agent_types": "agent"},
         {"agent_types": [7]},
         {"agent_types": 7},

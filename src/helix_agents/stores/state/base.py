@@ -343,8 +343,7 @@ class StateStoreBase(CheckpointingStore):
         )
         # One more than asked for tells whether there is a next page.
         found, total = await self._scan_sessions(wanted, limit=limit + 1, offset=offset, count=count)
-        items = found[:limit]
-        has_more = len(found) > limit
+        items, has_more = found[:limit], len(found) > limit
         last = items[-1] if items else None
         cursor_after = validate.to_cursor(last.created_at, last.session_id) if has_more and last else None
         return Page(items, total, offset, limit, has_more, cursor_after)
@@ -365,14 +364,15 @@ class StateStoreBase(CheckpointingStore):
         agent_types: Iterable[str] | None = None,
         status: SessionStatus | Iterable[SessionStatus] = "active",
         limit: int = 100,
+        offset: int = 0,
     ) -> list[SessionState]:
-        ensure_count(now, "now")
         ensure_limit(limit)
-        statuses = validate.one_or_many(status)
+        ensure_count(offset, "offset")
         types = None if agent_types is None else validate.ensure_ids(agent_types, "agent_types")
-        if not statuses or types == ():
+        wanted = ClaimableFilter(now=ensure_count(now, "now"), statuses=validate.one_or_many(status), agent_types=types)
+        if not wanted.statuses or types == ():
             return []
-        return await self._scan_claimable(ClaimableFilter(now=now, statuses=statuses, agent_types=types), limit)
+        return await self._scan_claimable(wanted, limit=limit, offset=offset)
 
     # -- runs
 

@@ -316,12 +316,14 @@ class StateStore(ABC):
         agent_types: Iterable[str] | None = None,
         status: SessionStatus | Iterable[SessionStatus] = "active",
         limit: int = 100,
+        offset: int = 0,
     ) -> list[SessionState]:
         """Root sessions that wait for a worker, or whose worker died; without custom state (S16).
 
         Their latest run is `running` and its lease is over at `now`: `lease_until` is not after it, or was never set.
         Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
         these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
+        `offset`: how many to pass over.
         """
 
     finds_prefixes: bool = False

@@ -159,5 +159,5 @@ class StateStoreVerbs(StateStore):
         """Up to `limit` sessions that match, newest first, without custom state; and how many match in all."""
 
     @abstractmethod
-    async def _scan_claimable(self, wanted: ClaimableFilter, limit: int) -> list[SessionState]:
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
         """Up to `limit` sessions that match, by the lease and the start of their latest run, without custom state."""

@@ -329,9 +329,9 @@ class ModelStore(StateStore):
         agent_types: Iterable[str] | None = None,
         status: SessionStatus | Iterable[SessionStatus] = "active",
         limit: int = 100,
+        offset: int = 0,
     ) -> list[SessionState]:
-        found = longest_waiting_first(self.sessions, now, agent_types=agent_types, status=status)
-        return found[:limit]
+        return longest_waiting_first(self.sessions, now, agent_types=agent_types, status=status)[offset:][:limit]
 
     # -- runs
 
