@@ -135,6 +135,55 @@ async def _expect_all_done(stores: Stores, names: list[str]) -> None:
         assert roles == ["user", *["assistant", "tool"] * STEPS, "assistant"]
 
 
+APP = """
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores
+
+greeter = Agent("greeter")
+
+
+def executor(stores: Stores) -> AgentExecutor:
+    return AgentExecutor(stores, ScriptedLLM(["Hello!"]), agents=[greeter])
+"""
+
+
+async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
+    """As somebody who has just read the documentation starts it, from the folder of an application."""
+    (folder / "my_app.py").write_text(APP)
+    words = [str(Path(sys.executable).parent / "helix"), "worker", "my_app:executor", "--url", url, "--name", "w"]
+    process = await asyncio.create_subprocess_exec(*words, cwd=folder, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        said = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert said == b"Worker w executes greeter, 8 at once. Stop with Ctrl-C.\n"
+        async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM([])) as front:
+            handle = await front.submit(Agent("greeter"), "Say hello")
+            assert (await asyncio.wait_for(handle.result(), 60)).output == "Hello!"
+            (run,) = await stores.state.list_runs(handle.session_id)
+            assert run.metadata["worker"] == "w"
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_helix_worker_on_sqlite(tmp_path: Path) -> None:
+    await _expect_helix_worker_to_work(f"sqlite:{tmp_path / 'a.db'}", tmp_path)
+
+
+async def test_helix_worker_on_postgres(tmp_path: Path, postgres_url: str) -> None:
+    await _expect_helix_worker_to_work(postgres_url, tmp_path)
+
+
+async def test_helix_worker_on_redis(tmp_path: Path, redis_url: str) -> None:
+    await _expect_helix_worker_to_work(redis_url, tmp_path)
+
+
+async def test_helix_worker_on_a_redis_cluster(tmp_path: Path, redis_cluster_url: str) -> None:
+    await _expect_helix_worker_to_work(redis_cluster_url, tmp_path)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_worker_process_that_dies_or_freezes_costs_its_lease_and_nothing_else(
