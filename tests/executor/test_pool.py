@@ -153,7 +153,7 @@ async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
     process = await asyncio.create_subprocess_exec(*words, cwd=folder, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        said = await asyncio.wait_for(process.stdout.readline(), 60)
+        said = await asyncio.wait_for(process.stdout.readline(), 120)
         assert said == b"Worker w executes greeter, 8 at once. Stop with Ctrl-C.\n"
         async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM([])) as front:
             handle = await front.submit(Agent("greeter"), "Say hello")

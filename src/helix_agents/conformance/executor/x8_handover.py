@@ -204,6 +204,20 @@ async def stepped(harness: Harness) -> None:
     await _expect_one_plain_run(stores, "s", expected)
 
 
+@check("X8", "two processes that step through a run by turns are as one, whoever comes next")
+async def stepped_by_turns(harness: Harness) -> None:
+    expected = await _undisturbed(harness)
+    rng = random.Random(harness.options.seed)
+    stores, others = await harness.open_stores(), await harness.open_stores()
+    async with executing(stores, _script()) as one, executing(others, _script()) as other:
+        steppers = (Stepper(one), Stepper(other))
+        for number in range(4):
+            ticket = await steppers[0].begin(_agent(), "Go", session_id=f"s{number}")
+            while not ticket.done:
+                ticket = await rng.choice(steppers).step(_agent(), ticket)
+            await _expect_one_plain_run(stores, f"s{number}", expected)
+
+
 @check("X8", "a ticket used twice at once, an old one, one of another agent or turn are refused and change nothing")
 async def odd_tickets(harness: Harness) -> None:
     stores = await harness.open_stores()
