@@ -24,6 +24,7 @@ from tests.servers.temporal import TemporalServer
 
 STEPS = 3
 LIMIT_SECONDS = 60
+LEASE_SECONDS = 4  # a busy machine stalls for a second now and then; a run must not be taken for dead then
 SECRET = "A word that only the conversation may hold"
 
 Opener = Callable[[AgentExecutor], AbstractAsyncContextManager[EngineRuntime]]
@@ -57,7 +58,7 @@ def model() -> ScriptedLLM:
 
 @asynccontextmanager
 async def executing(stores: Stores, *agents: Agent) -> AsyncIterator[AgentExecutor]:
-    async with AgentExecutor(stores, model(), agents=agents, lease_seconds=1) as executor:
+    async with AgentExecutor(stores, model(), agents=agents, lease_seconds=LEASE_SECONDS) as executor:
         yield executor
 
 
