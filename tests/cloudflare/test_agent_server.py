@@ -36,6 +36,19 @@ async def test_a_run_streams_by_sse_and_by_websocket_and_is_there_afterwards(cli
     assert [number for name, number, _ in again if name == "chunk"] == sequences[-2:]
 
 
+@pytest.mark.soak
+async def test_event_streams_with_many_short_waits(client: Client) -> None:
+    """A Worker keeps a timer until its time, also one that was cancelled, and has 10,000 of them."""
+    await client.ask("GET", "/test/create/short-waits")
+    streams = [asyncio.create_task(client.sse("short-waits")) for _ in range(60)]
+    for _ in range(3):
+        await client.ask("GET", "/test/pour/short-waits?n=100&each=1")
+    await client.ask("GET", "/test/end/short-waits")
+    for events in await asyncio.gather(*streams):
+        assert [number for name, number, _ in events if name == "chunk"] == list(range(1, 301))
+        assert events[-1][0] == "end"
+
+
 async def test_rows_written_inside_an_object_stay_few(client: Client) -> None:
     _, found = await client.ask("GET", "/test/costs/costs")
     assert found["commit"] <= 13

@@ -243,3 +243,64 @@ async def test_time_is_up_also_while_others_keep_writing() -> None:
         others.cancel()
     await reader.close()
     await manager.close()
+
+
+class LoopTime:
+    """The time of the running loop, which passes when the test says so, and the timers that are set in it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self.timers = 0
+        self._call_at = loop.call_at
+        monkeypatch.setattr(loop, "time", lambda: self.now)
+        monkeypatch.setattr(loop, "call_at", self._counted)
+
+    def _counted(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers += 1
+        return self._call_at(*args, **options)
+
+    async def pass_seconds(self, seconds: float) -> None:
+        self.now += seconds
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+async def _heard(reader: Any, writer: Any, *, timeout_seconds: float) -> int:
+    """How many chunks a reader gets that waits when one is written."""
+    reading = asyncio.create_task(reader.read(timeout_seconds=timeout_seconds))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    await writer.write({"type": "a"})
+    return len(await reading)
+
+
+async def test_reads_with_a_timeout_share_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some runtimes keep a timer until its time, also one that was cancelled, and limit how many there are."""
+    manager, time = InMemoryStreamManager(), LoopTime(monkeypatch)
+    writer = await manager.create_writer("s", "run", "agent")
+    reader = await _reader(manager)
+    for _ in range(50):
+        assert await _heard(reader, writer, timeout_seconds=30) == 1
+    assert time.timers == 1
+    await reader.close()
+    await manager.close()
+
+
+@pytest.mark.parametrize(("before", "seconds"), [(5, 30), (30, 5)], ids=["later than the timer", "sooner"])
+async def test_each_read_has_its_own_time(monkeypatch: pytest.MonkeyPatch, before: float, seconds: float) -> None:
+    manager, time = InMemoryStreamManager(), LoopTime(monkeypatch)
+    writer = await manager.create_writer("s", "run", "agent")
+    reader = await _reader(manager)
+    assert await _heard(reader, writer, timeout_seconds=before) == 1
+    for _ in range(2):
+        reading = asyncio.create_task(reader.read(timeout_seconds=seconds))
+        await time.pass_seconds(0)
+        await time.pass_seconds(seconds - 1)
+        assert not reading.done()
+        await time.pass_seconds(2)
+        assert reading.done()
+        assert await reading == []
+    await reader.close()
+    await manager.close()

@@ -15,6 +15,7 @@ from ..chunks import Chunk
 from ..codec import decode
 from ..errors import StreamFailed, StreamTruncated
 from .contract import StoredChunk, StreamOutcome, StreamReader
+from .deadline import Deadline
 from .hub import Hub
 from .records import StoredText, StreamHead, fresh_chunks
 from .tail import Tail
@@ -32,6 +33,7 @@ class HubReader(StreamReader):
         self._outcome: StreamOutcome | None = None
         self._tail: Tail | None = None
         self._waiter: asyncio.Future[bool | None] | None = None
+        self._deadline = Deadline()
         self._closed = False
         self._passed: tuple[int, int] | None = None  # the end or pause that `go_on` was told to read past
 
@@ -73,6 +75,7 @@ class HubReader(StreamReader):
 
     def _detach(self) -> None:
         tail, self._tail = self._tail, None
+        self._deadline.cancel()
         if tail is not None:
             self._hub.detach(tail)
 
@@ -102,18 +105,16 @@ class HubReader(StreamReader):
 
     async def _change(self, tail: Tail, deadline: float | None) -> bool:
         """Wait until the tail, or this reader, has something new; False if time was up first."""
-        loop, timer = asyncio.get_running_loop(), None
-        if deadline is not None and loop.time() >= deadline:
+        if deadline is not None and asyncio.get_running_loop().time() >= deadline:
             return False
         self._waiter = waiter = tail.waiter()
         if deadline is not None:
             # A timer on the one future, not a task around it: a process may hold ten thousand readers that wait.
-            timer = loop.call_at(deadline, _time_is_up, waiter)
+            self._deadline.begin(waiter, deadline)
         try:
             return (await waiter) is None
         finally:
-            if timer is not None:
-                timer.cancel()
+            self._deadline.end()
             tail.forget(waiter)
             self._waiter = None
 
@@ -141,11 +142,6 @@ class HubReader(StreamReader):
         if head.status == "failed" and self._head.status != "failed":
             raise StreamFailed(head.stream_id, error or "")
         return True
-
-
-def _time_is_up(waiter: asyncio.Future[bool | None]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
 
 
 T = TypeVar("T")

@@ -85,6 +85,9 @@ class PyDO(AgentServer):
             writer = await self.streams.create_writer(session_id, "run", "author")
             for number in range(count):
                 await writer.write({"type": "text_delta", "delta": f"{number} "})
+                if query.get("each"):
+                    await writer.flush()
+                    await asyncio.sleep(0.02)
             await writer.close()
         if verb == "refusals":
             return await self.refusals(session_id)

@@ -73,12 +73,15 @@ async def _drain(reader: StreamReader) -> Seen:
 
 async def read_some(reader: StreamReader, count: int) -> Seen:
     """The next chunks, exactly so many."""
-    seen: Seen = []
-    if count == 0:
-        return seen
+    # One timer for all of them: some runtimes limit timers, and keep those that were cancelled until their time.
+    return await soon(_take(reader, count))
+
+
+async def _take(reader: StreamReader, count: int) -> Seen:
     stored = reader.stored()
+    seen: Seen = []
     while len(seen) < count:
-        each = await soon(anext(stored))
+        each = await anext(stored)
         seen.append((each.sequence, name_of(each.chunk)))
     return seen
 

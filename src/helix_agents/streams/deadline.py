@@ -1,0 +1,59 @@
+"""The timer of one who waits again and again, for a while each time, and mostly not for the whole of it.
+
+One timer serves many waits. A wait that ends early leaves the timer where it is; a timer that rings while a later wait
+goes on is set again for the end of that one. So a reader of a busy stream sets a timer every few seconds, not one for
+every chunk: cheaper anywhere, and inside a Cloudflare Worker necessary, since a timer that was cancelled stays there
+until its time, and an object has 10,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+Waiter = asyncio.Future[bool | None]
+
+
+class Deadline:
+    """Ends waits, one at a time."""
+
+    def __init__(self) -> None:
+        self._waiter: Waiter | None = None
+        self._due = 0.0
+        self._timer: asyncio.Handle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rings_at = 0.0
+
+    def begin(self, waiter: Waiter, due: float) -> None:
+        """Give the waiter the result False at the loop's time `due`, unless it is done by then or the wait ends."""
+        self._waiter, self._due = waiter, due
+        loop = waiter.get_loop()
+        if self._timer is not None and self._loop is loop and self._rings_at <= due:
+            return
+        self.cancel()
+        self._set(loop)
+
+    def end(self) -> None:
+        """The wait is over. The timer stays for the next one."""
+        self._waiter = None
+
+    def cancel(self) -> None:
+        """No wait will follow."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._rings_at = loop, self._due
+        # Not `call_at`: Pyodide's refuses a time that has passed in this very moment.
+        self._timer = loop.call_later(max(0.0, self._due - loop.time()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        loop = waiter.get_loop()
+        if loop.time() < self._due:
+            self._set(loop)
+        else:
+            waiter.set_result(False)
