@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from helix_agents.errors import NotMigrated
 from tests.cloudflare.homes import Home
 from tests.cloudflare.inside.costs import costs
 from tests.cloudflare.workerd import Workerd
+from tests.servers.process import free_port
 
 pytestmark = pytest.mark.usefixtures("bridge_of_harnesses")
 
@@ -196,6 +198,25 @@ async def test_an_overloaded_d1_is_unavailable_and_has_written_nothing(serve: Ca
     bridge = Bridge(await serve(409, {"error": said["message"]}), "t")
     with pytest.raises(StoreUnavailable, match="overloaded"):
         await BridgeD1(bridge).batch([Statement("SELECT 1")])
+    await bridge.close()
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_bridge_that_does_not_work_is_told_without_the_token(serve: Callable[..., Any], status: int) -> None:
+    bridge = Bridge(await serve(status, {"error": "out of order"}), "secret-token")
+    for driver in (BridgeD1(bridge), BridgeObject(bridge, "o")):
+        with pytest.raises(StoreError, match=f"replied {status}") as caught:
+            await driver.batch([Statement("SELECT 1")])
+        assert "secret-token" not in "".join(traceback.format_exception(caught.value))
+    await bridge.close()
+
+
+async def test_a_bridge_that_is_not_there_is_told() -> None:
+    port = free_port()
+    bridge = Bridge(f"http://127.0.0.1:{port}", "secret-token")
+    for driver in (BridgeD1(bridge), BridgeObject(bridge, "o")):
+        with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{port} cannot be reached: Cannot connect"):
+            await driver.batch([Statement("SELECT 1")])
     await bridge.close()
 
 

@@ -108,7 +108,12 @@ class HttpClient:
 
 def unreachable(base: str, error: BaseException, *, nothing_written: bool = False) -> StoreUnavailable:
     """The connection failed; unless said otherwise the request may have been carried out."""
-    return StoreUnavailable(f"{base} cannot be reached: {error!r}. Try again.", nothing_written=nothing_written)
+    # Not its repr: that of a refused handshake has the headers of the request, and so the token.
+    if isinstance(error, aiohttp.ClientResponseError):
+        why = f"it replied {error.status}"
+    else:
+        why = str(error) or type(error).__name__
+    return StoreUnavailable(f"{base} cannot be reached: {why}. Try again.", nothing_written=nothing_written)
 
 
 def not_allowed(base: str) -> StoreError:
