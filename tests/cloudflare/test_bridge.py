@@ -180,8 +180,21 @@ async def serve() -> AsyncIterator[Callable[..., Any]]:
         await runner.cleanup()
 
 
-async def test_a_bridge_of_another_version_is_told(serve: Callable[..., Any]) -> None:
-    bridge = Bridge(await serve(404, {"error": "this bridge speaks version 2", "bridge": 2}), "t")
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, {"error": "this bridge speaks version 2", "bridge": 2}), (200, {"hello": "world"}), (200, [1])],
+    ids=["newer", "another service", "a list"],
+)
+async def test_a_bridge_of_another_version_is_told(serve: Callable[..., Any], status: int, body: Any) -> None:
+    await _is_told_to_deploy(Bridge(await serve(status, body), "t"))
+
+
+async def test_a_deployed_bridge_of_an_older_version_is_told(workerd: Workerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helix_agents.backends.cloudflare.bridge.VERSION", 2)
+    await _is_told_to_deploy(Bridge(workerd.url, workerd.token))
+
+
+async def _is_told_to_deploy(bridge: Bridge) -> None:
     for driver in (BridgeD1(bridge), BridgeObject(bridge, "o")):
         with pytest.raises(StoreError, match="not a bridge of the version that this library speaks: deploy"):
             await driver.batch([Statement("SELECT 1")])

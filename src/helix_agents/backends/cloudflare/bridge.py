@@ -55,6 +55,8 @@ class BridgeD1(CloudflareDriver):
             if answer.get("bridge") == VERSION:
                 raise StoreError(f"{http.base}: {answer.get('error')}.")
             raise other_version(http.base)
+        if "results" not in answer and "error" not in answer:
+            raise other_version(http.base)
         return reply_of(answer)
 
 

@@ -94,7 +94,7 @@ class HttpClient:
         except aiohttp.WSServerHandshakeError as error:
             if error.status in (401, 403):
                 raise not_allowed(self.base) from error
-            if error.status in (400, 404, 426):
+            if error.status < 500 and error.status != 429:
                 raise other_version(self.base) from error
             raise unreachable(self.base, error, nothing_written=True) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
