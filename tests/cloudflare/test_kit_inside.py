@@ -20,7 +20,8 @@ from helix_agents.conformance.contracts import DOORS
 from helix_agents.conformance.registry import Registry
 from tests.cloudflare.workerd import PythonWorkerd
 
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 1800
+"""Long enough for the longest check on a busy machine: what does not come at all, the checks notice themselves."""
 STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR = (registry for _, registry in DOORS)
 QUICK = {"example", "tasks", "random", "faults"}
 
