@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from tests.servers.process import ServerProcess, free_port
 BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
 INSIDE = Path(__file__).parent / "inside"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "worker" / "src" / "entry.py"
+BOOT_SECONDS = 300.0
 DATABASES = 24
 """How many D1 databases the bridge has; each check of the kit takes one or two, and leaves them empty."""
 
@@ -83,6 +83,7 @@ class PythonWorkerd(Workerd):
     """Python Workers: stock Pyodide inside workerd, with the library. Each gets the requests below `/{its module}`."""
 
     script = "python.mjs"
+    start_limit_seconds = BOOT_SECONDS
 
     def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = ()) -> None:
         super().__init__()
@@ -95,9 +96,15 @@ class PythonWorkerd(Workerd):
         library_archive(archives / "helix_agents.zip")
 
     def is_ready(self) -> bool:
-        """Whether it can be connected to: the first request then waits for Python, for as long as that takes."""
+        """Whether Python has started, for which the first request waits.
+
+        It waits alone: while Python starts, nothing is read, and workerd cuts off who has connected and was not heard
+        for 15 seconds.
+        """
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+            urllib.request.urlopen(f"{self.url}/ready", timeout=BOOT_SECONDS).close()
+        except urllib.error.HTTPError:
+            return True
         except OSError:
             return False
         return True
