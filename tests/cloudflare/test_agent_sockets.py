@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.cloudflare.client import Client, numbers
+from tests.cloudflare.client import Client, narrow_session, numbers
 
 
 async def both(client: Client, session_id: str, query: str = "") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -150,3 +150,16 @@ async def test_requests_do_not_put_the_alarm_off(client: Client) -> None:
         alarms.append((await client.ask("GET", "/test/look/alarmed"))[1]["alarm"])
     assert alarms[0] is not None
     assert len(set(alarms)) == 1
+
+
+async def test_a_socket_that_does_not_read_slows_no_other_and_loses_nothing(client: Client) -> None:
+    await client.ask("GET", "/test/create/idle")
+    await client.ask("GET", "/test/pour/idle?n=1")
+    async with narrow_session() as session:
+        idle = await session.ws_connect(f"{client.url}/ws/idle?access_token=alice", max_msg_size=0)
+        watching = asyncio.create_task(client.watch("idle"))
+        await client.ask("GET", "/test/pour/idle?n=60&size=100000")  # 6 MB, much more than a connection holds
+        await client.ask("GET", "/test/end/idle")
+        frames = await watching
+        assert numbers(frames) == list(range(1, 62))
+        assert [message.json() async for message in idle][1:] == frames[1:]

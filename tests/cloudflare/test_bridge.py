@@ -19,6 +19,7 @@ from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql.driver import Statement
 from helix_agents.errors import NotMigrated
+from tests.cloudflare.client import narrow_session
 from tests.cloudflare.homes import Home
 from tests.cloudflare.inside.costs import costs
 from tests.cloudflare.workerd import Workerd
@@ -41,10 +42,12 @@ async def streams(bridge: Bridge, request: pytest.FixtureRequest) -> AsyncIterat
     await manager.close()
 
 
-async def pour(manager: DurableObjectStreamManager, stream_id: str, count: int, *, end: bool = True) -> None:
+async def pour(
+    manager: DurableObjectStreamManager, stream_id: str, count: int, *, end: bool = True, size: int = 0
+) -> None:
     writer = await manager.create_writer(stream_id, "run", "agent")
     for number in range(count):
-        await writer.write({"type": "text_delta", "delta": f"{number} "})
+        await writer.write({"type": "text_delta", "delta": f"{number} ".ljust(size)})
     await writer.close()
     if end:
         await manager.end_stream(stream_id, {"done": True})
@@ -341,6 +344,20 @@ async def test_an_object_forgets_its_stream_and_the_next_one_too(bridge: Bridge)
         assert [frame["event"] for frame in frames] == ["open", "chunk", "chunk", "gone"]
         assert sequences(frames) == [1, 2]
     await manager.close()
+
+
+async def test_a_browser_that_does_not_read_slows_no_other_and_loses_nothing(
+    streams: DurableObjectStreamManager,
+) -> None:
+    await pour(streams, "s", 1, end=False)
+    url = streams.browser_url("s")
+    async with narrow_session() as session:
+        idle = await session.ws_connect(url, max_msg_size=0)
+        reading = asyncio.create_task(browse(url))
+        await pour(streams, "s", 200, size=100_000)  # 20 MB, much more than a connection holds
+        frames = await reading
+        assert sequences(frames) == list(range(1, 202))
+        assert [message.json() async for message in idle][1:] == frames[1:]
 
 
 async def test_browsers_read_streams_with_long_names(streams: DurableObjectStreamManager) -> None:

@@ -84,7 +84,7 @@ class PyDO(AgentServer):
             self.streams.max_chunks = query.get("keep", self.max_chunks)
             writer = await self.streams.create_writer(session_id, "run", "author")
             for number in range(count):
-                await writer.write({"type": "text_delta", "delta": f"{number} "})
+                await writer.write({"type": "text_delta", "delta": f"{number} ".ljust(query.get("size", 0))})
                 if query.get("each"):
                     await writer.flush()
                     await asyncio.sleep(0.02)
