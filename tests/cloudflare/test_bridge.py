@@ -15,6 +15,7 @@ from aiohttp import web
 from helix_agents import InvalidArgument, StoreError, StoreUnavailable, StreamNotActive, open_stores
 from helix_agents.backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
 from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore, run_migration
+from helix_agents.backends.cloudflare.http import MAX_AT_ONCE
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql.driver import Statement
@@ -234,6 +235,41 @@ async def test_a_bridge_that_is_not_there_is_told() -> None:
         with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{port} cannot be reached: Cannot connect"):
             await driver.batch([Statement("SELECT 1")])
     await bridge.close()
+
+
+@pytest.mark.parametrize("kind", ["requests", "sockets"])
+async def test_many_calls_at_once_take_turns(kind: str) -> None:
+    """A thousand connections at once are more than a server accepts."""
+    under_way, full, release = 0, asyncio.Event(), asyncio.Event()
+
+    async def hold(request: web.Request) -> web.Response:
+        nonlocal under_way
+        if request.path.startswith("/other"):
+            return web.json_response({})
+        under_way += 1
+        if under_way == MAX_AT_ONCE:
+            full.set()
+        await release.wait()
+        under_way -= 1
+        return web.json_response({"error": "database is overloaded"}, status=409)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", hold)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    bridge, other = (Bridge(f"http://127.0.0.1:{runner.addresses[0][1]}", "t") for _ in range(2))
+    homes = [BridgeD1(bridge) if kind == "requests" else BridgeObject(bridge, f"{number}") for number in range(300)]
+    calls = asyncio.gather(*(home.batch([Statement("SELECT 1")]) for home in homes), return_exceptions=True)
+    await full.wait()
+    for _ in range(50):  # whatever else is on its way arrives meanwhile
+        await other.http.post("/other", {})
+    assert under_way == MAX_AT_ONCE
+    release.set()
+    assert {type(each) for each in await calls} <= {StoreUnavailable, StoreError}
+    for each in (*homes, bridge, other):
+        await each.close()
+    await runner.cleanup()
 
 
 async def test_rest_with_a_wrong_token_is_told(workerd: Workerd) -> None:

@@ -17,6 +17,10 @@ except ImportError as missing:  # pragma: no cover
 
 TIMEOUT_SECONDS = 30.0
 HEARTBEAT_SECONDS = 20.0
+MAX_AT_ONCE = 100
+"""How many requests and handshakes are under way; others wait for a turn, which their timeout does not count."""
+FAILURES = (aiohttp.ClientError, TimeoutError, OSError, RuntimeError)
+"""What aiohttp raises; `RuntimeError` by a session that was closed meanwhile."""
 
 
 class HttpClient:
@@ -32,6 +36,7 @@ class HttpClient:
         self.timeout_seconds = timeout_seconds
         self._token = token
         self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base!r})"
@@ -45,6 +50,8 @@ class HttpClient:
     def session(self) -> aiohttp.ClientSession:
         """The one session; made here because it belongs to the running loop."""
         if self._session is None:
+            self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+            # Without a limit, since WebSockets stay open.
             self._session = aiohttp.ClientSession(
                 headers={"authorization": f"Bearer {self._token}"},
                 timeout=aiohttp.ClientTimeout(total=self.timeout_seconds),
@@ -60,16 +67,17 @@ class HttpClient:
         except aiohttp.ServerDisconnectedError as error:
             if not repeatable:
                 raise unreachable(self.base, error) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             raise unreachable(self.base, error) from error
         try:
             return await self._post(path, data)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             raise unreachable(self.base, error) from error
 
     async def _post(self, path: str, data: bytes) -> tuple[int, Mapping[str, Any]]:
         headers = {"content-type": "application/json"}
-        async with self.session.post(self.base + path, data=data, headers=headers) as reply:
+        session = self.session
+        async with self._turns, session.post(self.base + path, data=data, headers=headers) as reply:
             text = await reply.read()
             status = reply.status
         if status in (401, 403):
@@ -87,17 +95,17 @@ class HttpClient:
 
     async def socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
         """An open WebSocket. Raises `StoreUnavailable` (nothing written) if it does not open."""
-        address = self.base.replace("http", "ws", 1) + path
+        address, session = self.base.replace("http", "ws", 1) + path, self.session
         try:
-            async with asyncio.timeout(self.timeout_seconds):
-                return await self.session.ws_connect(address, max_msg_size=0, compress=0, heartbeat=HEARTBEAT_SECONDS)
+            async with self._turns, asyncio.timeout(self.timeout_seconds):
+                return await session.ws_connect(address, max_msg_size=0, compress=0, heartbeat=HEARTBEAT_SECONDS)
         except aiohttp.WSServerHandshakeError as error:
             if error.status in (401, 403):
                 raise not_allowed(self.base) from error
             if error.status < 500 and error.status != 429:
                 raise other_version(self.base) from error
             raise unreachable(self.base, error, nothing_written=True) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             raise unreachable(self.base, error, nothing_written=True) from error
 
     async def close(self) -> None:

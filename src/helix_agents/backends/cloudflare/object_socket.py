@@ -15,7 +15,7 @@ import aiohttp
 
 from ...codec import decode, encode
 from ...errors import StoreUnavailable
-from .http import HttpClient, unreachable
+from .http import FAILURES, HttpClient, unreachable
 
 Tell = Callable[[str | None], None]
 """Called with what somebody else has changed, and with None when the socket has ended."""
@@ -57,7 +57,7 @@ class ObjectSocket:
                 raise StoreUnavailable(f"The connection to {self._http.base} was lost. Try again.")
             async with asyncio.timeout(self._http.timeout_seconds):
                 return await reply
-        except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
+        except FAILURES as error:
             raise unreachable(self._http.base, error) from error
         finally:
             self._waiting.pop(number, None)
