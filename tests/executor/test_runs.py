@@ -75,6 +75,17 @@ async def test_invalid_output_goes_back_to_the_model_with_the_reason(stores: Sto
     assert "less than or equal to 10" in (await told(stores))[0]["content"]
 
 
+async def test_arguments_of_the_finish_tool_that_are_no_object_are_no_output(stores: Stores) -> None:
+    @dataclass
+    class Verdicts:
+        notes: str = "none"
+
+    script: Script = [[Call("finish", "[1]")], [Call("finish", {"notes": "fine"})]]
+    result = await run(stores, Agent("main", output=Verdicts), script)
+    assert result.output == Verdicts(notes="fine")
+    assert "one JSON object" in (await told(stores))[0]["content"]
+
+
 async def test_text_instead_of_the_finish_tool_is_reminded(stores: Stores) -> None:
     result = await run(stores, Agent("main", output=Report), ["Done!", [Call("finish", {"title": "Ants"})]])
     assert result.output == Report(title="Ants", pages=1)

@@ -277,7 +277,6 @@ class Endings:
             aside_checkpoint(step.step_id, self._owned.session.step_count, sequence),
             custom_state=self._owned.state,
         )
-        step.before = []
 
     async def _save_status(self, commit: StepCommit, context: Json) -> None:
         await self._owned.save(

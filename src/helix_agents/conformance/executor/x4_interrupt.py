@@ -6,6 +6,9 @@ import asyncio
 from typing import Any
 
 from ...agent import Agent
+from ...executor import Hooks
+from ...executor.hooks import RunInfo
+from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
@@ -241,3 +244,57 @@ async def suspended_sessions_stop(harness: Harness) -> None:
         await executor.submit_tool_result("a", "call_1_1", result="blue")
         result = await (await executor.resume(agent, "a")).result()
     expect_same(result.output, "Done.", "the interrupted one goes on with its answer")
+
+
+@check("X4", "readers are told of an interrupt and of its reason, also where a question waits")
+async def interrupts_are_told(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    started = asyncio.Event()
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work until asked to stop."""
+        started.set()
+        while not ctx.interrupted:  # noqa: ASYNC110  # what tools do: they look
+            await asyncio.sleep(0.005)
+        return "stopped early"
+
+    @tool(execute="client")
+    def ask() -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    agent = simple_agent(work, ask)
+    for session_id, calls in (("a", [Call("work")]), ("b", [Call("work"), Call("ask")])):
+        started.clear()
+        async with executing(stores, ScriptedLLM([calls, "Done."])) as executor:
+            handle = await executor.execute(agent, "Go", session_id=session_id)
+            await started.wait()
+            await handle.interrupt("lunch")
+            result = await asyncio.wait_for(handle.result(), 20)
+        expect_same(result.status, "interrupted", "the status")
+        told = of_type(await chunks_of(stores, session_id), "run_interrupted", "run_suspended", "output", "error")
+        expect_same(
+            [[chunk["type"], chunk.get("reason")] for chunk in told],
+            [["run_interrupted", "lunch"]],
+            f"what readers of {session_id} are told of the end",
+        )
+
+
+@check("X4", "a run that is interrupted when it is about to ask the model does not ask it")
+async def interrupted_before_the_model(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    asked: list[int] = []
+
+    class Stopper(Hooks):
+        async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
+            await executor.interrupt("s", "wait")
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(request.step)
+        return "Too late."
+
+    async with executing(stores, ScriptedLLM(answer), hooks=[Stopper()], poll_seconds=60) as executor:
+        result = await asyncio.wait_for((await executor.execute(simple_agent(), "Go", session_id="s")).result(), 20)
+    expect_same([result.status, asked], ["interrupted", []], "the status, and the steps that the model was asked for")
+    expect_same(len(await transcript(stores, "s")), 1, "the number of messages")

@@ -173,6 +173,46 @@ async def a_failing_child(harness: Harness) -> None:
     expect_same(told[0]["success"], False, "the call's success")
 
 
+@check("X5", "a sub-agent called with arguments that do not fit is not begun, and the model is told")
+async def a_child_called_wrongly(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    wrong = [Call("child", {"question": "?"}), Call("child", {"input": 5}), Call("child", "no JSON")]
+    script: dict[str, Script] = {"main": [[*wrong, Call("child", {"input": "x"})], "Done."], "child": ["Helped."]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(simple_agent(Agent("child").as_tool()), "Go", session_id="s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same([message["success"] for message in told], [False, False, False, True], "which calls succeeded")
+    expect(all("Invalid arguments" in message["content"] for message in told[:3]), f"the model was told {told}")
+    refs = await stores.state.list_sub_session_refs("s")
+    expect_same([ref.sub_session_id for ref in refs], ["s/call_1_4"], "the children")
+
+
+@check("X5", "a message to a parent whose sub-agent waits ends the sub-agent, for its own readers as well")
+async def a_message_instead_below(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    child = Agent("child", tools=[ask])
+    agent = simple_agent(child.as_tool())
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": "x"})], "Done."],
+        "child": [[Call("ask", {"question": "?"})], "never"],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+        expect_same(result.status, "suspended_awaiting_children", "the parent")
+        result = await (await executor.resume(agent, "s", message="Never mind.")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same([message["success"] for message in told], [False], "the call's success")
+    below = await stores.state.load_state("s/call_1_1")
+    got = None if below is None else [below.status, below.failure_reason]
+    expect_same(got, ["failed", "parent_moved_on"], "the child")
+    info = await stores.streams.get_stream_info("s/call_1_1")
+    expect(info is not None and info.status == "failed", f"the child's stream is {info and info.status}")
+    refs = await stores.state.list_sub_session_refs("s")
+    expect_same([ref.status for ref in refs], ["failed"], "the refs")
+
+
 @check("X5", "a sub-agent that takes too long is ended with the reason of the cascade")
 async def a_slow_child(harness: Harness) -> None:
     stores = await harness.open_stores()

@@ -105,6 +105,11 @@ async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
                 ctx.emit(name)
             except ValueError:
                 refused.append("name")
+        for name in nameless:
+            try:
+                ctx.record_usage(name)
+            except ValueError:
+                refused.append("amount")
         ctx.record_usage("pages", 2)
         ctx.update_state(lambda draft: draft.update(done=True))
         return "ok"
@@ -114,7 +119,7 @@ async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
         result = await handle.result()
         rollup = await handle.get_usage_rollup()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
-    expect_same(len(refused), len(wrong) + 3, f"how many were refused ({refused})")
+    expect_same(len(refused), len(wrong) + 6, f"how many were refused ({refused})")
     expect_same(await custom_state(stores, "s"), {"done": True}, "custom state")
     expect(stores.usage is None or rollup.custom.get("pages") == 2, f"the pages that were counted: {rollup.custom}")
 

@@ -1,0 +1,93 @@
+"""X2: runs that end badly while a reply is lost or their process dies. The end is told once, and by all alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...errors import ModelError, StoreUnavailable
+from ...executor import Hooks
+from ...executor.hooks import RunInfo
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools import tool
+from ..expect import expect, expect_same
+from ..harness import Harness
+from .harness import Clockwork, Parts, check, chunks_of, make_executor, of_type, simple_agent
+from .mortal import Died, Life
+
+PATIENCE_SECONDS = 30
+
+
+class _LosesReplies:
+    """A state store that loses the reply to every save that ends a run."""
+
+    def __init__(self, inner: Any) -> None:
+        self.lost = 0
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name != "save_state":
+            return found
+
+        async def save(session_id: str, state: Any, **options: Any) -> Any:
+            answer = await found(session_id, state, **options)
+            if state.status == "active":
+                return answer
+            self.lost += 1
+            raise StoreUnavailable("The kit's outage: the reply was lost.")
+
+        return save
+
+
+@check("X2", "a lost reply to the save that ends a run does not cost the run its end", kind="faults")
+async def the_reply_to_the_end_is_lost(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    flaky: Any = _LosesReplies(stores.state)
+
+    class Stopper(Hooks):
+        async def step_started(self, run: RunInfo, step: int) -> None:
+            if run.session_id == "interrupted":
+                await executor.interrupt("interrupted", "enough")
+
+    llm = ScriptedLLM(lambda request: ModelError("no such model"))
+    executor = make_executor(Parts(flaky, stores.streams, stores.usage), llm, poll_seconds=60, hooks=[Stopper()])
+    async with executor:
+        for number, status in enumerate(("failed", "interrupted"), 1):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                result = await (await executor.execute(simple_agent(), "Go", session_id=status)).result()
+            expect_same(result.status, status, "the result")
+            session, run = await stores.state.load_state(status), await stores.state.get_current_run(status)
+            expect_same([session and session.status, run and run.status], [status, status], "the session and its run")
+            expect_same(flaky.lost, number, "how many replies were lost")
+
+
+@check("X2", "dead right after a failure was committed, its readers hear of the failure, once", kind="faults")
+async def dead_after_a_failure(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work, max_steps=1), ScriptedLLM([[Call("work")], "never"])
+    life = Life(commits=1)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=30)
+    try:
+        await (await dying.execute(agent, "Go", session_id="s")).result()
+    except Died:
+        await life.bury()
+    await dying.close()
+    session = await stores.state.load_state("s")
+    expect(session is not None and session.status == "failed" and session.error, f"the session is {session}")
+    clock.pass_seconds(31)
+    async with make_executor(stores, llm, clock=clock, lease_seconds=30) as other:
+        result = await (await other.resume(agent, "s")).result()
+    expect_same([result.status, result.error], ["failed", session and session.error], "the result")
+    told = of_type(await chunks_of(stores, "s"), "step_committed", "error", "output")
+    expect_same([chunk["type"] for chunk in told], ["step_committed", "error"], "what the stream tells of the end")
+    expect_same(told[-1]["error"], session and session.error, "the error on the stream")
+    info = await stores.streams.get_stream_info("s")
+    expect(info is not None and info.status == "failed", f"the stream is {info and info.status}")

@@ -1,0 +1,133 @@
+"""X2: leases. A run that lives keeps its session, however long it works; one that was away for long claims it anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...errors import AlreadyRunning, RunLost
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools import ToolContext, tool
+from ..expect import expect, expect_same, raises
+from ..harness import Harness, StoreSet
+from .harness import Clockwork, Parts, check, executing, simple_agent
+
+LEASE_SECONDS = 30.0
+PATIENCE_SECONDS = 30
+
+
+async def _lease_until(stores: StoreSet) -> int:
+    run = await stores.state.get_current_run("s")
+    return 0 if run is None else run.lease_until or 0
+
+
+@check("X2", "a run that works longer than its lease renews it, and nobody else gets its session")
+async def leases_are_renewed(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
+    clock, started, done = Clockwork(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work for a long time."""
+        started.set()
+        await done.wait()
+        return "worked"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.005}
+    async with executing(stores, llm, **options) as executor, executing(other, llm, **options) as elsewhere:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        for _ in range(5):
+            clock.pass_seconds(LEASE_SECONDS / 2)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await _lease_until(stores) < clock() + LEASE_SECONDS * 1000 * 2 / 3:  # noqa: ASYNC110  # a lease has no bell
+                    await asyncio.sleep(0.005)
+            expect(not (await elsewhere.can_resume("s")).can_resume, "a run that lives can be resumed")
+            with raises(AlreadyRunning, "resuming a run that lives"):
+                await elsewhere.resume(agent, "s")
+        done.set()
+        result = await asyncio.wait_for(handle.result(), PATIENCE_SECONDS)
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
+
+
+class _Counting:
+    """A state store that counts how often a session is saved."""
+
+    def __init__(self, inner: Any) -> None:
+        self.saves = 0
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name == "save_state":
+            self.saves += 1
+        return found
+
+
+@check("X2", "a run that was away for longer than its lease, and was not replaced, claims its session anew and goes on")
+async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock, counting = Clockwork(), _Counting(stores.state)
+    saves: list[int] = []
+
+    @tool
+    async def sleep(ctx: ToolContext) -> str:
+        """Be away for longer than the lease, as a laptop is that was shut."""
+        clock.pass_seconds(LEASE_SECONDS + 1)
+        return "slept"
+
+    @tool
+    async def look() -> str:
+        """See whether the lease is good again."""
+        saves.append(counting.saves)
+        return "alive" if await _lease_until(stores) > clock() else "dead"
+
+    agent, llm = simple_agent(sleep, look), ScriptedLLM([[Call("sleep")], [Call("look")], [Call("look")], "Done."])
+    state: Any = counting
+    # The watch does not get round to anything.
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS, "poll_seconds": 3600}
+    async with executing(Parts(state, stores.streams, stores.usage), llm, **options) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [each["content"] for each in (await stores.state.get_messages("s")).items if each["role"] == "tool"]
+    expect_same(told, ["slept", "alive", "alive"], "what the tools saw of the lease")
+    # Perhaps by two at once, the step and its chunks; but by nobody once the lease is good again.
+    expect(saves[0] in (1, 2) and saves[1] == saves[0], f"how often the session was claimed by then: {saves}")
+
+
+@check("X2", "a run that was replaced stops when it would renew its lease, its tools included")
+async def replaced_runs_stop(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
+    clock, ahead, started = Clockwork(), Clockwork(), asyncio.Event()
+    fate: list[str] = []
+    ahead.pass_seconds(3600)
+
+    @tool
+    async def work() -> str:
+        """Work for ever, in the first run."""
+        if started.is_set():
+            return "worked"
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            fate.append("stopped")
+        return "never"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
+    options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "poll_seconds": 0.005}
+    async with (
+        executing(stores, llm, clock=clock, **options) as executor,
+        executing(other, llm, clock=ahead, **options) as elsewhere,
+    ):
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await started.wait()
+        result = await (await elsewhere.resume(agent, "s")).result()
+        expect_same([result.status, result.output], ["completed", "Done."], "the result of the other")
+        clock.pass_seconds(LEASE_SECONDS / 2)
+        with raises(RunLost, "the result of a run that was replaced"):
+            await asyncio.wait_for(handle.result(), PATIENCE_SECONDS)
+        expect_same(fate, ["stopped"], "what became of the tool")
+    expect_same([run.status for run in await stores.state.list_runs("s")], ["interrupted", "completed"], "the runs")
