@@ -12,7 +12,7 @@ from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import Clockwork, Parts, check, executing, simple_agent
 
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 3600.0  # no check waits that long: only its own clock lets a lease lapse
 PATIENCE_SECONDS = 30
 
 
@@ -87,7 +87,7 @@ async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
     agent, llm = simple_agent(sleep, look), ScriptedLLM([[Call("sleep")], [Call("look")], [Call("look")], "Done."])
     state: Any = counting
     # The watch does not get round to anything.
-    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS, "poll_seconds": 3600}
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS, "poll_seconds": 10 * LEASE_SECONDS}
     async with executing(Parts(state, stores.streams, stores.usage), llm, **options) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
@@ -102,7 +102,7 @@ async def replaced_runs_stop(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     clock, ahead, started = Clockwork(), Clockwork(), asyncio.Event()
     fate: list[str] = []
-    ahead.pass_seconds(3600)
+    ahead.pass_seconds(2 * LEASE_SECONDS)
 
     @tool
     async def work() -> str:
