@@ -110,9 +110,7 @@ class Emitter:
 
     async def close(self, *, discard: bool = False) -> None:
         """Stop; with `discard`, what has not been written yet never will be."""
-        if discard:
-            self._queue.clear()
-        elif self._error is None:
+        if not discard and self._error is None:
             self._hurry()
             await self._idle.wait()
         if self._lingering is not None:
