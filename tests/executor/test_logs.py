@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -66,3 +67,13 @@ async def test_failures_losses_retries_and_recoveries_are_told_without_contents(
     for words in ("the disk is full", "a broken hook", "asked again: overloaded", "/last", "Session s was recovered"):
         assert words in told
     assert SECRET not in told
+
+
+async def test_nothing_watches_the_event_loop_for_a_run_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_stores("memory:") as stores:
+        async with AgentExecutor(stores, ScriptedLLM(["Hi."]), lease_seconds=0.2, poll_seconds=0.001) as executor:
+            await executor.run(Agent("main"), "Go", session_id="s")
+            caplog.clear()
+            time.sleep(0.15)  # noqa: ASYNC251  # longer than half a lease: nobody's run has suffered
+            await asyncio.sleep(0.01)
+    assert "blocked" not in caplog.text

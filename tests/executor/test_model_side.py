@@ -12,7 +12,7 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.executor import AgentExecutor, AgentResult
 from helix_agents.llm import Call, ScriptedLLM
-from helix_agents.llm.contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
+from helix_agents.llm.contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 from helix_agents.llm.scripted import Script
 from helix_agents.tools import ToolContext, tool
 
@@ -114,3 +114,23 @@ async def test_a_character_that_the_model_splits_over_two_deltas_is_joined(kind:
     assert said["content" if kind is TextDelta else "thinking"] == whole
     pieces = [chunk.get("delta") or chunk.get("content") or "" for chunk in shown]
     assert whole in "".join(piece for piece in pieces if isinstance(piece, str))
+
+
+async def test_the_name_of_a_call_may_come_late_and_counts_once(stores: Stores) -> None:
+    class Late:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            if request.messages[-1]["role"] == "tool":
+                yield TextDelta("Done.")
+                return
+            yield ToolCallDelta(0, "c1", None, '{"text": ')
+            yield ToolCallDelta(0, None, "echo", '"hi"')
+            yield ToolCallDelta(0, None, "other", "}")
+
+    @tool
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    async with AgentExecutor(stores.state, stores.streams, Late()) as executor:
+        result = await (await executor.execute(Agent("main", tools=[echo]), "Go", session_id="s")).result()
+    assert (result.output, await tool_answers(stores)) == ("Done.", ["hi"])

@@ -131,3 +131,14 @@ async def replaced_runs_stop(harness: Harness) -> None:
             await asyncio.wait_for(handle.result(), PATIENCE_SECONDS)
         expect_same(fate, ["stopped"], "what became of the tool")
     expect_same([run.status for run in await stores.state.list_runs("s")], ["interrupted", "completed"], "the runs")
+
+
+@check("X2", "a run whose executor is closed the very moment it began is left to others at once")
+async def closed_at_once(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent, llm = simple_agent(), ScriptedLLM(["Done."])
+    async with executing(stores, llm, lease_seconds=LEASE_SECONDS) as executor:
+        await executor.execute(agent, "Go", session_id="s")
+    async with executing(await harness.open_stores(), llm, lease_seconds=LEASE_SECONDS) as other:
+        result = await (await other.resume(agent, "s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
