@@ -12,7 +12,16 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.executor import AgentExecutor, AgentResult
 from helix_agents.llm import Call, ScriptedLLM
-from helix_agents.llm.contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from helix_agents.llm.contract import (
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    StartOver,
+    TextDelta,
+    ThinkingDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 from helix_agents.llm.scripted import Script
 from helix_agents.tools import ToolContext, tool
 
@@ -134,3 +143,25 @@ async def test_the_name_of_a_call_may_come_late_and_counts_once(stores: Stores) 
     async with AgentExecutor(stores.state, stores.streams, Late()) as executor:
         result = await (await executor.execute(Agent("main", tools=[echo]), "Go", session_id="s")).result()
     assert (result.output, await tool_answers(stores)) == ("Done.", ["hi"])
+
+
+async def test_nothing_that_came_before_a_new_beginning_counts(stores: Stores) -> None:
+    class Changing:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            yield ThinkingDelta("hm")
+            yield TextDelta("half")
+            yield ToolCallDelta(0, "c1", "nothing", "{}")
+            yield TokenUsage("first", 10, 10)
+            yield Finished("length")
+            yield StartOver()
+            yield TextDelta("Done.")
+
+    async with AgentExecutor(stores, Changing()) as executor:
+        handle = await executor.execute(Agent("main"), "Go", session_id="s")
+        result = await handle.result()
+        rollup = await handle.get_usage_rollup()
+    assert (result.output, result.finish_reason, rollup.tokens.total) == ("Done.", None, 0)
+    answer = (await stores.state.get_messages("s")).items[-1]
+    assert answer == {"role": "assistant", "content": "Done."}
+    shown = [stored.chunk["type"] for stored in await stores.streams.get_all_chunks("s")]
+    assert [kind for kind in shown if kind in ("thinking", "text_delta", "tool_arg_delta")] == ["text_delta"]

@@ -323,6 +323,34 @@ async def deleting_cascades(harness: Harness) -> None:
         expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
 
 
+@check("X5", "who deletes a session that runs elsewhere waits until it has stopped")
+async def deleting_waits(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
+    started = asyncio.Event()
+    fate: list[str] = []
+
+    @tool
+    async def forever() -> str:
+        """Never end, and take a while to tidy up."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            fate.append("stopped")
+        return "never"
+
+    llm = ScriptedLLM([[Call("forever")]])
+    async with executing(stores, llm, poll_seconds=0.005) as executor, executing(other, llm) as elsewhere:
+        handle = await executor.execute(simple_agent(forever), "Go", session_id="s")
+        await started.wait()
+        expect(await elsewhere.delete_session("s"), "there was nothing to delete")
+        expect_same(fate, ["stopped"], "what had become of the tool by then")
+        result = await asyncio.wait_for(handle.result(), 20)
+    expect_same([result.status, result.failure_reason], ["failed", "aborted"], "the result")
+
+
 @check("X5", "a session is deleted with all that hangs on it, also where parents form a circle, and nothing of others")
 async def deleting_follows_one_rule(harness: Harness) -> None:
     stores = await harness.open_stores()

@@ -1,0 +1,60 @@
+"""How much a writer takes before its callers wait, and how much it sends at once: by count and by size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from helix_agents.clock import system_clock
+from helix_agents.streams.records import NewChunk
+from helix_agents.streams.writer import (
+    MAX_BATCH_CHARS,
+    MAX_BATCH_CHUNKS,
+    MAX_BUFFERED_CHARS,
+    MAX_BUFFERED_CHUNKS,
+    BatchingWriter,
+)
+
+
+class Gate:
+    """A backend that takes nothing until it is opened."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        self.written = 0
+        self.writer = BatchingWriter(
+            self.append, stream_id="s", run_id="r", agent_type="a", producer_id="p", clock=system_clock
+        )
+
+    async def append(self, producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
+        self.reached.set()
+        await self.opened.wait()
+        self.batches.append([len(chunk.text) for chunk in chunks])
+        return counter
+
+    async def write(self, count: int, size: int) -> None:
+        for _ in range(count):
+            await self.writer.write({"type": "text_delta", "delta": "x" * size})
+            self.written += 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(3 * MAX_BUFFERED_CHUNKS, 1), (48, MAX_BUFFERED_CHARS // 16)])
+async def test_a_full_buffer_lets_its_callers_wait_and_leaves_in_batches(count: int, size: int) -> None:
+    gate = Gate()
+    async with asyncio.timeout(60):
+        await gate.write(1, 1)
+        await gate.reached.wait()
+        writing = asyncio.create_task(gate.write(count, size))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        room = min(MAX_BUFFERED_CHUNKS, MAX_BUFFERED_CHARS // size)
+        assert room // 2 <= gate.written - 1 <= room
+        gate.opened.set()
+        await writing
+        assert await gate.writer.flush() == count + 1
+    assert sum(len(batch) for batch in gate.batches) == count + 1
+    assert all(len(batch) <= MAX_BATCH_CHUNKS and sum(batch) <= MAX_BATCH_CHARS for batch in gate.batches)
+    assert len(gate.batches) < count, "chunks that wait leave together"
