@@ -11,6 +11,7 @@ import pytest
 
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, Stores, open_stores
 from helix_agents.executor import Stepper, WorkerPool
+from helix_agents.executor.bell import listen, ring
 from helix_agents.executor.pool import list_workers
 from tests.executor.pool_agents import STEPS, agent, executor, script
 
@@ -212,3 +213,15 @@ async def test_a_worker_process_that_dies_or_freezes_costs_its_lease_and_nothing
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
+
+
+async def test_who_begins_to_listen_looks_for_what_came_before() -> None:
+    async with open_stores("memory:") as stores:
+        await ring(stores.streams)
+        woken = asyncio.Event()
+        listening = asyncio.create_task(listen(stores.streams, woken.set))
+        await asyncio.wait_for(woken.wait(), 30)
+        woken.clear()
+        await ring(stores.streams)
+        await asyncio.wait_for(woken.wait(), 30)
+        listening.cancel()

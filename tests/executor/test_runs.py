@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,9 @@ import pytest
 
 from helix_agents.agent import Agent
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.registry import Stores, open_stores
+from helix_agents.conformance.executor.harness import Clockwork
 from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
 from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy
 from helix_agents.executor.hooks import RunInfo
@@ -475,3 +478,36 @@ async def test_a_run_that_ends_while_somebody_looks_has_not_crashed(stores: Stor
 
         store.meanwhile.append(end)
         assert not (await executor.can_resume("s")).can_resume
+
+
+# -- long lives
+
+
+async def test_a_long_run_does_not_hold_on_to_what_it_has_done(stores: Stores) -> None:
+    steps, held = 20, []
+
+    @tool
+    async def look() -> str:
+        """Count the jobs that are done and still remembered."""
+        gc.collect()
+        held.append(sum(isinstance(each, asyncio.Future) and each.done() for each in gc.get_objects()))
+        return "ok"
+
+    await run(stores, Agent("main", tools=[look], max_steps=steps + 1), [*[[Call("look")]] * steps, "Done."])
+    assert len(held) == steps
+    assert held[-1] < held[2] + steps // 2
+
+
+async def test_a_turn_after_its_stream_has_expired_is_read_from_its_beginning() -> None:
+    clock = Clockwork()
+    streams = InMemoryStreamManager(ttl=60, clock=clock)
+    async with AgentExecutor(InMemoryStateStore(), streams, ScriptedLLM(["One.", "Two."])) as executor:
+        await (await executor.execute(Agent("main"), "1", session_id="s")).result()
+        clock.pass_seconds(61)
+        assert await streams.get_stream_info("s") is None
+        handle = await executor.execute(Agent("main"), "2", session_id="s")
+        types = [chunk["type"] async for chunk in handle.stream()]
+        assert (types[0], types[-1], (await handle.result()).output) == ("run_started", "output", "Two.")
+        again = await executor.get_handle(Agent("main"), "s")
+        assert again is not None
+        assert [chunk["type"] async for chunk in again.stream()] == types

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from helix_agents.clock import system_clock
+from helix_agents.errors import StreamError
 from helix_agents.streams.records import NewChunk
 from helix_agents.streams.writer import (
     MAX_BATCH_CHARS,
@@ -25,6 +26,7 @@ class Gate:
         self.batches: list[list[int]] = []
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
         self.written = 0
+        self.refuses = False
         self.writer = BatchingWriter(
             self.append, stream_id="s", run_id="r", agent_type="a", producer_id="p", clock=system_clock
         )
@@ -32,6 +34,9 @@ class Gate:
     async def append(self, producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
         self.reached.set()
         await self.opened.wait()
+        if self.refuses:
+            self.refuses = False
+            raise StreamError("s", "refused")
         self.batches.append([len(chunk.text) for chunk in chunks])
         return counter
 
@@ -58,3 +63,19 @@ async def test_a_full_buffer_lets_its_callers_wait_and_leaves_in_batches(count: 
     assert sum(len(batch) for batch in gate.batches) == count + 1
     assert all(len(batch) <= MAX_BATCH_CHUNKS and sum(batch) <= MAX_BATCH_CHARS for batch in gate.batches)
     assert len(gate.batches) < count, "chunks that wait leave together"
+
+
+async def test_who_waits_for_room_hears_of_a_refusal_and_nothing_follows_what_is_lost() -> None:
+    gate = Gate()
+    gate.refuses = True
+    async with asyncio.timeout(60):
+        writing = asyncio.create_task(gate.write(4 * MAX_BUFFERED_CHUNKS, 1))
+        await gate.reached.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not writing.done()
+        gate.opened.set()
+        with pytest.raises(StreamError, match="refused"):
+            await writing
+        await gate.writer.close()
+    assert gate.batches == []

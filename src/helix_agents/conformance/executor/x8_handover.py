@@ -277,6 +277,33 @@ def _renamed(ticket: Ticket) -> Ticket:
     return msgspec.structs.replace(ticket, agent_type="somebody else")
 
 
+@check("X8", "a step that is tried again while another process works on it waits, and gets the same ticket")
+async def tried_again_meanwhile(harness: Harness) -> None:
+    stores, other = await harness.open_stores(), await harness.open_stores()
+    started, done = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Work until the check says so."""
+        started.set()
+        await done.wait()
+        return "waited"
+
+    agent, llm = simple_agent(wait), ScriptedLLM([[Call("wait")], "Done."])
+    async with (
+        executing(stores, llm, lease_seconds=5) as executor,
+        executing(other, llm, lease_seconds=5) as elsewhere,
+    ):
+        first = await Stepper(executor).begin(agent, "Go", session_id="s")
+        working = asyncio.create_task(Stepper(executor).step(agent, first))
+        await started.wait()
+        again = asyncio.create_task(Stepper(elsewhere).step(agent, first, retry=True))
+        await asyncio.wait({again}, timeout=0.05)
+        expect(not again.done(), "a step was taken from a process that works on it")
+        done.set()
+        expect_same(await again, await working, "the ticket")
+
+
 # -- dying
 
 
@@ -332,3 +359,23 @@ async def _dead_at_any_call(harness: Harness, acting: Any) -> None:
         plan = ", ".join(f"{one.last}{' (reply lost)' if one.reply_lost else ''}" for one in lives)
         actual, _ = await perform(stores, f"case {number}", lives, act=acting())
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
+
+
+@check("X8", "dead right after the commit of a step, its readers hear of it from whoever does the next", kind="faults")
+async def dead_between_steps(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent, life = _agent(), Life(commits=1)
+    dying = make_executor(life.wrap(stores), _script())
+    first = await Stepper(dying).begin(agent, "Go", session_id="s")
+    with raises(Died, "a step that dies after its commit"):
+        await Stepper(dying).step(agent, first)
+    await life.bury()
+    await dying.close()
+    async with executing(stores, _script()) as executor:
+        stepper = Stepper(executor)
+        ticket = await stepper.step(agent, first, retry=True)
+        expect_same([ticket.steps, ticket.done], [1, False], "the steps that the ticket counts")
+        while not ticket.done:
+            ticket = await stepper.step(agent, ticket)
+    told = [chunk["step_count"] for chunk in of_type(await chunks_of(stores, "s"), "step_committed")]
+    expect_same(told, list(range(1, ticket.steps + 1)), "the commits that readers were told of")
