@@ -15,6 +15,7 @@ from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
 from helix_agents.backends.sqlite.wakeup import _folder
 from helix_agents.errors import StoreCorrupt, StoreUnavailable
+from helix_agents.streams.hub import PAGE_ROWS
 from helix_agents.streams.wakeup import Wake, Wakeup
 
 
@@ -304,3 +305,21 @@ async def test_each_read_has_its_own_time(monkeypatch: pytest.MonkeyPatch, befor
         assert await reading == []
     await reader.close()
     await manager.close()
+
+
+async def test_history_that_was_read_a_moment_ago_is_not_read_again() -> None:
+    streams = InMemoryStreamManager(max_chunks=0)
+    async with await streams.create_writer("s", "run", "agent") as writer:
+        for number in range(2 * PAGE_ROWS + 10):
+            await writer.write({"type": "text_delta", "delta": str(number)})
+    await streams.end_stream("s")
+    reads = []
+    for _ in range(2):
+        before = streams.hub.reads
+        reader = await streams.create_reader("s")
+        assert reader is not None
+        async with reader:
+            assert len([chunk async for chunk in reader]) == 2 * PAGE_ROWS + 10
+        reads.append(streams.hub.reads - before)
+    assert reads[1] < reads[0]
+    await streams.close()
