@@ -71,3 +71,14 @@ async def test_without_a_window_nothing_waits() -> None:
     await log.write(5)
     await log.writer.close()
     assert sum(log.batches) == 5
+
+
+async def test_a_flush_waits_for_nothing_and_chunks_gather_again_after_it() -> None:
+    log = Log(3600)
+    for count in (1, 2, 3):
+        await log.writer.write({"type": "text_delta", "delta": "x"})  # and the flush comes before it is on its way
+        assert await asyncio.wait_for(log.writer.flush(), 30) == count
+    await log.write(50)
+    assert log.batches == [1, 1, 1]
+    await asyncio.wait_for(log.writer.close(), 30)
+    assert log.batches == [1, 1, 1, 50]

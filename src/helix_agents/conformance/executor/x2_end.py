@@ -91,3 +91,36 @@ async def dead_after_a_failure(harness: Harness) -> None:
     expect_same(told[-1]["error"], session and session.error, "the error on the stream")
     info = await stores.streams.get_stream_info("s")
     expect(info is not None and info.status == "failed", f"the stream is {info and info.status}")
+
+
+class _DiesWithItsRecord(Life):
+    """A process that dies right after it has begun the record of a run."""
+
+    def begin(self, name: str = "") -> bool:
+        if name == "create_run":
+            self.last, self.reply_lost = self.calls + 1, True
+        return super().begin(name)
+
+
+@check("X2", "whoever takes over from a process that died while it took over closes the records of both", kind="faults")
+async def dead_while_taking_over(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock, lives = Clockwork(), [Life(commits=1), _DiesWithItsRecord(), Life()]
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
+    for number, life in enumerate(lives):
+        async with make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=30) as executor:
+            try:
+                begun = executor.execute(agent, "Go", session_id="s") if number == 0 else executor.resume(agent, "s")
+                result = await (await begun).result()
+                expect_same([number, result.output], [2, "Done."], "who got to the end, and the output")
+            except Died:
+                await life.bury()
+        clock.pass_seconds(31)
+    statuses = [run.status for run in await stores.state.list_runs("s")]
+    expect_same(statuses, ["interrupted", "interrupted", "completed"], "the runs")
