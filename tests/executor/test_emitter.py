@@ -52,18 +52,21 @@ async def test_the_first_chunk_finds_room(stores: Stores) -> None:
 
 async def test_a_flush_does_not_wait_for_company(stores: Stores) -> None:
     emitter, _ = await opened(stores)
-    emitter.emit({"type": "state_patch", "patches": []})
     async with asyncio.timeout(HANGS_SECONDS):
-        assert await emitter.flush() == 1
+        for count in (1, 2):
+            emitter.emit({"type": "state_patch", "patches": []})
+            assert await emitter.flush() == count
         await emitter.close()
 
 
 async def test_closing_writes_what_lingers_and_closes_the_writer(stores: Stores) -> None:
     emitter, writer = await opened(stores)
-    emitter.emit({"type": "state_patch", "patches": []})
+    emitter.emit({"type": "text_delta", "delta": "x"})
     async with asyncio.timeout(HANGS_SECONDS):
+        await emitter.flush()
+        emitter.emit({"type": "state_patch", "patches": []})
         await emitter.close()
-    assert await stored(stores) == ["state_patch"]
+    assert await stored(stores) == ["text_delta", "state_patch"]
     with pytest.raises(StreamError, match="closed"):
         await writer.write({"type": "text_delta", "delta": "late"})
 

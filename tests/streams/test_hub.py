@@ -323,3 +323,19 @@ async def test_history_that_was_read_a_moment_ago_is_not_read_again() -> None:
         reads.append(streams.hub.reads - before)
     assert reads[1] < reads[0]
     await streams.close()
+
+
+async def test_nothing_follows_a_stream_that_nobody_reads() -> None:
+    streams = InMemoryStreamManager()
+    async with await streams.create_writer("s", "run", "agent") as writer:
+        await writer.write({"type": "text_delta", "delta": "x"})
+    reader = await streams.create_reader("s")
+    assert reader is not None
+    before = asyncio.all_tasks()
+    async with reader:
+        assert len(await reader.read()) == 1
+        assert len(asyncio.all_tasks()) > len(before)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    await streams.close()
