@@ -19,7 +19,7 @@ from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.conformance.executor.harness import Clockwork
 from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
-from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy
+from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy, RunHandle
 from helix_agents.executor.hooks import RunInfo
 from helix_agents.llm import Call, Reply, ScriptedLLM
 from helix_agents.llm.contract import ModelEvent, ModelRequest, TextDelta
@@ -511,3 +511,30 @@ async def test_a_turn_after_its_stream_has_expired_is_read_from_its_beginning() 
         again = await executor.get_handle(Agent("main"), "s")
         assert again is not None
         assert [chunk["type"] async for chunk in again.stream()] == types
+
+
+async def test_who_waits_for_a_stream_gets_it_and_is_told_when_there_is_nothing_to_wait_for(stores: Stores) -> None:
+    async def types(handle: RunHandle) -> list[str]:
+        return [chunk["type"] async for chunk in handle.stream(wait=True)]
+
+    async with AgentExecutor(stores, ScriptedLLM(["Hi."])) as executor:
+        handle = await executor.submit(Agent("main"), "Go", session_id="s")
+        await stores.streams.delete_stream("s")
+        reading = asyncio.create_task(types(handle))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for taken in await executor.recover():
+            await taken.result()
+        assert (await asyncio.wait_for(reading, 30))[-1] == "output"
+        await executor.delete_session("s")
+        with pytest.raises(SessionNotFound):
+            await asyncio.wait_for(types(handle), 30)
+
+
+async def test_a_view_that_was_left_reads_nothing_more(stores: Stores) -> None:
+    async with AgentExecutor(stores, ScriptedLLM(["Hi."])) as executor:
+        await executor.run(Agent("main"), "Go", session_id="s")
+        async with executor.watch("s") as view:
+            chunks = aiter(view)
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(chunks), 30)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,37 @@ def test_where_no_loop_runs_a_run_is_a_plain_call_again_and_again() -> None:
     agent = Agent("greeter")
     assert executor.run_sync(agent, "Hi", session_id="s").output == "One."
     assert executor.run_sync(agent, "And?", session_id="s").output == "Two."
+
+
+def test_a_script_that_calls_plainly_leaves_no_loop_open() -> None:
+    script = """
+import asyncio
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, tool
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
+from helix_agents.llm import Call
+
+jobs = []
+
+async def wait():
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        print("Tidied up.")
+        raise
+
+@tool
+async def begin() -> str:
+    "Begin something that nobody waits for."
+    jobs.append(asyncio.create_task(wait()))
+    return "begun"
+
+llm = ScriptedLLM([[Call("begin")], "One."])
+executor = AgentExecutor(InMemoryStateStore(), InMemoryStreamManager(), llm)
+print(executor.run_sync(Agent("greeter", tools=[begin]), "Hi").output)
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("One.\nTidied up.\n", "")
 
 
 async def test_where_a_loop_runs_a_plain_call_says_what_to_write(url: str) -> None:

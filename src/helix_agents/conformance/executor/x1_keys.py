@@ -7,7 +7,8 @@ from typing import Any
 
 from ...agent import Agent
 from ...errors import IdempotencyConflict
-from ...executor import AgentExecutor
+from ...executor import AgentExecutor, Hooks
+from ...executor.hooks import RunInfo
 from ...llm.scripted import ScriptedLLM
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
@@ -117,6 +118,49 @@ async def a_key_holds_wherever_the_process_died(harness: Harness) -> None:
             expect_same(await questions(stores, session_id), ["one"], f"what was said after a death at {last}")
             if not life.over:
                 break
+
+
+class _DiesAt(Life):
+    """A process that dies at its first call of a method, or right after it."""
+
+    def __init__(self, method: str, *, reply_lost: bool) -> None:
+        super().__init__()
+        self._method = method
+        self._after = reply_lost
+
+    def begin(self, name: str = "") -> bool:
+        if name == self._method:
+            self.last, self.reply_lost = self.calls + 1, self._after
+        return super().begin(name)
+
+
+@check("X1", "a key holds where the process died that took over from a dead one, whoever goes on", kind="faults")
+async def a_key_holds_over_two_deaths(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent, clock = simple_agent(), Clockwork()
+
+    class Stopper(Hooks):
+        async def step_started(self, run: RunInfo, step: int) -> None:
+            await first.interrupt(run.session_id, "wait")
+
+    options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "poll_seconds": 60}
+    for session_id, others_go_on in (("taken up", True), ("asked again", False)):
+        # Dead before the record of its run says that it was interrupted, and dead before there is a new record.
+        lives = [_DiesAt("save_state", reply_lost=True), _DiesAt("create_run", reply_lost=False)]
+        first = make_executor(lives[0].wrap(stores), said_back(), hooks=[Stopper()], **options)
+        second = make_executor(lives[1].wrap(stores), said_back(), **options)
+        for executor, life, text, key in ((first, lives[0], "zero", None), (second, lives[1], "one", "k")):
+            with raises(Died, f"saying {text}"):
+                await (await executor.execute(agent, text, session_id=session_id, idempotency_key=key)).result()
+            await life.bury()
+            await executor.close()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+        async with executing(stores, said_back(), **options) as executor:
+            if others_go_on:
+                await _take_up(executor, agent, session_id)
+            again = await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
+            expect_same((await again.result()).output, "You said: one", f"{session_id}: the output")
+        expect_same(await questions(stores, session_id), ["zero", "one"], f"{session_id}: what was said")
 
 
 async def _take_up(executor: AgentExecutor, agent: Agent, session_id: str) -> None:
