@@ -165,3 +165,23 @@ async def test_nothing_that_came_before_a_new_beginning_counts(stores: Stores) -
     assert answer == {"role": "assistant", "content": "Done."}
     shown = [stored.chunk["type"] for stored in await stores.streams.get_all_chunks("s")]
     assert [kind for kind in shown if kind in ("thinking", "text_delta", "tool_arg_delta")] == ["text_delta"]
+
+
+async def test_a_stream_of_events_that_is_given_up_is_closed(stores: Stores) -> None:
+    closed: list[bool] = []
+    kept: list[AsyncIterator[ModelEvent]] = []
+
+    class Odd:
+        def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            kept.append(self.events())
+            return kept[-1]
+
+        async def events(self) -> AsyncIterator[Any]:
+            try:
+                yield "not an event"
+            finally:
+                closed.append(True)
+
+    async with AgentExecutor(stores.state, stores.streams, Odd()) as executor:
+        result = await (await executor.execute(Agent("main"), "Go")).result()
+    assert (result.status, closed, len(kept)) == ("failed", [True], 1)

@@ -15,7 +15,8 @@ from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
 from helix_agents.backends.sqlite.wakeup import _folder
 from helix_agents.errors import StoreCorrupt, StoreUnavailable
-from helix_agents.streams.hub import PAGE_ROWS
+from helix_agents.streams.hub import PAGE_ROWS, Hub
+from helix_agents.streams.records import StoredText, StreamHead, StreamPage
 from helix_agents.streams.wakeup import Wake, Wakeup
 
 
@@ -339,3 +340,23 @@ async def test_nothing_follows_a_stream_that_nobody_reads() -> None:
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
     await streams.close()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_who_asks_for_a_page_that_is_being_read_shares_it(gone: bool) -> None:
+    head = StreamHead("s", "i", "active", 0, 3, 0, 1, 3, None, None, 0, 0, 0)
+    gate = asyncio.Event()
+
+    async def read(stream_id: str, after: int, rows: int, chars: int) -> StreamPage | None:
+        await gate.wait()
+        return None if gone else StreamPage(head, [StoredText(number, 1, "{}") for number in (1, 2, 3)])
+
+    hub = Hub(read, Recorder())
+    reading = [asyncio.create_task(hub.history(head, after)) for after in (0, 1)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gate.set()
+    found = [await each for each in reading]
+    sequences = [None if page is None else [row.sequence for row in page.rows] for page in found]
+    assert (sequences, hub.reads) == ([None, None] if gone else [[1, 2, 3], [2, 3]], 1)
+    await hub.close()

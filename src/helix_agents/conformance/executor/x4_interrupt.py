@@ -14,6 +14,7 @@ from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
 from .harness import check, chunks_of, custom_state, executing, family, of_type, simple_agent, transcript
+from .view import View
 
 LONG = "word " * 400
 
@@ -149,6 +150,10 @@ async def aborted(harness: Harness) -> None:
         expect_same([result.status, result.error], ["failed", "wrong session"], "the result")
         expect_same(fate, ["cancelled"], "what became of the tool")
         expect_same(await custom_state(stores, "s"), {"quick": True}, "custom state")
+        view = View()
+        for chunk in await chunks_of(stores, "s"):
+            view.take(chunk)
+        expect_same(view.state({}), {"quick": True}, "what readers have of the state")
         result = await (await executor.execute(agent, "Once more", session_id="s")).result()
     expect_same(result.output, "Again.", "the next turn")
 

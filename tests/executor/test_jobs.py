@@ -1,0 +1,51 @@
+"""Jobs that nothing may break off, and jobs that end together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from helix_agents.executor.jobs import all_of, unbroken
+
+
+async def test_a_job_that_nothing_breaks_off_tells_how_it_ended() -> None:
+    go_on, done = asyncio.Event(), []
+
+    async def work(*, fails: bool) -> None:
+        await go_on.wait()
+        if fails:
+            raise ValueError("broken")
+        done.append("done")
+
+    working = asyncio.create_task(unbroken(work(fails=False)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        working.cancel()
+    await asyncio.sleep(0)
+    assert not working.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert done == ["done"]
+    with pytest.raises(ValueError, match="broken"):
+        await unbroken(work(fails=True))
+
+
+async def test_the_first_error_ends_the_other_jobs_before_it_is_raised() -> None:
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("other")
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await all_of(wait(), fail())
+    assert ended == ["other"]
