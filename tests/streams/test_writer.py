@@ -79,3 +79,19 @@ async def test_who_waits_for_room_hears_of_a_refusal_and_nothing_follows_what_is
             await writing
         await gate.writer.close()
     assert gate.batches == []
+
+
+async def test_chunks_get_the_step_that_the_writer_is_at() -> None:
+    steps: list[int] = []
+
+    async def append(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
+        steps.extend(chunk.step for chunk in chunks)
+        return counter
+
+    writer = BatchingWriter(append, stream_id="s", run_id="r", agent_type="a", producer_id="p", clock=system_clock)
+    await writer.write({"type": "text_delta", "delta": "x"})
+    writer.step = 3
+    await writer.write({"type": "text_delta", "delta": "x"})
+    await writer.write({"type": "text_delta", "delta": "x", "step": 2})
+    await writer.close()
+    assert (steps, writer.step) == ([0, 3, 2], 3)
