@@ -185,3 +185,15 @@ async def test_a_stream_of_events_that_is_given_up_is_closed(stores: Stores) -> 
     async with AgentExecutor(stores.state, stores.streams, Odd()) as executor:
         result = await (await executor.execute(Agent("main"), "Go")).result()
     assert (result.status, closed, len(kept)) == ("failed", [True], 1)
+
+
+async def test_readers_are_told_when_the_model_has_thought_to_its_end(stores: Stores) -> None:
+    class Thinking:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            yield ThinkingDelta("hm")
+            yield TextDelta("Done.")
+
+    async with AgentExecutor(stores.state, stores.streams, Thinking()) as executor:
+        await (await executor.execute(Agent("main"), "Go", session_id="s")).result()
+    shown = [each.chunk for each in await stores.streams.get_all_chunks("s") if each.chunk["type"] == "thinking"]
+    assert [(chunk["content"], chunk["is_complete"]) for chunk in shown] == [("hm", False), ("", True)]
