@@ -155,6 +155,7 @@ def outages(short: str) -> list[Any]:
     return [pytest.param(AWAY_SHORTLY, short, id=f"{short}-shortly"), *long]
 
 
+@pytest.mark.soak  # its short form is that of Postgres: there a store that is away is noticed at once
 @pytest.mark.parametrize(("seconds", "how"), outages("frozen"))
 async def test_redis_is_away(opened: Opener, private_redis: RedisServer, seconds: float, how: str) -> None:
     await ride_out(opened, private_redis, private_redis.url, seconds, how)

@@ -80,8 +80,8 @@ def refused(turns: list[Turn], folder: Path) -> list[str]:
 
 
 async def test_both_clients_accept_the_streams_of_some_checks(tmp_path: Path) -> None:
-    turns = await turns_of_checks("X3", "X4", "X5", "X6")
-    assert len(turns) > 20
+    turns = await turns_of_checks("X5", "X6")
+    assert len(turns) > 10
     assert refused(turns, tmp_path) == []
 
 

@@ -185,7 +185,7 @@ async def poison_does_not_outlive_a_crash(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(put, state={})
     script = ScriptedLLM([[Call("put", {"key": "a"}), Call("put", {"key": "poison"})], "Done."])
-    away: Any = _Picky(stores.state, at=COMMIT, error=StoreUnavailable("away"))
+    away: Any = _Picky(stores.state, at=COMMIT, error=StoreUnavailable("away", nothing_written=True))
     async with executing(Parts(away, stores.streams, stores.usage), script) as executor:
         handle = await executor.execute(agent, "Go", session_id="s")
         try:
