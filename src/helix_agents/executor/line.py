@@ -13,8 +13,8 @@ from ..stores.paging import MAX_PAGE
 from ..types import SessionState, SessionStatus
 from .services import Services
 
-MAX_PAGES = 50
-"""How far one walk goes: past 10,000 sessions."""
+MAX_PAGES = 10
+"""How far one walk goes: past 2,000 sessions. On Redis a page costs as much as all before it."""
 MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 
 
