@@ -9,6 +9,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -26,16 +27,20 @@ STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR = (registry for
 QUICK = {"example", "tasks", "random", "faults"}
 
 
-def ask(server: PythonWorkerd, path: str) -> Any:
+QUICK_SECONDS = 120
+"""Of a check that takes a second or two, and to which workerd, once in many runs, does not reply; why is not known."""
+
+
+def ask(server: PythonWorkerd, path: str, limit_seconds: float = LIMIT_SECONDS) -> Any:
     try:
-        with urllib.request.urlopen(f"{server.url}/kit_worker/{path}", timeout=LIMIT_SECONDS) as reply:
+        with urllib.request.urlopen(f"{server.url}/kit_worker/{path}", timeout=limit_seconds) as reply:
             return json.loads(reply.read())
     except urllib.error.HTTPError as error:
         pytest.fail(f"{error}: {error.read().decode(errors='replace')[-2000:]}", pytrace=False)
 
 
-def run(server: PythonWorkerd, home: str, name: str) -> None:
-    result = ask(server, f"run/{home}/{quote(name)}")
+def run(server: PythonWorkerd, home: str, name: str, limit_seconds: float = LIMIT_SECONDS) -> None:
+    result = ask(server, f"run/{home}/{quote(name)}", limit_seconds)
     if result["outcome"] == "failed":
         pytest.fail(f"{result['detail']}\n{result['trace']}", pytrace=False)
     if result["outcome"] == "n/a":
@@ -74,7 +79,11 @@ def test_importing_the_library_asks_for_no_entropy(python_workers: PythonWorkerd
 
 @pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW)])
 def test_in_an_object(python_workers: PythonWorkerd, name: str) -> None:
-    run(python_workers, "do", name)
+    try:
+        run(python_workers, "do", name, QUICK_SECONDS)
+    except TimeoutError:
+        warnings.warn(f"workerd did not reply to {name} within {QUICK_SECONDS} s: asked once more.", stacklevel=1)
+        run(python_workers, "do", name, QUICK_SECONDS)
 
 
 @pytest.mark.soak
