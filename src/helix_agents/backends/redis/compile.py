@@ -194,12 +194,7 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
         program.op("mark", status_word(str(counts[3])))
 
 
-AS_IT_WAS: tuple[Argument, ...] = ("+0", "+0", "+0", "")
-
-
-def set_fields(
-    program: Program, now: int, fields: Mapping[str, Argument], counts: tuple[Argument, ...] = AS_IT_WAS
-) -> None:
+def set_fields(program: Program, now: int, fields: Mapping[str, Argument], counts: tuple[Argument, ...]) -> None:
     """Set fields of the main hash. `counts`: version, steps, resumes (`"+1"` is one more) and status (`""` stays)."""
     words = [word for pair in fields.items() for word in pair]
     program.op("fields", *counts, "updated_at", now, *words)
