@@ -18,7 +18,7 @@ from helix_agents.backends.cloudflare.d1 import D1StateStore
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.cloudflare.wire import CloudflareDriver
-from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.state import StateTracker
 from helix_agents.types import CheckpointMeta, SessionState
 from tests.cloudflare.workerd import Workerd

@@ -22,7 +22,7 @@ from typing import Any
 from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.executor import AgentExecutor, Hooks
-from helix_agents.executor.hooks import RunInfo
+from helix_agents.executor.run.hooks import RunInfo
 from helix_agents.llm.contract import ModelEvent, ModelRequest, TextDelta, ToolCallDelta
 from helix_agents.state import StepWrites
 from helix_agents.tools import ToolContext, tool

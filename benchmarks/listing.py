@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.pairing import Paired, Report, pair_async
-from helix_agents.backends.sql.listing import page_statements
-from helix_agents.backends.sql.queries import Queries
+from helix_agents.backends.sql_shared.queries import Queries
+from helix_agents.backends.sql_shared.state.listing import page_statements
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.stores.state.commit import SessionFilter
 
@@ -124,7 +124,7 @@ def plan_faults(path: Path, wanted: dict[str, Any]) -> list[str]:
     )
     database = sqlite3.connect(path)
     lines = []
-    for statement in page_statements(Queries("queries", "sqlite"), asked, PAGE):
+    for statement in page_statements(Queries("state/queries", "sqlite"), asked, PAGE):
         lines += [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.params)]
     database.close()
     # A walk along an index in its order is what a page without a filter is; expired sessions are few and may be sorted.

@@ -19,7 +19,7 @@ from benchmarks.pairing import Report
 from benchmarks.redis_by_hand import RedisByHand
 from benchmarks.steps import OurSession, steps
 from benchmarks.turns import Run, commits_in_turns, together
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.state import StepWrites
 from tests.servers.proxy import Proxy
 from tests.servers.redis_server import VALKEY_9, RedisServer

@@ -17,8 +17,8 @@ import msgspec
 
 from benchmarks.paced_delivery import STAMPED, chunk, deliver, follow
 from benchmarks.pairing import Report, pair_async
-from helix_agents.backends.sql.driver import Statement
-from helix_agents.backends.sql.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.driver import Statement
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
 from helix_agents.backends.sqlite.driver import SqliteDriver, Synchronous
 from helix_agents.backends.sqlite.stream_manager import SqliteStreamManager
 

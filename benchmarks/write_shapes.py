@@ -31,7 +31,7 @@ from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.redis_by_hand import RedisShapeByHand
 from benchmarks.steps import Step, now_ms, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.state import StateTracker
 from helix_agents.stores.state.contract import StateStore

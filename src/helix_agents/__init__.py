@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from .agent import Agent
 from .backends.registry import Stores, open_stores
-from .cleanup import expired_session_cleanup
 from .errors import (
     AlreadyRunning,
     DraftClosed,
@@ -39,12 +38,13 @@ from .executor import AgentExecutor, AgentResult, RunHandle
 from .limits import UsageLimits
 from .llm.fallback import FallbackLLM
 from .llm.scripted import ScriptedLLM
+from .operations.cleanup import expired_session_cleanup
 from .state import StateTracker, StepWrites, apply_patch, apply_step_writes, merge_step_writes, step_writes_to_rfc6902
 from .stores.memory.contract import MemoryStore
 from .stores.state.contract import StateStore
 from .stores.usage.contract import UsageStore
 from .streams.contract import StreamManager
-from .tools import ModelRetry, ToolContext, tool
+from .tools.tool import ModelRetry, ToolContext, tool
 from .types import (
     Checkpoint,
     CheckpointMeta,
@@ -71,14 +71,13 @@ if TYPE_CHECKING:
     from .backends.postgres.stream_manager import PostgresStreamManager as PostgresStreamManager
     from .backends.postgres.usage_store import PostgresUsageStore as PostgresUsageStore
     from .backends.redis.memory_store import RedisMemoryStore as RedisMemoryStore
-    from .backends.redis.state_store import RedisStateStore as RedisStateStore
+    from .backends.redis.sessions.store import RedisStateStore as RedisStateStore
     from .backends.redis.stream_manager import RedisStreamManager as RedisStreamManager
     from .backends.redis.usage_store import RedisUsageStore as RedisUsageStore
     from .backends.sqlite.memory_store import SqliteMemoryStore as SqliteMemoryStore
     from .backends.sqlite.state_store import SqliteStateStore as SqliteStateStore
     from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
     from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
-    from .cleanup import WorkspaceProvider as WorkspaceProvider
     from .errors import CheckpointNotFound as CheckpointNotFound
     from .errors import IdempotencyConflict as IdempotencyConflict
     from .errors import IllegalTransition as IllegalTransition
@@ -94,12 +93,12 @@ if TYPE_CHECKING:
     from .errors import StreamError as StreamError
     from .errors import StreamFenced as StreamFenced
     from .executor import CanResume as CanResume
-    from .executor.hooks import Hooks as Hooks
-    from .executor.modelcall import RetryPolicy as RetryPolicy
-    from .executor.tracing import OpenTelemetryHooks as OpenTelemetryHooks
+    from .executor.run.hooks import Hooks as Hooks
+    from .executor.run.model_call import RetryPolicy as RetryPolicy
+    from .executor.run.tracing import OpenTelemetryHooks as OpenTelemetryHooks
     from .limits import Price as Price
     from .llm.openai import OpenAILLM as OpenAILLM
-    from .remembering import memory_tools as memory_tools
+    from .operations.cleanup import WorkspaceProvider as WorkspaceProvider
     from .server import create_app as create_app
     from .state import diff as diff
     from .stores.memory.contract import Memory as Memory
@@ -113,6 +112,7 @@ if TYPE_CHECKING:
     from .streams.contract import StreamOutcome as StreamOutcome
     from .streams.contract import StreamReader as StreamReader
     from .streams.contract import StreamWriter as StreamWriter
+    from .tools.memory_tools import memory_tools as memory_tools
     from .types import CleanupSummary as CleanupSummary
     from .types import Committed as Committed
     from .types import InterruptFlag as InterruptFlag
@@ -135,7 +135,7 @@ _ON_DEMAND = {
     "D1StateStore": "backends.cloudflare.d1",
     "D1UsageStore": "backends.cloudflare.d1",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
-    "Hooks": "executor.hooks",
+    "Hooks": "executor.run.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
     "InMemoryMemoryStore": "backends.inmemory.memory_store",
@@ -149,17 +149,17 @@ _ON_DEMAND = {
     "NotMigrated": "errors",
     "NotResumable": "errors",
     "OpenAILLM": "llm.openai",
-    "OpenTelemetryHooks": "executor.tracing",
+    "OpenTelemetryHooks": "executor.run.tracing",
     "PostgresMemoryStore": "backends.postgres.memory_store",
     "PostgresStateStore": "backends.postgres.state_store",
     "PostgresStreamManager": "backends.postgres.stream_manager",
     "PostgresUsageStore": "backends.postgres.usage_store",
     "Price": "limits",
     "RedisMemoryStore": "backends.redis.memory_store",
-    "RedisStateStore": "backends.redis.state_store",
+    "RedisStateStore": "backends.redis.sessions.store",
     "RedisStreamManager": "backends.redis.stream_manager",
     "RedisUsageStore": "backends.redis.usage_store",
-    "RetryPolicy": "executor.modelcall",
+    "RetryPolicy": "executor.run.model_call",
     "RunLost": "errors",
     "RunNotFound": "errors",
     "SqliteMemoryStore": "backends.sqlite.memory_store",
@@ -184,10 +184,10 @@ _ON_DEMAND = {
     "ToolEntry": "stores.usage.contract",
     "TracingContext": "types",
     "UsageRollup": "stores.usage.contract",
-    "WorkspaceProvider": "cleanup",
+    "WorkspaceProvider": "operations.cleanup",
     "create_app": "server",
     "diff": "state",
-    "memory_tools": "remembering",
+    "memory_tools": "tools.memory_tools",
     "run_migration": "backends.cloudflare.d1",
 }
 

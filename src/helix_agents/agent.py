@@ -15,9 +15,9 @@ from .history import History
 from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
-from .signature import json_schema, parse_as, state_schema
+from .schema.signature import json_schema, parse_as, state_schema
 from .state import initial_state, view
-from .tools import Tool
+from .tools.tool import Tool
 from .types import SubSessionMode
 from .values import InvalidInput, convert, to_json
 

@@ -6,7 +6,7 @@ Needs the extra `redis`. See docs/redis.md.
 from __future__ import annotations
 
 from .backends.redis.memory_store import RedisMemoryStore
-from .backends.redis.state_store import RedisStateStore
+from .backends.redis.sessions.store import RedisStateStore
 from .backends.redis.stream_manager import RedisStreamManager
 from .backends.redis.usage_store import RedisUsageStore
 

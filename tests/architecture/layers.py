@@ -19,7 +19,7 @@ MAX_FUNCTION_LINES = 60
 CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values"})
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
-AGENT_SIDE = frozenset({"agent", "calling", "tools", "signature", "llm", "limits", "history"})
+AGENT_SIDE = frozenset({"agent", "tools", "schema", "llm", "limits", "history"})
 BELOW_SERVER = GROUND | AGENT_SIDE | {"executor"}
 
 # Room -> the rooms it may import, besides itself. A room that is not here may not exist: a new one is a decision.
@@ -32,25 +32,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # The kit has checks of the executor as well; the executor never knows of the kit.
     "conformance": BELOW_SERVER,
     "llm": frozenset({"core"}),
-    "choices": frozenset(),
-    "docstrings": frozenset(),
-    "signature": frozenset({"core", "choices", "docstrings"}),
-    "calling": frozenset(),
-    "tools": frozenset({"core", "calling", "state", "docstrings", "signature", "llm", "stores"}),
-    "remembering": frozenset({"tools"}),
+    "schema": frozenset({"core"}),
+    "tools": frozenset({"core", "state", "schema", "llm", "stores"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),
-    "agent": frozenset({"core", "state", "tools", "signature", "llm", "limits", "history"}),
+    "agent": frozenset({"core", "state", "tools", "schema", "llm", "limits", "history"}),
     "executor": GROUND | AGENT_SIDE,
-    "cleanup": BELOW_SERVER,
-    "verify": GROUND,
-    "transfer": GROUND,
-    "workspaces": frozenset({"core"}),
+    "operations": BELOW_SERVER,
     "server": BELOW_SERVER,
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends"},
     "demo": BELOW_SERVER | {"backends"},
-    "cli": BELOW_SERVER | {"transfer", "workspaces", "demo", "server", "cleanup", "verify", "backends", "conformance"},
+    "cli": BELOW_SERVER | {"operations", "demo", "server", "backends", "conformance"},
     "__main__": frozenset({"cli"}),
     # Rooms for the stores of one backend each, to import them from.
     "sqlite": frozenset({"backends"}),
@@ -59,7 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "inmemory": frozenset({"backends"}),
     "cloudflare": frozenset({"backends", "runtimes"}),
     # The front door re-exports from anywhere; nobody inside uses it.
-    "front door": BELOW_SERVER | {"remembering", "server", "cleanup", "backends"},
+    "front door": BELOW_SERVER | {"server", "operations", "backends"},
 }
 
 ANYWHERE = ""

@@ -18,13 +18,13 @@ from helix_agents.backends.cloudflare.polling import Polling
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.cloudflare.wire import CloudflareDriver
-from helix_agents.backends.sql.driver import Row, Statement
-from helix_agents.backends.sql.memory_store import SqlMemoryStore
-from helix_agents.backends.sql.migrate import COMPACT_STATE
-from helix_agents.backends.sql.self_migrating import MigratedDriver
-from helix_agents.backends.sql.state_store import SqlStateStore
-from helix_agents.backends.sql.stream_manager import SqlStreamManager
-from helix_agents.backends.sql.usage_store import SqlUsageStore
+from helix_agents.backends.sql_shared.driver import Row, Statement
+from helix_agents.backends.sql_shared.memory.store import SqlMemoryStore
+from helix_agents.backends.sql_shared.schema.migrate import COMPACT_STATE
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.state.store import SqlStateStore
+from helix_agents.backends.sql_shared.streams.manager import SqlStreamManager
+from helix_agents.backends.sql_shared.usage.store import SqlUsageStore
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.options import Options

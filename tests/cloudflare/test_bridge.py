@@ -18,7 +18,7 @@ from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1U
 from helix_agents.backends.cloudflare.http import MAX_AT_ONCE
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
-from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.errors import NotMigrated
 from tests.cloudflare.client import narrow_session
 from tests.cloudflare.homes import Home

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from helix_agents.backends.inmemory.sessions import Sessions
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
-from helix_agents.backends.sql.planned_commit import PlannedCommits
+from helix_agents.backends.sql_shared.state.planned_commit import PlannedCommits
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.state.model.store import ModelStore

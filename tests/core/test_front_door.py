@@ -130,10 +130,10 @@ assert not any(name.startswith("Sqlite") for name in dir())
 def test_importing_asks_for_no_entropy_thread_socket_or_sqlite() -> None:
     # A Worker is imported once, for a snapshot that all copies start from: what is random at import is the same in all.
     modules = [
-        "backends.sql.state_store",
-        "backends.sql.stream_manager",
-        "backends.sql.usage_store",
-        "backends.sql.memory_store",
+        "backends.sql_shared.state.store",
+        "backends.sql_shared.streams.manager",
+        "backends.sql_shared.usage.store",
+        "backends.sql_shared.memory.store",
         "executor",
         "conformance",
     ]

@@ -10,8 +10,8 @@ import pytest
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, open_stores, tool
 from helix_agents.backends.registry import Stores
 from helix_agents.errors import StreamError
-from helix_agents.executor import emitter as emitting
-from helix_agents.executor.emitter import QUEUE_LIMIT, Emitter
+from helix_agents.executor.stream import emitter as emitting
+from helix_agents.executor.stream.emitter import QUEUE_LIMIT, Emitter
 from helix_agents.llm import Call
 from helix_agents.streams.contract import StreamWriter
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from helix_agents.executor.jobs import all_of, unbroken
+from helix_agents.executor.tasks import all_of, unbroken
 
 
 async def test_a_job_that_nothing_breaks_off_tells_how_it_ended() -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from helix_agents import Agent, AgentExecutor, ModelError, RetryPolicy, ScriptedLLM, ToolContext, open_stores, tool
-from helix_agents.executor.hooks import Hooks, RunInfo
+from helix_agents.executor.run.hooks import Hooks, RunInfo
 from helix_agents.llm import Call, ModelEvent, ModelRequest, TextDelta
 
 SECRET = "a-word-that-nobody-else-says"

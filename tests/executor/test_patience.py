@@ -8,7 +8,7 @@ import pytest
 
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.errors import IllegalTransition, StoreUnavailable
-from helix_agents.executor.patience import patient_store, patiently
+from helix_agents.executor.retrying import patient_store, patiently
 
 
 class LosesReplies(InMemoryStateStore):

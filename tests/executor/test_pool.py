@@ -11,8 +11,8 @@ import pytest
 
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, Stores, open_stores
 from helix_agents.executor import Stepper, WorkerPool
-from helix_agents.executor.bell import listen, ring
-from helix_agents.executor.pool import list_workers
+from helix_agents.executor.workers.pool import list_workers
+from helix_agents.executor.workers.wakeup import listen, ring
 from tests.executor.pool_agents import STEPS, agent, executor, script
 
 

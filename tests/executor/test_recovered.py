@@ -6,7 +6,7 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import open_stores
 from helix_agents.clock import system_clock
 from helix_agents.executor import AgentExecutor
-from helix_agents.executor.recovered import recovered_today
+from helix_agents.executor.workers.stats import recovered_today
 from helix_agents.llm import ScriptedLLM
 
 agent = Agent("worker")

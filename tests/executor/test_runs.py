@@ -20,13 +20,13 @@ from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.conformance.executor.harness import Clockwork
 from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
 from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy, RunHandle
-from helix_agents.executor.hooks import RunInfo
+from helix_agents.executor.run.hooks import RunInfo
 from helix_agents.llm import Call, Reply, ScriptedLLM
 from helix_agents.llm.contract import ModelEvent, ModelRequest, TextDelta
 from helix_agents.llm.scripted import Line, Script
 from helix_agents.messages import Message
 from helix_agents.stores.usage import contract as usage
-from helix_agents.tools import MAX_AMOUNT, Tool, ToolContext, tool
+from helix_agents.tools.tool import MAX_AMOUNT, Tool, ToolContext, tool
 from helix_agents.types import RunRecord
 
 QUICK = RetryPolicy(first_wait_seconds=0.001)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helix_agents.executor.step import (
+from helix_agents.executor.step.decisions import (
     REMINDER,
     Outcome,
     abandoned,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from helix_agents.backends.inmemory.memory_store import InMemoryMemoryStore
-from helix_agents.backends.sql.memory_store import SqlMemoryStore
-from helix_agents.backends.sql.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.memory.store import SqlMemoryStore
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.pytest import conformance_tests

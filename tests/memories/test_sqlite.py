@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from helix_agents.backends.sql.memory_store import SqlMemoryStore
-from helix_agents.backends.sql.queries import Queries
-from helix_agents.backends.sql.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.memory.store import SqlMemoryStore
+from helix_agents.backends.sql_shared.queries import Queries
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.backends.sqlite.memory_store import SqliteMemoryStore
 from helix_agents.stores.memory.contract import Memory
@@ -73,7 +73,7 @@ async def test_a_search_asks_the_index_once_and_first(tmp_path: Path) -> None:
     async with SqliteMemoryStore(tmp_path / "memory.db") as store:
         await store.search("e", "tea")
     connection = sqlite3.connect(tmp_path / "memory.db")
-    sql = Queries("memory_queries", "sqlite")["match_memories"]
+    sql = Queries("memory/memory_queries", "sqlite")["match_memories"]
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("e", "tea", None, 10))]
     assert "__agents_memories_index" in plan[0], plan
     assert "INTEGER PRIMARY KEY" in plan[1], plan

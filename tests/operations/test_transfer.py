@@ -13,10 +13,10 @@ import pytest
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.cli import main
 from helix_agents.errors import InvalidArgument, StoreUnavailable
+from helix_agents.operations.transfer import export_sessions, import_sessions
+from helix_agents.operations.transfer.records import blocks
+from helix_agents.operations.verify import verify_sessions
 from helix_agents.stores.memory.contract import Memory
-from helix_agents.transfer import export_sessions, import_sessions
-from helix_agents.transfer.records import blocks
-from helix_agents.verify import verify_sessions
 from tests.server.cast import make_executor, manager
 
 SET_BY_THE_STORE = {"version", "created_at", "updated_at", "started_at", "lease_until", "start_sequence", "staged_at"}

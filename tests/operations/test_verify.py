@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from helix_agents import CheckpointMeta, StateStore, open_stores
+from helix_agents.operations.verify import repair_session, session_problems, verify_sessions
 from helix_agents.types import SubSessionRef
-from helix_agents.verify import repair_session, session_problems, verify_sessions
 
 
 async def fill(store: StateStore) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from helix_agents.backends.registry import open_stores
-from helix_agents.cleanup import WorkspaceProvider, expired_session_cleanup
 from helix_agents.errors import InvalidArgument
-from helix_agents.workspaces import FileWorkspaceProvider
+from helix_agents.operations.cleanup import WorkspaceProvider, expired_session_cleanup
+from helix_agents.operations.workspaces import FileWorkspaceProvider
 
 
 @pytest.fixture

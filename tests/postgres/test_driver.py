@@ -11,7 +11,7 @@ import pytest
 from helix_agents import open_stores
 from helix_agents.backends.postgres.driver import PostgresDriver
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.conformance.tools.sample import add, meta, plain_state, push, put, ref, user, writes
 from helix_agents.errors import InvalidArgument, SessionExists, StoreError, StoreUnavailable
 from helix_agents.stores.state.contract import StateStore

@@ -17,7 +17,7 @@ from helix_agents import SchemaTooNew, open_stores
 from helix_agents.backends.postgres import prepare as migration
 from helix_agents.backends.postgres.prepare import migrate_postgres
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from helix_agents.backends.sql.migrate import known_migrations, migrate
+from helix_agents.backends.sql_shared.schema.migrate import known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.tools.sample import meta, plain_state, user
 from helix_agents.errors import StoreError
@@ -68,7 +68,7 @@ async def test_a_fresh_schema_equals_one_migrated_step_by_step(
         if known == len(every):
             monkeypatch.undo()
         else:  # as if this were the library of that time, which had functions of its own
-            for place in (migration, sys.modules["helix_agents.backends.sql.migrate"]):
+            for place in (migration, sys.modules["helix_agents.backends.sql_shared.schema.migrate"]):
                 monkeypatch.setattr(place, "known_migrations", lambda _, known=known: every[:known])
         assert await migrate_postgres(connection, schema="made_in_steps") == [every[known - 1].version]
     fresh, grown = await catalogue(connection, "made_at_once"), await catalogue(connection, "made_in_steps")

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from helix_agents.backends.sql.migrate import known_migrations
+from helix_agents.backends.sql_shared.schema.migrate import known_migrations
 
 from .. import old_schemas as old
 

@@ -11,7 +11,7 @@ import redis
 from redis.asyncio import Redis, RedisCluster
 
 from helix_agents.backends.redis.memory_store import RedisMemoryStore
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.redis.usage_store import RedisUsageStore
 from helix_agents.conformance.harness import Harness

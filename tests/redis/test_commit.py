@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.conformance.tools.dump import portrait
 from helix_agents.conformance.tools.sample import add, drop, meta, plain_state, push, put, user, writes
 from helix_agents.errors import VersionConflict

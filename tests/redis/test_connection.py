@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis, RedisCluster
 
-from helix_agents.backends.redis import connection
+from helix_agents.backends.redis.client import connection
 from helix_agents.backends.redis.opening import client_from_url
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.registry import open_stores
 from helix_agents.errors import InvalidArgument, StoreCorrupt, StoreUnavailable

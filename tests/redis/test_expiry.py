@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.conformance.tools.operations import prepare
 from helix_agents.conformance.tools.sample import meta, plain_state, push, put, user, writes

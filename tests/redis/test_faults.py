@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from helix_agents.backends.redis import servers, wakeup
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis import wakeup
+from helix_agents.backends.redis.client import servers
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.conformance.tools.sample import add, meta, plain_state, push, put, user, writes
 from helix_agents.errors import StoreUnavailable

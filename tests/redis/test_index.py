@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from helix_agents.backends.redis import listing
-from helix_agents.backends.redis.state_store import RedisStateStore
+from helix_agents.backends.redis.index import listing
+from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.conformance.tools.sample import ref
 from helix_agents.errors import SessionExists, StoreUnavailable
 

@@ -31,7 +31,7 @@ from helix_agents.conformance.executor.play import AGENT, INPUT, is_over
 from helix_agents.conformance.executor.worker import append_line
 from helix_agents.errors import NotResumable
 from helix_agents.executor import WorkerPool
-from helix_agents.executor.patience import patiently
+from helix_agents.executor.retrying import patiently
 from helix_agents.runtimes.dbos import DBOSRuntime
 from helix_agents.runtimes.temporal import TemporalRuntime
 

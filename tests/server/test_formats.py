@@ -17,8 +17,8 @@ from helix_agents.codec import Json
 from helix_agents.executor import AgentExecutor
 from helix_agents.llm import ScriptedLLM
 from helix_agents.llm.scripted import Reply
-from helix_agents.server.agui import AgUiEncoder
-from helix_agents.server.ui_messages import UiMessageEncoder
+from helix_agents.server.wire.agui import AgUiEncoder
+from helix_agents.server.wire.ui_messages import UiMessageEncoder
 from helix_agents.state import apply_patch
 from tests.server.cast import make_executor, manager
 from tests.server.running import execute, result

@@ -13,9 +13,9 @@ from helix_agents.codec import Json, encode
 from helix_agents.conformance.executor.harness import EXECUTOR
 from helix_agents.conformance.harness import StoreSet
 from helix_agents.conformance.run import run_check
-from helix_agents.executor.suspension import all_waiting
-from helix_agents.server.feed import question
-from helix_agents.server.formats import state_at
+from helix_agents.executor.step.questions import all_waiting
+from helix_agents.server.wire.feed import question
+from helix_agents.server.wire.translate import state_at
 from helix_agents.types import SessionState
 from tests.executor.harnesses import MemoryHarness
 from tests.server.test_formats import Turn, encoded, judge

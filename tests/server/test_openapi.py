@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from helix_agents.server.app import ENDPOINTS
-from helix_agents.server.openapi import document
+from helix_agents.server.routes.openapi import document
 from tests.server.running import Running
 
 MAX_EXAMPLES = 12

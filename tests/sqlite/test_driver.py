@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helix_agents import CheckpointMeta, InvalidArgument, SqliteStateStore, StoreCorrupt, StoreUnavailable
-from helix_agents.backends.sql.driver import BatchRefused, Statement
+from helix_agents.backends.sql_shared.driver import BatchRefused, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from tests.sqlite.held import Held
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from helix_agents import SchemaTooNew, open_stores
-from helix_agents.backends.sql import migrate as migrations
-from helix_agents.backends.sql.driver import Dialect, Statement
-from helix_agents.backends.sql.migrate import (
+from helix_agents.backends.sql_shared.driver import Dialect, Statement
+from helix_agents.backends.sql_shared.schema import migrate as migrations
+from helix_agents.backends.sql_shared.schema.migrate import (
     COMPACT_STATE,
     FAMILIES,
     Migration,
@@ -77,7 +77,9 @@ async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, m
     every = ordinary_steps()
     for known in range(1, len(every) + 1):
         # As if this were the library of that time.
-        monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _, known=known: every[:known])
+        monkeypatch.setattr(
+            "helix_agents.backends.sql_shared.schema.migrate.known_migrations", lambda _, known=known: every[:known]
+        )
         driver = SqliteDriver(tmp_path / "grown.db")
         assert await migrate(driver) == [every[known - 1].version]
         await driver.close()
@@ -101,7 +103,7 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
 async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = ordinary_steps()
     broken = every[0]._replace(parts=(*every[0].parts, ("state", ("CREATE TABLE broken (", ""))))
-    monkeypatch.setattr("helix_agents.backends.sql.migrate.known_migrations", lambda _: [broken])
+    monkeypatch.setattr("helix_agents.backends.sql_shared.schema.migrate.known_migrations", lambda _: [broken])
     driver = SqliteDriver(tmp_path / "a.db")
     with pytest.raises(Exception, match=r"syntax|incomplete"):
         await migrate(driver)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helix_agents import SqliteStateStore
-from helix_agents.backends.sql.migrate import FAMILIES, Migration, known_migrations
+from helix_agents.backends.sql_shared.schema.migrate import FAMILIES, Migration, known_migrations
 
 from .. import old_schemas as old
 

@@ -18,7 +18,7 @@ from helix_agents import (
     SqliteStateStore,
     VersionConflict,
 )
-from helix_agents.backends.sql.driver import Statement
+from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.state import StateTracker
 from tests.sqlite.held import Held

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents.backends.sql.driver import Statement
-from helix_agents.backends.sql.listing import claimable_statement
-from helix_agents.backends.sql.migrate import migrate
-from helix_agents.backends.sql.queries import Queries
+from helix_agents.backends.sql_shared.driver import Statement
+from helix_agents.backends.sql_shared.queries import Queries
+from helix_agents.backends.sql_shared.schema.migrate import migrate
+from helix_agents.backends.sql_shared.state.listing import claimable_statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.stores.state.commit import ClaimableFilter
 
@@ -18,7 +18,7 @@ from helix_agents.stores.state.commit import ClaimableFilter
 async def test_a_checkpoint_is_found_by_its_time_and_session(tmp_path: Path, name: str) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver)
-    query = Queries("queries", "sqlite", "")(name, "session", "cpv1-session-s1-t5-abcdef", 5)
+    query = Queries("state/queries", "sqlite", "")(name, "session", "cpv1-session-s1-t5-abcdef", 5)
     (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
     await driver.close()
     steps = [str(step[3]) for step in plan]
@@ -37,7 +37,7 @@ WAYS_BACK = {
 async def test_what_was_overwritten_is_found_by_session_and_number(tmp_path: Path, name: str) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver)
-    query = Queries("queries", "sqlite", "")(name, *WAYS_BACK[name])
+    query = Queries("state/queries", "sqlite", "")(name, *WAYS_BACK[name])
     (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
     await driver.close()
     steps = [str(step[3]) for step in plan]
@@ -50,7 +50,7 @@ async def test_claimable_sessions_are_found_in_the_order_of_the_leases_of_their_
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver)
     wanted = ClaimableFilter(now=5, statuses=("active",), agent_types=("agent",))
-    query = claimable_statement(Queries("queries", "sqlite", ""), wanted, 100, 200)
+    query = claimable_statement(Queries("state/queries", "sqlite", ""), wanted, 100, 200)
     (plan,) = await driver.batch([Statement(f"EXPLAIN QUERY PLAN {query.sql}", query.params)], read_only=True)
     await driver.close()
     steps = [str(step[3]) for step in plan]

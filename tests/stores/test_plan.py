@@ -12,13 +12,7 @@ from helix_agents import RunRecord
 from helix_agents.conformance.state.model.merge import naive_apply, naive_merge
 from helix_agents.conformance.tools.sample import add, drop, plain_state, push, put, writes
 from helix_agents.stores.state.cells import combine, plan_merge, prepare, replacement
-from helix_agents.stores.state.commit import (
-    CellName,
-    Commit,
-    CommitRefused,
-    CustomChanges,
-    StagedStep,
-)
+from helix_agents.stores.state.commit import CellName, Commit, CommitRefused, CustomChanges, StagedStep
 from helix_agents.stores.state.plan import Counters, Plan, Seen, decide, needs
 
 from .cell_table import CHECKPOINT, SESSION, Table

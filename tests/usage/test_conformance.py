@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
-from helix_agents.backends.sql.self_migrating import MigratedDriver
-from helix_agents.backends.sql.usage_store import SqlUsageStore
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.usage.store import SqlUsageStore
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.pytest import conformance_tests

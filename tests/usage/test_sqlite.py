@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from helix_agents.backends.sql.queries import Queries
-from helix_agents.backends.sql.self_migrating import MigratedDriver
-from helix_agents.backends.sql.usage_store import SqlUsageStore
+from helix_agents.backends.sql_shared.queries import Queries
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.usage.store import SqlUsageStore
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.backends.sqlite.usage_store import SqliteUsageStore
 from helix_agents.stores.usage.contract import CustomEntry, SubagentEntry
@@ -50,7 +50,7 @@ async def test_no_statement_of_a_session_reads_the_whole_table(tmp_path: Path) -
     async with SqliteUsageStore(tmp_path / "usage.db") as store:
         await store.get_entries("a")
     connection = sqlite3.connect(tmp_path / "usage.db")
-    queries = Queries("usage_queries", "sqlite")
+    queries = Queries("usage/usage_queries", "sqlite")
     for name in ("sums", "tree_sums", "delete_session", "delete_tree", "delete_tree_links"):
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {queries[name]}", ("a",))]
         assert not [step for step in plan if step.startswith("SCAN __agents")], (name, plan)

@@ -11,7 +11,7 @@ from ..backends.registry import Stores
 from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
-from ..executor.suspension import all_waiting
+from ..executor.step.questions import all_waiting
 from ..types import PendingClientToolCall
 from .command import add_command, add_json
 from .output import emit, say

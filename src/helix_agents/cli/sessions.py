@@ -10,7 +10,7 @@ import msgspec
 from ..backends.registry import Stores
 from ..clock import random_id, system_clock
 from ..errors import SessionNotFound
-from ..executor.restoring import restore_session
+from ..executor.session.restoring import restore_session
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
 from .output import complain, emit, say, say_document, session_line

@@ -12,8 +12,8 @@ from typing import Any
 from ..backends.registry import Stores
 from ..codec import decode
 from ..errors import InvalidArgument, StoreCorrupt
-from ..transfer import export_sessions, import_sessions
-from ..transfer.records import header, read_header
+from ..operations.transfer import export_sessions, import_sessions
+from ..operations.transfer.records import header, read_header
 from .command import add_command, add_json
 from .output import complain, emit
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from ..backends.registry import Stores
-from ..cleanup import expired_session_cleanup
 from ..errors import SessionNotFound
-from ..verify import repair_session, session_problems, verify_sessions
-from ..workspaces import FileWorkspaceProvider
+from ..operations.cleanup import expired_session_cleanup
+from ..operations.verify import repair_session, session_problems, verify_sessions
+from ..operations.workspaces import FileWorkspaceProvider
 from .command import add_command, add_json, address
 from .output import complain, emit, say, say_document, when
 from .tail import tail

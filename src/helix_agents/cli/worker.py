@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from ..backends.registry import Stores
-from ..executor.pool import WorkerPool
+from ..executor.workers.pool import WorkerPool
 from .command import add_command
 from .targets import HOW_TO_NAME, executor_named
 

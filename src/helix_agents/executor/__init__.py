@@ -1,16 +1,16 @@
 """The agent loop: one implementation, on the contracts of stores and streams only."""
 
+from .executor import AgentExecutor
 from .handle import AgentResult, RunHandle
-from .hooks import Hooks, RunInfo
-from .local import AgentExecutor
-from .modelcall import RetryPolicy
-from .pool import WorkerInfo, WorkerPool
-from .resumable import CanResume
-from .step import Outcome
-from .stepper import Stepper, Ticket
-from .suspension import ToolResultReceipt
-from .waiting import Waiting
-from .watching import SessionView
+from .inbox import Waiting
+from .run.hooks import Hooks, RunInfo
+from .run.model_call import RetryPolicy
+from .session.resumable import CanResume
+from .step.decisions import Outcome
+from .step.questions import ToolResultReceipt
+from .stream.snapshot import SessionView
+from .workers.pool import WorkerInfo, WorkerPool
+from .workers.stepper import Stepper, Ticket
 
 __all__ = [
     "AgentExecutor",

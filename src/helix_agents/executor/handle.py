@@ -17,10 +17,10 @@ from ..lifecycle import SUSPENDED
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
 from ..types import PendingClientToolCall, SessionState, SessionStatus
-from .reading import RunChunks, StreamPlace
-from .resumable import CanResume, is_live
 from .services import Services
-from .suspension import all_waiting
+from .session.resumable import CanResume, is_live
+from .step.questions import all_waiting
+from .stream.follow import RunChunks, StreamPlace
 
 RESULT_POLL_SECONDS = 0.2
 LOST_POLL_SECONDS = 1.0

@@ -12,8 +12,8 @@ from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
-from .hooks import Hooks
-from .modelcall import RetryPolicy
+from .run.hooks import Hooks
+from .run.model_call import RetryPolicy
 
 Durability = Literal["call", "step"]
 """When the outcome of a tool call becomes durable: with the call, or with the step's commit."""

@@ -15,9 +15,9 @@ from ..codec import Json
 from ..errors import InvalidArgument
 from ..limits import UsageLimits
 from .handle import AgentResult, RunHandle
-from .inputs import Input
-from .queueing import IfExists, IfRunning
-from .reading import RunChunks
+from .options import Input
+from .step.queued_messages import IfExists, IfRunning
+from .stream.follow import RunChunks
 
 
 class ExecuteOptions(TypedDict, total=False):

@@ -34,15 +34,15 @@ from ..clock import random_id
 from ..codec import Json, decode, encode
 from ..errors import HelixError, SessionNotFound
 from ..executor import AgentExecutor
-from ..executor.idempotency import session_of_key
+from ..executor.session.idempotency import session_of_key
 from ..llm.contract import LLM
 from ..server.app import create_app
 from ..server.auth import Authenticate
-from ..server.cleaning import clean
-from ..server.feed import last_word, last_word_without_stream
+from ..server.middleware import clean
 from ..server.problems import Problem, problem_of
 from ..server.requests import start_of_stream
-from ..server.streams import socket_query
+from ..server.routes.streams import socket_query
+from ..server.wire.feed import last_word, last_word_without_stream
 from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..streams.contract import StreamOutcome
 

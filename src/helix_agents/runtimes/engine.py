@@ -19,10 +19,10 @@ from ..agent import Agent
 from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ..executor import AgentExecutor, RunHandle, Stepper, Ticket, ToolResultReceipt
-from ..executor.inputs import Input
-from ..executor.line import OthersBusiness, waiting_line
-from ..executor.resumable import ensure_resumable, load_settled
-from ..executor.submission import ENGINE
+from ..executor.options import Input
+from ..executor.session.resumable import ensure_resumable, load_settled
+from ..executor.workers.claimable import OthersBusiness, waiting_line
+from ..executor.workers.submit import ENGINE
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 
 logger = logging.getLogger("helix_agents.runtimes")

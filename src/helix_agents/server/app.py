@@ -15,15 +15,15 @@ from starlette.websockets import WebSocket
 
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
-from . import chat, runs, sessions, streams, system
 from .auth import Authenticate
-from .cleaning import Cleaning
-from .desk import Desk
+from .context import Desk
 from .endpoints import Call, Endpoint, as_routes
-from .openapi import document
-from .page import page_routes
+from .middleware import Cleaning
 from .problems import Problem, problem_of
 from .requests import reply
+from .routes import chat, runs, sessions, streams, system
+from .routes.inspector import page_routes
+from .routes.openapi import document
 
 HEARTBEAT_SECONDS = 15.0
 MAX_BODY_BYTES = 1_000_000

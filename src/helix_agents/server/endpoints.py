@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .auth import ANONYMOUS, User
-from .desk import Desk
+from .context import Desk
 from .problems import problem_of
 
 

@@ -21,15 +21,10 @@ from workers import DurableObject, Response, WorkerEntrypoint
 
 from helix_agents.backends.cloudflare.bindings import D1Binding, ObjectStorage
 from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore
-from helix_agents.backends.cloudflare.durable_object import (
-    DOMemoryStore,
-    DOStateStore,
-    DOStreamManager,
-    DOUsageStore,
-)
-from helix_agents.backends.sql.driver import Statement
-from helix_agents.backends.sql.self_migrating import MigratedDriver
-from helix_agents.backends.sql.stream_manager import SqlStreamManager
+from helix_agents.backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
+from helix_agents.backends.sql_shared.driver import Statement
+from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
+from helix_agents.backends.sql_shared.streams.manager import SqlStreamManager
 from helix_agents.conformance.contracts import DOORS
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness

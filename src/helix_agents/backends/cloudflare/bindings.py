@@ -13,7 +13,7 @@ from js import JSON
 from pyodide.ffi import JsException, create_once_callable, jsnull, to_js
 
 from ...codec import decode
-from ..sql.driver import Row, Statement, Value
+from ..sql_shared.driver import Row, Statement, Value
 from .wire import CloudflareDriver, Reply, WireStatement, WireValue, refusal, to_wire, wire_value
 
 T = TypeVar("T")

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.memory.contract import Embedder
-from ..sql.driver import SqlDriver
-from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
-from ..sql.self_migrating import MigratedDriver
-from ..sql.state_store import SqlStateStore
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.driver import SqlDriver
+from ..sql_shared.memory.store import SqlMemoryStore
+from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.state.store import SqlStateStore
+from ..sql_shared.usage.store import SqlUsageStore
 
 D1_FAMILIES = (FAMILIES | COMPACT_STATE | COMPACT_USAGE) - {"streams"}
 """What a D1 database holds: streams live in Durable Objects."""

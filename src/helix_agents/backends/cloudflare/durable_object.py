@@ -22,13 +22,13 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
-from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import COMPACT_STATE, COMPACT_USAGE
-from ..sql.planned_commit import PlannedCommits
-from ..sql.self_migrating import MigratedDriver
-from ..sql.state_store import SqlStateStore
-from ..sql.stream_manager import SqlStreamManager
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.memory.store import SqlMemoryStore
+from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.state.planned_commit import PlannedCommits
+from ..sql_shared.state.store import SqlStateStore
+from ..sql_shared.streams.manager import SqlStreamManager
+from ..sql_shared.usage.store import SqlUsageStore
 from . import sockets
 from .bindings import ObjectStorage, unwrapped
 from .sockets import Listener

@@ -20,12 +20,12 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import InvalidArgument
 from ..registry import Stores
-from ..sql.driver import SqlDriver
-from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import FAMILIES, ensure_migrated, migrate
-from ..sql.state_store import SqlStateStore
-from ..sql.stream_manager import SqlStreamManager
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.driver import SqlDriver
+from ..sql_shared.memory.store import SqlMemoryStore
+from ..sql_shared.schema.migrate import FAMILIES, ensure_migrated, migrate
+from ..sql_shared.state.store import SqlStateStore
+from ..sql_shared.streams.manager import SqlStreamManager
+from ..sql_shared.usage.store import SqlUsageStore
 from ..url import STREAM_OPTIONS, StoresUrl, StreamRetention, as_bool
 from .bridge import Bridge, BridgeD1, BridgeObject
 from .d1 import D1_FAMILIES

@@ -18,9 +18,9 @@ from ...errors import HelixError
 from ...ids import ensure_id
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wake, Wakeup
-from ..sql.driver import Row, SqlDriver, Statement
-from ..sql.self_migrating import MigratedDriver
-from ..sql.stream_manager import SqlStreamManager
+from ..sql_shared.driver import Row, SqlDriver, Statement
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.streams.manager import SqlStreamManager
 from .bridge import VERSION, Bridge, BridgeObject
 from .wire import MissingTable, Reply, WireStatement
 

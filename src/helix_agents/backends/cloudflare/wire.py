@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...errors import InvalidArgument, StoreError, StoreUnavailable
-from ..sql.driver import Dialect, Row, Statement, Value
-from ..sql.refusals import refused_batch
+from ..sql_shared.driver import Dialect, Row, Statement, Value
+from ..sql_shared.state.refusals import refused_batch
 
 MAX_INTEGER = 2**53 - 1
 MAX_VALUE_BYTES = 2_000_000

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...codec import escape_text
 from ...stores.state.commit import LIST, NO_CHANGES, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent, Slot
-from ..sql import rows
-from ..sql.driver import Value
-from ..sql.queries import with_prefix
+from ..sql_shared.driver import Value
+from ..sql_shared.queries import with_prefix
+from ..sql_shared.state import rows
 from .dialect import qualified
 from .functions import Prepares
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import InvalidArgument
-from ..sql.driver import Statement, Value
+from ..sql_shared.driver import Statement, Value
 
 _PARAMETER = re.compile(r"\?(\d+)")
 _NAME = re.compile(r"((?:(?<!DROP )\bINDEX|\bTRIGGER|\bCONSTRAINT)\s+)?(?<![\w\".])(\w*__agents_\w+)")

@@ -16,7 +16,7 @@ import asyncpg
 
 from ...codec import decode
 from ...errors import StoreUnavailable
-from ..sql.driver import Dialect, Row, Statement
+from ..sql_shared.driver import Dialect, Row, Statement
 from .borrowed import BorrowedConnections
 from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, one_snapshot, qualified

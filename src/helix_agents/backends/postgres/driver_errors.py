@@ -7,7 +7,7 @@ from typing import NoReturn
 import asyncpg
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
-from ..sql.driver import BatchRefused
+from ..sql_shared.driver import BatchRefused
 
 RETRYABLE = ("40001", "40P01")
 """Serialization failure and deadlock: the server has undone everything, so the same batch may be sent again."""

@@ -19,7 +19,7 @@ import re
 from typing import NamedTuple, Protocol
 
 from ...errors import StoreError
-from ..sql.queries import Queries, with_prefix
+from ..sql_shared.queries import Queries, with_prefix
 from .dialect import numbered, parameter_count, qualified
 
 _GENERATION = "1"

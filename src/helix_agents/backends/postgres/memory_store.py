@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.memory.contract import Embedder
-from ..sql.memory_store import SqlMemoryStore
+from ..sql_shared.memory.store import SqlMemoryStore
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 
 from ...errors import NotMigrated, SchemaTooNew, StoreError
-from ..sql.driver import Dialect, Row, Statement
-from ..sql.migrate import known_migrations, migrate
-from ..sql.queries import with_prefix
+from ..sql_shared.driver import Dialect, Row, Statement
+from ..sql_shared.queries import with_prefix
+from ..sql_shared.schema.migrate import known_migrations, migrate
 from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, qualified, quoted
 from .driver_errors import FORBIDDEN, raise_translated
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     AnyConnection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
 FILES = (
-    ("queries", "state"),
-    ("stream_queries", "stream"),
-    ("usage_queries", "usage"),
-    ("memory_queries", "memory"),
+    ("state/queries", "state"),
+    ("streams/stream_queries", "stream"),
+    ("usage/usage_queries", "usage"),
+    ("memory/memory_queries", "memory"),
 )
 """The files of statements, each with the label of its batch function."""
 

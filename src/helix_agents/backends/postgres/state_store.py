@@ -9,9 +9,9 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
 from ...stores.state.commit import Applied, CellName, Commit, StoredSession
 from ...types import SubSessionRef
-from ..sql import rows
-from ..sql.driver import BatchRefused
-from ..sql.state_store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
+from ..sql_shared.driver import BatchRefused
+from ..sql_shared.state import rows
+from ..sql_shared.state.store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
 from . import commit_call
 from .driver import PostgresDriver
 

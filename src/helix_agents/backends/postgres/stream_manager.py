@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.records import StoredText
-from ..sql.driver import Row
-from ..sql.stream_manager import SqlStreamManager
+from ..sql_shared.driver import Row
+from ..sql_shared.streams.manager import SqlStreamManager
 from .driver import PostgresDriver
 from .wakeup import PostgresWakeup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...clock import Clock, system_clock
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.usage.store import SqlUsageStore
 from .driver import PostgresDriver
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from ...codec import decode, encode
 from ...errors import StoreError
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
-from ..sql.driver import Statement
-from ..sql.queries import with_prefix
+from ..sql_shared.driver import Statement
+from ..sql_shared.queries import with_prefix
 from .dialect import qualified
 from .driver import PostgresDriver
 from .driver_errors import raise_translated

@@ -16,12 +16,12 @@ from ...codec import decode, encode, to_struct
 from ...errors import StoreUnavailable
 from ...stores.memory.base import Candidate, MemoryStoreBase
 from ...stores.memory.contract import Embedder, EntitySummary, Memory
-from .connection import Client, Command
+from .client.connection import Client, Command
+from .client.servers import Servers
 from .keys import MemoryKeys, checked_prefix
-from .program import ABSENT, Program
-from .runner import Refused, Runner
-from .servers import Servers
-from .session_hash import as_texts, struct_text, text_or_none
+from .program.runner import Refused, Runner
+from .program.vocabulary import ABSENT, Program
+from .sessions.session_hash import as_texts, struct_text, text_or_none
 
 SEPARATOR = "\x1f"
 AFTER_ALL = b"\xff"

@@ -12,11 +12,11 @@ from redis.asyncio import Redis, RedisCluster
 from ...errors import InvalidArgument
 from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
-from .connection import Client
-from .driver_errors import TranslatedErrors
-from .expiry import SESSION_TTL_SECONDS
+from .client.connection import Client
+from .client.driver_errors import TranslatedErrors
 from .memory_store import RedisMemoryStore
-from .state_store import RedisStateStore
+from .sessions.expiry import SESSION_TTL_SECONDS
+from .sessions.store import RedisStateStore
 from .stream_manager import RedisStreamManager
 from .usage_store import RedisUsageStore
 

@@ -18,13 +18,13 @@ from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_ME
 from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
-from .connection import Client
-from .driver_errors import NotReached, TranslatedErrors
+from .client.connection import Client
+from .client.driver_errors import NotReached, TranslatedErrors
+from .client.servers import Servers
 from .keys import StreamKeys, checked_prefix
-from .multi_streams import MultiStreams
-from .runner import Script, evaluate, is_forbidden
-from .servers import Servers
-from .session_hash import as_fields
+from .program.runner import Script, evaluate, is_forbidden
+from .program.streams_without_scripts import MultiStreams
+from .sessions.session_hash import as_fields
 from .wakeup import ChannelWakeup
 
 REPEATABLE = frozenset({"open", "status", "delete"})

@@ -15,12 +15,12 @@ from ...codec import decode, to_struct
 from ...errors import StoreUnavailable
 from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums, sums_of
 from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
-from .connection import Client, Command
+from .client.connection import Client, Command
+from .client.servers import Servers
 from .keys import UsageKeys, checked_prefix
-from .program import ABSENT, Program
-from .runner import Refused, Runner
-from .servers import Servers
-from .session_hash import as_fields, as_texts, struct_text
+from .program.runner import Refused, Runner
+from .program.vocabulary import ABSENT, Program
+from .sessions.session_hash import as_fields, as_texts, struct_text
 
 SEPARATOR = "\x1f"
 PAGE = 500

@@ -16,8 +16,8 @@ from redis import exceptions as redis_errors
 
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
-from .driver_errors import TranslatedErrors
-from .servers import Servers
+from .client.driver_errors import TranslatedErrors
+from .client.servers import Servers
 
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 6.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import StoreUnavailable
-from ..sql.driver import Dialect, Row, Statement
+from ..sql_shared.driver import Dialect, Row, Statement
 from .driver_errors import translated
 from .jobs import Answer, Item, Job, JobQueue, Work, answer, by_kind, run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
-from ..sql.driver import BatchRefused
-from ..sql.refusals import refused_batch
+from ..sql_shared.driver import BatchRefused
+from ..sql_shared.state.refusals import refused_batch
 
 
 def translated(error: BaseException, path: str) -> BaseException:

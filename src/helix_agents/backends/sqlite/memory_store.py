@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.memory.contract import Embedder
-from ..sql.memory_store import SqlMemoryStore
-from ..sql.self_migrating import MigratedDriver
+from ..sql_shared.memory.store import SqlMemoryStore
+from ..sql_shared.schema.self_migrating import MigratedDriver
 from .driver import SqliteDriver, Synchronous
 
 

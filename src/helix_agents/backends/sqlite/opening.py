@@ -12,10 +12,10 @@ from typing import cast
 
 from ...errors import InvalidArgument, NotMigrated
 from ..registry import Stores
-from ..sql.memory_store import SqlMemoryStore
-from ..sql.migrate import LEDGER, ensure_migrated, known_migrations, migrate
-from ..sql.queries import with_prefix
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.memory.store import SqlMemoryStore
+from ..sql_shared.queries import with_prefix
+from ..sql_shared.schema.migrate import LEDGER, ensure_migrated, known_migrations, migrate
+from ..sql_shared.usage.store import SqlUsageStore
 from ..url import STREAM_OPTIONS, StoresUrl
 from .driver import SqliteDriver, Synchronous
 from .state_store import SqliteStateStore

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...stores.state.commit import Applied, CellName, Commit
-from ..sql.planned_commit import planned_commits
-from ..sql.self_migrating import MigratedDriver
-from ..sql.state_store import SqlStateStore
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.state.planned_commit import planned_commits
+from ..sql_shared.state.store import SqlStateStore
 from .driver import SqliteDriver, Synchronous
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wakeup
-from ..sql.driver import SqlDriver
-from ..sql.self_migrating import MigratedDriver
-from ..sql.stream_manager import SqlStreamManager
+from ..sql_shared.driver import SqlDriver
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.streams.manager import SqlStreamManager
 from .driver import SqliteDriver, Synchronous
 from .wakeup import SqliteWakeup
 

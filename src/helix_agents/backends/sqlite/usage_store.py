@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...clock import Clock, system_clock
-from ..sql.self_migrating import MigratedDriver
-from ..sql.usage_store import SqlUsageStore
+from ..sql_shared.schema.self_migrating import MigratedDriver
+from ..sql_shared.usage.store import SqlUsageStore
 from .driver import SqliteDriver, Synchronous
 
 

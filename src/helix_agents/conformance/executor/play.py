@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...executor import AgentExecutor
-from ...executor.step import step_id_of
+from ...executor.step.decisions import step_id_of
 from ..expect import expect_same
 from ..harness import StoreSet
 from .cast import ANSWERS, ROOT_STATE

@@ -7,7 +7,7 @@ import asyncio
 from ...errors import AlreadyRunning, ModelError, NotResumable
 from ...limits import UsageLimits
 from ...llm.scripted import Call, Line, Script, ScriptedLLM
-from ...tools import tool
+from ...tools.tool import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .harness import check, chunks_of, executing, of_type, simple_agent, transcript

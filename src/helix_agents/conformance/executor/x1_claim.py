@@ -11,7 +11,7 @@ from ...errors import AlreadyRunning, InvalidArgument, NotResumable, SessionExis
 from ...executor import RunHandle
 from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools import tool
+from ...tools.tool import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript

@@ -8,7 +8,7 @@ from typing import Any
 from ...agent import Agent
 from ...errors import IdempotencyConflict
 from ...executor import AgentExecutor, Hooks
-from ...executor.hooks import RunInfo
+from ...executor.run.hooks import RunInfo
 from ...llm.scripted import ScriptedLLM
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import AlreadyRunning
 from ...executor import Hooks
-from ...executor.hooks import RunInfo
+from ...executor.run.hooks import RunInfo
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
-from ...tools import ToolContext, tool
+from ...tools.tool import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import check, chunks_of, custom_state, executing, of_type, simple_agent, transcript

@@ -11,7 +11,7 @@ from ...errors import AlreadyRunning, InvalidArgument, ModelError
 from ...executor import AgentExecutor
 from ...llm.contract import ModelEvent, ModelRequest
 from ...llm.scripted import Call, Line, ScriptedLLM
-from ...tools import ToolContext, tool
+from ...tools.tool import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .harness import check, executing, simple_agent, transcript

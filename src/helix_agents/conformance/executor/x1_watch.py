@@ -10,7 +10,7 @@ from ...errors import ModelError, SessionNotFound
 from ...executor import AgentExecutor
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...streams.contract import StoredChunk
-from ...tools import tool
+from ...tools.tool import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .harness import check, executing, simple_agent, transcript

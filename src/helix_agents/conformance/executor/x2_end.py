@@ -7,9 +7,9 @@ from typing import Any
 
 from ...errors import ModelError, StoreUnavailable
 from ...executor import Hooks
-from ...executor.hooks import RunInfo
+from ...executor.run.hooks import RunInfo
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools import tool
+from ...tools.tool import tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import Clockwork, Parts, check, chunks_of, make_executor, of_type, simple_agent

@@ -8,7 +8,7 @@ from ...agent import Agent
 from ...errors import InvalidArgument
 from ...executor import AgentExecutor, Waiting
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools import tool
+from ...tools.tool import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .harness import check, chunks_of, executing, of_type, simple_agent, transcript

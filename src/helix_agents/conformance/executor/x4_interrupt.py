@@ -7,10 +7,10 @@ from typing import Any
 
 from ...agent import Agent
 from ...executor import Hooks
-from ...executor.hooks import RunInfo
+from ...executor.run.hooks import RunInfo
 from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools import ToolContext, tool
+from ...tools.tool import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
 from .harness import check, chunks_of, custom_state, executing, family, of_type, simple_agent, transcript

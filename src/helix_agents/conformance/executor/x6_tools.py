@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import StoreError, StoreUnavailable
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools import Tool, ToolContext, tool
+from ...tools.tool import Tool, ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import Parts, check, chunks_of, custom_state, executing, simple_agent, transcript

@@ -1,0 +1,238 @@
+"""Where keys live: routing, redirections, and patience with a server that is away. Connections are in `connection.py`.
+
+A lost reply to a write is a `StoreUnavailable`, since the write may have happened. What was not sent yet waits for a
+server that is away for a moment, and what only reads is asked again. On a cluster the caller's client is asked for the
+topology and the connections are ours, one small pool per node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from weakref import WeakSet
+
+from redis import exceptions as redis_errors
+from redis.asyncio import RedisCluster
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from ....errors import StoreUnavailable
+from .connection import Argument, Client, Command, Link, Node, checked
+from .driver_errors import LOST, NotReached, TranslatedErrors
+
+MAX_REDIRECTS = 16
+REDIRECT_DELAY_SECONDS = 0.05
+PATIENCE_SECONDS = 6.0
+"""How long a server that was reached before may be away: a restart, a failover, a cable."""
+RECONNECT_DELAY_SECONDS = 0.1
+MAX_READS = 3
+NODE_CONNECTIONS = 64
+
+READS = frozenset(
+    {"EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "LINDEX", "LLEN", "LRANGE", "SCARD", "SMEMBERS"}
+    | {"XRANGE", "ZCARD", "ZCOUNT", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYLEX", "ZREVRANGEBYSCORE"}
+)
+"""Commands that may be sent again when their reply was lost."""
+
+_reached: WeakSet[Any] = WeakSet()
+"""Clients whose servers have been reached, by any of the stores that use them."""
+
+
+class _Waiting:
+    """Waits for a server that is away. One that was never reached is not waited for: its address may be wrong."""
+
+    def __init__(self, *, patient: bool) -> None:
+        self._until = time.monotonic() + PATIENCE_SECONDS * patient
+
+    async def after(self, error: Exception) -> None:
+        """Wait a little, if nothing was sent and there is time left; else raise the error."""
+        unsent = isinstance(error, NotReached | redis_errors.BusyLoadingError)
+        if not unsent or time.monotonic() >= self._until:
+            raise error
+        await asyncio.sleep(RECONNECT_DELAY_SECONDS)
+
+
+class Servers:
+    """Where keys live. Made from the caller's client, which it never closes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._cluster = client if isinstance(client, RedisCluster) else None
+        self._single = None if self._cluster is not None else Node(client.connection_pool)
+        self._nodes: dict[tuple[str, int], Node] = {}
+        self._stale = False
+        self._has_reached = client in _reached
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys are spread over several servers."""
+        return self._cluster is not None
+
+    async def node_of(self, key: str) -> Node:
+        """The server that holds a key."""
+        if self._single is not None:
+            return self._single
+        cluster: Any = self._cluster
+        try:
+            if self._stale:
+                await _reload(cluster)
+                self._stale = False
+            await cluster.initialize()
+        except (*LOST, redis_errors.RedisClusterException) as error:
+            raise NotReached(str(error)) from error
+        return self._node(cluster.get_node_from_key(key))
+
+    def _node(self, found: Any) -> Node:
+        place = (found.host, int(found.port))
+        node = self._nodes.get(place)
+        if node is None:
+            kwargs = {**found.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
+            pool: Any = ConnectionPool(found.connection_class, max_connections=NODE_CONNECTIONS, **kwargs)
+            node = self._nodes[place] = Node(pool)
+        return node
+
+    @asynccontextmanager
+    async def link(self, key: str) -> AsyncIterator[Link]:
+        """A connection to the server that holds a key. Redirections are the caller's: see `redirected`."""
+        waiting = _Waiting(patient=self._client in _reached)
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    link = await stack.enter_async_context((await self.node_of(key)).link())
+                    break
+                except LOST as error:
+                    self.suspect()
+                    await waiting.after(error)
+            self._note_reached()
+            try:
+                yield link
+            except LOST:
+                self.suspect()
+                raise
+
+    async def ask(self, key: str, commands: Sequence[Command]) -> list[Any]:
+        """One exchange with the server that holds a key. Redirections are the caller's."""
+        waiting = None
+        while True:
+            try:
+                replies = await (self._single or await self.node_of(key)).ask(commands)
+                self._note_reached()
+                return replies
+            except LOST as error:
+                self.suspect()
+                waiting = waiting or _Waiting(patient=self._client in _reached)
+                await waiting.after(error)
+
+    async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
+        """Send commands that all belong to the slot of `key`; refused ones raise. Follows a cluster's redirections."""
+        lost = 0
+        for attempt in range(MAX_REDIRECTS):
+            with TranslatedErrors(f"key {key!r}"):
+                try:
+                    if not atomic:
+                        return [checked(reply) for reply in await self.ask(key, commands)]
+                    async with self.link(key) as link:
+                        answers = await link.transaction(commands)
+                        assert answers is not None  # nothing is watched
+                        return answers
+                except redis_errors.ResponseError as error:
+                    if not await self.redirected(error, attempt):
+                        raise
+                except redis_errors.ConnectionError as error:
+                    lost += 1
+                    reads = all(command[0] in READS for command in commands)
+                    if isinstance(error, NotReached) or lost == MAX_READS or not reads:
+                        raise
+        raise StoreUnavailable(f"Redis, key {key!r}: the cluster kept redirecting the request. Try again.")
+
+    async def one(self, key: str, *command: Argument) -> Any:
+        """Send one command."""
+        return (await self.run(key, [command]))[0]
+
+    async def redirected(self, error: Exception, attempt: int) -> bool:
+        """Whether a cluster says "not here" or "not now": then nothing was done, and another try may find the place."""
+        if self._cluster is None or not _says_elsewhere(error):
+            return False
+        self._stale = True
+        if attempt:
+            await asyncio.sleep(REDIRECT_DELAY_SECONDS * attempt)
+        return True
+
+    def _note_reached(self) -> None:
+        if not self._has_reached:
+            self._has_reached = True
+            _reached.add(self._client)
+
+    def suspect(self) -> None:
+        """A server could not be reached: look at a cluster's topology again before the next request."""
+        self._stale = self._cluster is not None
+
+    async def each(self, keyed: Sequence[tuple[str, Command]]) -> list[Any]:
+        """Send commands to wherever their keys live, one exchange per server at the same time; replies in order."""
+        if self._single is not None:
+            return await self.run("", [command for _, command in keyed]) if keyed else []
+        groups: dict[int, list[int]] = {}
+        for place, (key, _) in enumerate(keyed):
+            with TranslatedErrors(f"key {key!r}"):
+                groups.setdefault(id(await self.node_of(key)), []).append(place)
+        replies: list[Any] = [None] * len(keyed)
+
+        async def ask(places: list[int]) -> None:
+            found = await self._try_together([keyed[place] for place in places])
+            for place, reply in zip(places, found, strict=True):
+                replies[place] = reply
+
+        await asyncio.gather(*(ask(places) for places in groups.values()))
+        return replies
+
+    async def _try_together(self, keyed: Sequence[tuple[str, Command]]) -> list[Any]:
+        with TranslatedErrors(f"key {keyed[0][0]!r}"):
+            replies = await self.ask(keyed[0][0], [command for _, command in keyed])
+        for place, reply in enumerate(replies):
+            if isinstance(reply, redis_errors.ResponseError):
+                key, command = keyed[place]
+                (replies[place],) = await self.run(key, [command])  # moved in the meantime, or truly refused
+        return replies
+
+    async def new_connection(self) -> Any:
+        """A connection of its own, not yet open, for listening; the caller closes it."""
+        if self._single is not None:
+            pool = self._client.connection_pool
+            made, kwargs = pool.connection_class, pool.connection_kwargs
+        else:
+            cluster: Any = self._cluster
+            await cluster.initialize()
+            node = cluster.get_random_node()
+            made, kwargs = node.connection_class, node.connection_kwargs
+        # Messages as plain arrays, however long they take to come.
+        return made(**{**kwargs, "protocol": 2, "socket_timeout": None, "retry": Retry(NoBackoff(), 0)})
+
+    async def masters(self) -> list[Node]:
+        """Every server that holds keys."""
+        if self._single is not None:
+            return [self._single]
+        cluster: Any = self._cluster
+        await cluster.initialize()
+        return [self._node(found) for found in cluster.get_primaries()]
+
+    async def close(self) -> None:
+        """Close the connections that we opened; the caller's client stays open."""
+        if self._single is not None:
+            await self._single.let_go()
+        nodes, self._nodes = list(self._nodes.values()), {}
+        for node in nodes:
+            await node.close()
+
+
+def _says_elsewhere(error: Exception) -> bool:
+    kinds = (redis_errors.MovedError, redis_errors.AskError, redis_errors.TryAgainError)
+    return isinstance(error, kinds) or str(error).startswith(("MOVED", "ASK", "TRYAGAIN", "EXECABORT", "CLUSTERDOWN"))
+
+
+async def _reload(cluster: Any) -> None:
+    """Have the client read the topology again, without closing what others use."""
+    await cluster.nodes_manager.initialize()

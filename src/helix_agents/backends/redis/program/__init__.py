@@ -1,0 +1,1 @@
+"""Atomic writes as programs, run by one script or by MULTI."""

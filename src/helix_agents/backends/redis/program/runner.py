@@ -1,0 +1,115 @@
+"""Runs programs: by one script, or by WATCH and MULTI where the server forbids scripts. It finds out by itself which.
+
+Either way a program happens as a whole or not at all, and every request is sent once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from redis import exceptions as redis_errors
+
+from ....errors import StoreUnavailable
+from ..client.connection import Argument, checked
+from ..client.driver_errors import NotReached, TranslatedErrors
+from ..client.servers import MAX_REDIRECTS, Servers
+from .vocabulary import Program
+from .without_scripts import MultiRunner
+
+
+class Refused(NamedTuple):
+    """A guard did not hold; nothing was written."""
+
+    reason: str
+    status: str | None
+    version: int | None
+    created_at: int | None
+
+
+class Done(NamedTuple):
+    """A program has run: what it counted, how the session's counters stand, and the replies that were asked for."""
+
+    removed: int
+    turn: int
+    moved: int
+    """Whether the deadline of the session has moved."""
+    version: int
+    steps: int
+    resumes: int
+    messages: int
+    answers: list[Any]
+
+
+class Script:
+    """A Lua file of this package."""
+
+    def __init__(self, name: str) -> None:
+        self.source = files(__package__).joinpath(name).read_text(encoding="utf-8")
+        self.digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+
+COMMIT = Script("commit.lua")
+
+
+def is_forbidden(error: Exception) -> bool:
+    """Whether the server says that scripts are not allowed at all."""
+    text = str(error)
+    if "in script" in text or "script:" in text:
+        return False  # a script ran and failed
+    lacks = text.lower().startswith(("noperm", "this user has no permissions")) or "no permissions to run" in text
+    return (lacks and "eval" in text.lower()) or ("unknown command" in text.lower() and "eval" in text.lower())
+
+
+async def evaluate(servers: Servers, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+    """Run a script; the server learns it if it does not know it. Raises the driver's error if it is refused."""
+    by_digest = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
+    for attempt in range(MAX_REDIRECTS):
+        try:
+            (reply,) = await servers.ask(keys[0], [by_digest])
+            if isinstance(reply, redis_errors.NoScriptError):
+                (reply,) = await servers.ask(keys[0], [("EVAL", script.source, len(keys), *keys, *arguments)])
+            return checked(reply)
+        except redis_errors.ResponseError as error:
+            if not await servers.redirected(error, attempt):
+                raise
+    raise StoreUnavailable(f"Redis, key {keys[0]!r}: the cluster kept redirecting the request. Try again.")
+
+
+class Runner:
+    """Where programs are run."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.multi = MultiRunner(servers)
+        self.scripts_allowed = True
+
+    async def run(self, program: Program) -> Done | Refused:
+        """Run a program: what came of it, or why it was refused."""
+        with TranslatedErrors(f"key {program.keys[0]!r}"):
+            try:
+                reply = await self._reply(program)
+            except redis_errors.ConnectionError as error:
+                if isinstance(error, NotReached) or not program.repeatable:
+                    raise
+                reply = await self._reply(program)
+        if reply[0] == 1:
+            removed, turn, moved, version, steps, resumes, messages, *answers = reply[1:]
+            return Done(removed, turn, moved, int(version), int(steps), int(resumes), messages, answers)
+        seen = [None if each is None else each.decode() for each in reply[1:]]
+        seen += [None] * (4 - len(seen))
+        numbers = [None if each is None else int(each) for each in seen[2:4]]
+        return Refused(seen[0] or "", seen[1], numbers[0], numbers[1])
+
+    async def _reply(self, program: Program) -> list[Any]:
+        if self.scripts_allowed:
+            try:
+                made: list[Any] = await evaluate(self.servers, COMMIT, program.keys, program.arguments())
+                return made
+            except redis_errors.ResponseError as error:
+                if not is_forbidden(error):
+                    raise
+                self.scripts_allowed = False
+        return await self.multi.run(program)

@@ -1,0 +1,244 @@
+"""Changes of streams without scripts: WATCH the meta hash, look, MULTI, EXEC; the same effects as `stream.lua`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+from weakref import WeakValueDictionary
+
+from redis import exceptions as redis_errors
+
+from ....errors import StoreUnavailable
+from ..client.connection import Command, Link
+from ..client.servers import Servers
+from ..keys import StreamKeys
+from ..sessions.session_hash import as_fields
+
+MAX_ATTEMPTS = 300
+PAGE = 500
+
+Entries = list[tuple[int, int, int]]
+"""Sequence, step and time of chunks."""
+
+
+class MultiStreams:
+    """Changes streams by optimistic transactions."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
+        """The same reply as the script's."""
+        lock = self._locks.get(keys.meta)
+        if lock is None:
+            lock = self._locks[keys.meta] = asyncio.Lock()
+        async with lock:
+            for attempt in range(MAX_ATTEMPTS):
+                try:
+                    async with self._servers.link(keys.meta) as link:
+                        done, answer = await _attempt(link, keys, what, arguments)
+                except redis_errors.ResponseError as error:
+                    if not await self._servers.redirected(error, attempt):
+                        raise
+                    continue
+                if done:
+                    return answer
+                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6))))
+        raise StoreUnavailable(f"Redis, key {keys.meta!r} changed {MAX_ATTEMPTS} times during the write. Try again.")
+
+
+async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
+    await link.one("WATCH", keys.meta)
+    change = _Change(link, keys, arguments, as_fields(await link.one("HGETALL", keys.meta)))
+    answer = await getattr(change, what)()
+    if not change.commands:
+        await link.one("UNWATCH")
+        return True, answer
+    answers = await link.transaction([*change.commands, ("HGETALL", keys.meta)])
+    if answers is None:
+        return False, None
+    # Beside the transaction: a user without permission for the channel may still write.
+    await link.ask([("PUBLISH", arguments["channel"], "")])
+    return True, answers[-1] if answer is WHOLE_HEAD else answer
+
+
+WHOLE_HEAD = object()
+
+
+class _Change:
+    """One attempt at one change: what to queue."""
+
+    def __init__(self, link: Link, keys: StreamKeys, arguments: dict[str, Any], fields: dict[str, str]) -> None:
+        self.commands: list[Command] = []
+        self._link = link
+        self._keys = keys
+        self._a = arguments
+        self._status = fields.get("status", "")
+        self._fields = fields
+        self._missing = not fields or int(fields["updated_at"]) <= arguments["expired_before"]
+        fence = int(fields.get("fence", 0))
+        self._fenced = arguments["fence"] is not False and fence > arguments["fence"]
+        self._refusal = [b"fenced", str(fence).encode()]
+        self._raises_fence = arguments["fence"] is not False and fence < arguments["fence"]
+        self._head = {name: int(fields.get(name, 0)) for name in ("latest", "floor", "kept", "first", "revision")}
+
+    async def open(self) -> Any:
+        if self._fenced:
+            return await self._link.one("HGETALL", self._keys.meta)
+        self._raise_fence()
+        if self._missing:
+            now, latest = self._a["now"], self._head["latest"]
+            self._queue("DEL", self._keys.chunks, self._keys.producers)
+            self._queue("HDEL", self._keys.meta, "final_output", "error")
+            self._queue("HSETNX", self._keys.meta, "incarnation", self._a["incarnation"])
+            revision = self._head["revision"] + 1 if self._fields else 0
+            fields = {"status": "active", "revision": revision, "latest": latest, "floor": latest, "kept": 0}
+            fields |= {"first": latest + 1, "created_at": now, "updated_at": now}
+            self._set(fields)
+            self._keep_alive()
+        return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
+
+    async def append(self) -> Any:
+        if self._missing:
+            return [b"deleted"]
+        known = await self._link.one("HGET", self._keys.producers, self._a["producer"])
+        if known is not None:
+            counter, sequence, _ = known.split(b":")
+            if int(counter) >= self._a["counter"]:
+                return [b"stored", sequence]
+        if self._fenced:
+            return self._refusal
+        if self._status != "active":
+            return [self._status.encode()]
+        chunks = self._a["chunks"]
+        self._add(chunks)
+        await self._retain(len(chunks) // 2)
+        self._save({})
+        remembered = f"{self._a['counter']}:{self._head['latest']}:{self._a['now']}"
+        self._queue("HSET", self._keys.producers, self._a["producer"], remembered)
+        self._keep_alive()
+        return [b"stored", str(self._head["latest"]).encode()]
+
+    async def status(self) -> Any:
+        if self._missing:
+            return None
+        if self._fenced:
+            return await self._link.one("HGETALL", self._keys.meta)
+        self._raise_fence()
+        if self._status not in self._a["allowed"]:
+            return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
+        self._save({"status": self._a["status"], "revision": self._head["revision"] + 1})
+        for field in ("final_output", "error"):
+            text = self._a[field]
+            self._queue(
+                *(("HDEL", self._keys.meta, field) if text is False else ("HSET", self._keys.meta, field, text))
+            )
+        self._keep_alive()
+        return WHOLE_HEAD
+
+    async def rewind(self) -> Any:
+        if self._missing:
+            return None
+        if self._fenced:
+            return self._refusal
+        self._raise_fence()
+        kept = await self._entries(self._head["floor"] + 1)
+        doomed = [sequence for sequence, step, _ in kept if step > self._a["step_count"]]
+        for start in range(0, len(doomed), PAGE):
+            self._queue("XDEL", self._keys.chunks, *(f"{sequence}-0" for sequence in doomed[start : start + PAGE]))
+        self._head["kept"] -= len(doomed)
+        self._add(self._a["marker"])
+        left = [sequence for sequence, step, _ in kept if step <= self._a["step_count"]]
+        self._head["first"] = left[0] if left else self._head["latest"]
+        self._save({"revision": self._head["revision"] + 1})
+        self._keep_alive()
+        return len(doomed)
+
+    async def reset(self) -> Any:
+        if self._missing:
+            return None
+        if self._fenced:
+            return self._refusal
+        self._raise_fence()
+        self._queue("DEL", self._keys.chunks)
+        self._head |= {"kept": 0, "floor": 0}
+        self._add(self._a["marker"])
+        self._queue("HDEL", self._keys.meta, "final_output", "error")
+        self._save({"status": "active", "revision": self._head["revision"] + 1})
+        producers = as_fields(await self._link.one("HGETALL", self._keys.producers))
+        oldest = self._a["now"] - self._a["producer_memory"]
+        for producer, remembered in producers.items():
+            if int(remembered.rsplit(":", 1)[1]) <= oldest:
+                self._queue("HDEL", self._keys.producers, producer)
+        self._keep_alive()
+        return 1
+
+    async def delete(self) -> Any:
+        self._queue("DEL", *self._keys.all)
+        return 1
+
+    # -- parts
+
+    def _queue(self, *command: Any) -> None:
+        self.commands.append(command)
+
+    def _raise_fence(self) -> None:
+        if self._raises_fence:
+            self._set({"fence": self._a["fence"]})
+
+    def _set(self, fields: dict[str, Any]) -> None:
+        self._queue("HSET", self._keys.meta, *(word for pair in fields.items() for word in pair))
+
+    def _save(self, fields: dict[str, Any]) -> None:
+        counters = {name: self._head[name] for name in ("latest", "floor", "kept", "first")}
+        self._set({**counters, "updated_at": self._a["now"], **fields})
+
+    def _keep_alive(self) -> None:
+        if self._a["ttl"]:
+            for key in self._keys.all:
+                self._queue("PEXPIRE", key, int(self._a["ttl"] * 1.1 + 1000))
+
+    def _add(self, chunks: list[str]) -> None:
+        if self._head["kept"] == 0:
+            self._head["first"] = self._head["latest"] + 1
+        for step, text in zip(chunks[::2], chunks[1::2], strict=True):
+            self._head["latest"] += 1
+            self._head["kept"] += 1
+            entry = f"{self._head['latest']}-0"
+            self._queue("XADD", self._keys.chunks, entry, "m", f"{step}:{self._a['now']}", "c", text)
+
+    async def _entries(self, first: int, limit: int | None = None) -> Entries:
+        found: Entries = []
+        while limit is None or len(found) < limit:
+            count = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = await self._link.one("XRANGE", self._keys.chunks, str(first), "+", "COUNT", count)
+            for name, (_, facts, *_rest) in page:
+                step, _, written_at = facts.partition(b":")
+                found.append((int(name[:-2]), int(step), int(written_at)))
+            if len(page) < count:
+                break
+            first = found[-1][0] + 1
+        return found
+
+    async def _retain(self, added: int) -> None:
+        head, most = self._head, self._a["max_chunks"]
+        excess = max(0, head["kept"] - most) if most else 0
+        if not excess and int(self._fields["created_at"]) > self._a["expired_before"]:
+            return
+        stored = await self._entries(head["first"], None if not excess else excess + 1)
+        new = head["latest"] - added
+        # Those of this very write are not in storage yet.
+        rows = stored + [(new + place, 0, self._a["now"]) for place in range(1, added + 1)]
+        dropped = 0
+        for _, _, written_at in rows:
+            old = head["kept"] - dropped > added and written_at <= self._a["expired_before"]
+            if dropped >= excess and not old:
+                break
+            dropped += 1
+        if dropped:
+            head["floor"] = rows[dropped - 1][0]
+            head["first"] = rows[dropped][0] if dropped < len(rows) else head["latest"] + 1
+            head["kept"] -= dropped
+            self._queue("XTRIM", self._keys.chunks, "MINID", "~", f"{head['first']}-0")

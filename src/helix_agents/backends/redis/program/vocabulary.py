@@ -1,0 +1,134 @@
+"""Programs: one atomic write as flat words, in the operations that `commit.lua` and `without_scripts.py` understand.
+
+A program has guards (conditions with a reason), then writes, in order. Keys are numbered, so that each is sent once,
+and all that can be known beforehand are declared, as a cluster wants. What a commit means in these words is up to
+`compile.py`. Nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from ..client.connection import Argument
+from ..keys import SessionKeys
+
+ABSENT: Final = False
+"""What a missing value compares equal to."""
+
+ANYTHING: Final = "?"
+"""What a cell may hold when the writer does not care; no JSON text looks like this."""
+
+BATCH = 4000
+"""As many words of one command: more do not fit on Lua's stack."""
+
+MAX_ARGUMENTS = 500_000
+"""Servers take about a million words at once; programs of more travel as one, packed."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Program:
+    """One atomic write. `keys[0]` decides where it runs."""
+
+    __slots__ = ("_guarded", "_guards", "_places", "_writes", "header", "keys", "repeatable")
+
+    def __init__(self, first_key: str) -> None:
+        self.keys: list[str] = [first_key]
+        self.repeatable = False
+        """Whether it may be sent again when its reply was lost: twice is the same as once."""
+        self.header: tuple[Argument, str, str] = ("", "", "")
+        self._places: dict[str, int] = {first_key: 1}
+        self._guards: list[Argument] = []
+        self._writes: list[Argument] = []
+        self._guarded: set[str] = set()
+
+    @classmethod
+    def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
+        """A program that writes a session: `commit.lua` knows the session's main hash and its keys by their places."""
+        program = cls(keys.main)
+        program.keys = list(keys.of_commit)
+        program.header = (ttl_ms, keys.head, keys.tail)
+        program._places = keys.places.copy()
+        return program
+
+    def key(self, name: str) -> int:
+        """The place of a key, counted from 1."""
+        place = self._places.get(name)
+        if place is None:
+            self.keys.append(name)
+            place = self._places[name] = len(self.keys)
+        return place
+
+    # -- guards: whenever they are added, they come before all writes
+
+    def guard(self, name: str, *words: Argument) -> None:
+        """Add a condition."""
+        self._guards += (name, len(words), *words)
+
+    def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Argument) -> None:
+        """The reply to a command must be exactly this."""
+        self._guarded.add(key)
+        mode, text = ("absent", "") if expected is ABSENT else ("is", expected)
+        self.guard("reply", reason, mode, text, command, self.key(key), *words)
+
+    def require_field(self, reason: str, mode: str, expected: Argument, field: str) -> None:
+        """A field of the main hash `is` this, `has` this word, is `among` `|these|`, is `absent` or is there."""
+        self._guards += ("field", 4, reason, mode, expected, field)
+
+    # -- writes
+
+    def op(self, name: str, *words: Argument) -> None:
+        """Add an operation."""
+        self._writes += (name, len(words), *words)
+
+    def do(self, command: str, key: str, *words: Argument) -> None:
+        """A plain command. One with very many words must be one that can be cut into several."""
+        if len(words) > BATCH:
+            for start in range(0, len(words), BATCH):
+                self.do(command, key, *words[start : start + BATCH])
+            return
+        self._writes += ("call", len(words) + 2, command, self.key(key), *words)
+
+    def create(self, command: str, key: str, *words: Argument) -> None:
+        """An HSET or SADD that may create the key, which then gets the session's deadline."""
+        for start in range(0, len(words), BATCH):
+            self.op("make", command, self.key(key), *words[start : start + BATCH])
+
+    def push(self, key: str, items: Sequence[Argument], note: str = "") -> None:
+        """Append to a list. `note`: an entry of the undo log that ends with the length before."""
+        self._writes += ("push", len(items) + 2, self.key(key), note, *items)
+
+    def extend(self, key: str, least_ms: int) -> None:
+        """Let a key live at least so long from now."""
+        self.op("extend", self.key(key), least_ms)
+
+    def answer(self, command: str, key: str, *words: Argument) -> None:
+        """Return the reply to this command, after all writes."""
+        self._writes += ("answer", len(words) + 2, command, self.key(key), *words)
+
+    # -- reading a program
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it writes a session."""
+        return self.header[0] != ""
+
+    def watched(self) -> Iterable[str]:
+        """The keys that must not change between looking and writing, where the two are apart."""
+        return self.keys[:1] if self.is_session else sorted(self._guarded)  # every write of a session touches its hash
+
+    def operations(self) -> Iterator[tuple[str, list[str]]]:
+        """Guards and writes one by one, their words as the server sees them."""
+        at, words = 0, [*self._guards, *self._writes]
+        while at < len(words):
+            last = at + 2 + int(words[at + 1])
+            yield str(words[at]), [str(word) for word in words[at + 2 : last]]
+            at = last
+
+    def arguments(self) -> Sequence[Argument]:
+        """The program as arguments of the script."""
+        words = [*self.header, *self._guards, *self._writes]
+        return words if len(words) < MAX_ARGUMENTS else [_encoder.encode(list(map(str, words)))]

@@ -1,0 +1,18 @@
+"""How long sessions live in Redis: all keys of one expire together, some time after its last write."""
+
+from __future__ import annotations
+
+from ....lifecycle import SUSPENDED
+from ....types import SessionState
+
+SESSION_TTL_SECONDS = 604_800
+"""How long a session is kept after its last write, unless the store is told otherwise."""
+
+WAITING_MS = 366 * 86_400_000
+"""How long a session may wait for a person before it expires."""
+
+
+def lives_until(state: SessionState, now: int) -> int:
+    """How long a session must live at least: one that waits for a person outlives the usual time to live."""
+    waits_until = now + WAITING_MS if state.status in SUSPENDED else 0
+    return max(state.expires_at or 0, waits_until)

@@ -1,0 +1,89 @@
+"""A session between its two shapes: the struct, and the fields of the main hash.
+
+What a script or a status swap changes on its own has a field of its own; the rest is one JSON text, `state`, the same
+text that a checkpoint keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ....codec import decode, encode, to_struct
+from ....errors import StoreCorrupt
+from ....stores.state.fields import fields_from_text, fields_to_text
+from ....types import InterruptFlag, RunRecord, SessionState
+
+SWAPPED = ("error", "failure_reason", "interrupt_context")
+"""Fields that a status swap may set: each in a field of its own, as JSON."""
+
+
+def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any], list[str]]:
+    """The fields to set and those to remove for what `save_state` may change, besides status and counters."""
+    kept: dict[str, Any] = {"state": fields_to_text(state) if text is None else text}
+    gone: list[str] = []
+    if state.stream_id:
+        kept["stream_id"] = state.stream_id
+    if state.expires_at is None:
+        gone.append("expires_at")
+    else:
+        kept["expires_at"] = state.expires_at
+    for name in SWAPPED:
+        value = getattr(state, name)
+        if value is None:
+            gone.append(name)
+        else:
+            kept[name] = encode(value)
+    return kept, gone
+
+
+def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
+    """The session, without custom state."""
+    try:
+        flag = fields.get("interrupt_flag")
+        changed: dict[str, Any] = {
+            "session_id": session_id,
+            "status": fields["status"],
+            "step_count": int(fields.get("step_count", 0)),
+            "resume_count": int(fields.get("resume_count", 0)),
+            "stream_id": fields.get("stream_id", session_id),
+            "version": int(fields["version"]),
+            "created_at": int(fields["created_at"]),
+            "updated_at": int(fields["updated_at"]),
+            "interrupt_flag": None if flag is None else to_struct(InterruptFlag, decode(flag)),
+        }
+        for name in SWAPPED:
+            text = fields.get(name)
+            changed[name] = None if text is None else decode(text)
+        return msgspec.structs.replace(fields_from_text(fields["state"]), **changed)
+    except (KeyError, ValueError) as error:
+        raise StoreCorrupt(f"Session {session_id!r} cannot be read from Redis: {error!r}") from error
+
+
+def struct_text(value: msgspec.Struct) -> str:
+    """A struct as JSON, lone surrogates included."""
+    return encode(msgspec.to_builtins(value))
+
+
+def as_fields(reply: Any) -> dict[str, str]:
+    """The reply to HGETALL, a flat list (RESP 2) or a map (RESP 3), as texts."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): text.decode() for name, text in pairs}
+
+
+def as_texts(reply: Any) -> list[str]:
+    """A list of bulk replies as texts."""
+    return [each.decode() for each in reply]
+
+
+def text_or_none(reply: Any) -> str | None:
+    """One bulk reply as text."""
+    return None if reply is None else str(reply.decode())
+
+
+def run_from(text: str) -> RunRecord:
+    """A run as it is stored: its turn, and the record."""
+    turn, _, record = text.partition(":")
+    return msgspec.structs.replace(to_struct(RunRecord, decode(record)), turn=int(turn))

@@ -1,0 +1,151 @@
+"""Reading sessions at one moment, without scripts: everything that is wanted is asked for in one MULTI.
+
+Which lists and objects custom state has is not known beforehand. The first request guesses (what was there last time),
+and if the reply names others, a second one asks for those: a wrong guess costs a round trip, never consistency.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ....codec import decode
+from ....errors import StoreCorrupt, StoreUnavailable
+from ....stores.state.commit import LIST, OBJECT, StoredCheckpoint
+from ..client.connection import Command
+from ..client.servers import Servers
+from ..keys import SessionKeys
+from .history import CustomImage, Entry, Holder, entry_of, shelves_of
+from .session_hash import as_fields, as_texts, text_or_none
+
+SEPARATOR = "\x1f"
+MAX_GUESSES = 50
+MAX_REMEMBERED = 4096
+
+
+class CheckpointRead(NamedTuple):
+    """A checkpoint's row, and how long the undo log was then."""
+
+    row: StoredCheckpoint
+    undo_length: int
+    text: str
+
+
+class SessionRead(NamedTuple):
+    """A session as of one moment."""
+
+    fields: dict[str, str]
+    message_count: int
+    checkpoint_count: int
+    custom: CustomImage
+    messages: list[str]
+
+
+def checkpoint_from(text: str, number: int) -> CheckpointRead:
+    """A row of the checkpoint list."""
+    try:
+        undo_length, version, message_count, status, session_created_at, facts, state = text.split(SEPARATOR)
+        checkpoint_id, step_id, step_count, stream_sequence, created_at, kind = decode(facts)
+        row = StoredCheckpoint(
+            checkpoint_id=checkpoint_id,
+            number=number,
+            step_id=step_id,
+            step_count=step_count,
+            stream_sequence=stream_sequence,
+            message_count=int(message_count),
+            status=status,  # type: ignore[arg-type]  # stored by us
+            version=int(version),
+            state=state,
+            created_at=created_at,
+            session_created_at=int(session_created_at),
+            kind=kind,
+        )
+        return CheckpointRead(row, int(undo_length), text)
+    except ValueError as error:
+        raise StoreCorrupt(f"A checkpoint cannot be read from Redis: {text[:80]!r}") from error
+
+
+class SessionReader:
+    """Reads whole sessions."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._containers: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    async def session(
+        self, keys: SessionKeys, *, at: CheckpointRead | None = None, messages: tuple[int, int] | None = None
+    ) -> SessionRead | None:
+        """The session with custom state, now or as of a checkpoint; messages from and to (inclusive) if asked for.
+
+        None if there is no session, or no longer that checkpoint.
+        """
+        containers, shelves = self._containers.get(keys.main, {}), dict[str, str]()
+        for _ in range(MAX_GUESSES):
+            commands = _commands(keys, at, messages, containers, shelves)
+            answers = await self._servers.run(keys.main, commands, atomic=True)
+            fields = as_fields(answers[0])
+            if not fields or (at is not None and text_or_none(answers[4]) != at.text):
+                return None
+            custom = as_fields(answers[3])
+            needed = {field: text for field, text in custom.items() if text in (LIST, OBJECT)}
+            entries = [entry_of(text) for text in as_texts(answers[5])]
+            needed_shelves = shelves_of(entries)
+            if needed.items() <= containers.items() and needed_shelves.keys() <= shelves.keys():
+                image = _image(custom, needed, entries, containers, shelves, answers[7:])
+                self._remember(keys.main, needed)
+                return SessionRead(fields, int(answers[1]), int(answers[2]), image, as_texts(answers[6]))
+            containers, shelves = needed, needed_shelves
+        raise StoreUnavailable(f"Redis, key {keys.main!r}: custom state changes too fast to be read. Try again.")
+
+    def _remember(self, main: str, needed: dict[str, str]) -> None:
+        self._containers[main] = needed
+        self._containers.move_to_end(main)
+        if len(self._containers) > MAX_REMEMBERED:
+            self._containers.popitem(last=False)
+
+
+def _commands(
+    keys: SessionKeys,
+    at: CheckpointRead | None,
+    messages: tuple[int, int] | None,
+    containers: dict[str, str],
+    shelves: dict[str, str],
+) -> list[Command]:
+    nothing: Command = ("LRANGE", keys.undo, 1, 0)
+    wanted: list[Command] = [
+        ("HGETALL", keys.main),
+        ("LLEN", keys.messages),
+        ("LLEN", keys.checkpoints),
+        ("HGETALL", keys.custom),
+        nothing if at is None else ("LINDEX", keys.checkpoints, at.row.number - 1),
+        nothing if at is None else ("LRANGE", keys.undo, at.undo_length, -1),
+        nothing if messages is None else ("LRANGE", keys.messages, *messages),
+    ]
+    for field, kind in containers.items():
+        wanted.append(("LRANGE", keys.list_of(field), 0, -1) if kind == LIST else ("HGETALL", keys.object_of(field)))
+    for shelf, kind in shelves.items():
+        wanted.append(("LRANGE", keys.shelf(shelf), 0, -1) if kind == "l" else ("HGETALL", keys.shelf(shelf)))
+    return wanted
+
+
+def _image(
+    custom: dict[str, str],
+    needed: dict[str, str],
+    entries: Sequence[Entry],
+    containers: dict[str, str],
+    shelves: dict[str, str],
+    answers: Sequence[Any],
+) -> CustomImage:
+    contents = dict(zip(containers, answers, strict=False))
+    shelved = {
+        name: as_texts(answer) if kind == "l" else as_fields(answer)
+        for (name, kind), answer in zip(shelves.items(), answers[len(containers) :], strict=True)
+    }
+    holders: dict[str, Holder] = {}
+    for field, text in custom.items():
+        kind = needed.get(field)
+        holders[field] = text if kind is None else (as_texts if kind == LIST else as_fields)(contents[field])
+    image = CustomImage(holders)
+    image.take_back(entries, shelved)
+    return image

@@ -1,0 +1,249 @@
+"""RedisStateStore: the writing verbs of the state store as programs.
+
+Every write to a session is one program (`compile.py`, `runner.py`). What concerns other slots (the listing index, who
+owns a run id) is written before the session and repaired when found wrong. `read_verbs.py` and
+`runs_and_refs.py` hold the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ....codec import encode
+from ....errors import StoreUnavailable
+from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
+from ....types import SessionStatus, StatusConflict, StatusSwapped
+from ..client.connection import Command
+from ..keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
+from ..program.runner import Done, Refused
+from ..program.vocabulary import Program
+from .compile import Rewind, compiled, finish, set_fields, status_word
+from .expiry import lives_until
+from .history import entry_of
+from .read_verbs import MAX_ATTEMPTS
+from .runs_and_refs import RedisRecords
+from .session_hash import as_texts, text_or_none
+from .session_reader import checkpoint_from
+
+SWEEP_EVERY = 16
+LATE_SECONDS = 20.0
+
+
+class RedisStateStore(RedisRecords):
+    """A state store on Redis or Valkey, one server or a cluster. The client stays the caller's."""
+
+    _created = 0
+    # -- writing
+
+    async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        keys, names = self._keys(commit.session_id), list(want)
+        token = self._ids()
+        announced_at = await self._announce_birth(commit, token)
+        run_taken = commit.run is not None and not await self._claim_run(commit.run)
+        if commit.run is not None and not run_taken:
+            await self._running.enter(commit.run)
+        if commit.refs:
+            await self._index.note_refs(commit.session_id, [ref.sub_session_id for ref in commit.refs])
+        for _ in range(MAX_ATTEMPTS):
+            rewind = None if commit.restore_number is None else await self._read_rewind(keys, commit.restore_number)
+            program = compiled(
+                commit,
+                keys,
+                ttl_ms=self._ttl_ms,
+                unique=token,
+                want=names,
+                announced=announced_at is not None,
+                run_taken=run_taken,
+                rewind=rewind,
+            )
+            answer = await self._runner.run(program)
+            if not isinstance(answer, Refused):
+                await self._afterwards(commit, announced_at, token, moved=bool(answer.moved))
+                return _applied(answer), dict(zip(names, map(text_or_none, answer.answers), strict=True))
+            if answer.reason == "index":
+                announced_at = await self._announce_change(commit, answer, token)
+            elif answer.reason != "rewind":
+                await self._after_refusal_of(commit, answer, token)
+                raise CommitRefused(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
+        raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
+
+    async def _announce_birth(self, commit: Commit, token: str) -> float | None:
+        """The index knows a session before there is one."""
+        if not commit.create:
+            return None
+        assert commit.state is not None
+        started_at = time.monotonic()
+        await self._index.announce_state(commit.state, token=token)
+        return started_at
+
+    async def _announce_change(self, commit: Commit, refused: Refused, token: str) -> float:
+        started_at = time.monotonic()
+        facets: list[str] = []
+        status = commit.status or (commit.state.status if commit.state is not None else None)
+        if status is not None:
+            facets.append(status_facet(status))
+        expires_at = None
+        if commit.state is not None:
+            facets += labels_of(commit.state)
+            expires_at = commit.state.expires_at
+        created_at = refused.created_at or 0
+        until = 0 if commit.state is None else lives_until(commit.state, commit.now)
+        await self._index.announce(
+            commit.session_id, created_at, facets, expires_at=expires_at, token=token, until=until
+        )
+        return started_at
+
+    async def _afterwards(self, commit: Commit, announced_at: float | None, token: str, *, moved: bool) -> None:
+        """What follows a write in other slots. Nothing of it is needed for the write to be complete."""
+        late = announced_at is not None and time.monotonic() - announced_at > LATE_SECONDS
+        if late or (moved and not commit.create):
+            await self._keep_alive(commit.session_id)
+        if commit.run is not None and time.time() * 1000 - commit.run.started_at > LATE_SECONDS * 1000:
+            await self._running.enter(commit.run)  # another process may have taken it for a run that never came
+        if commit.create:
+            self._created += 1
+            if self._created % SWEEP_EVERY == 0:
+                await self._sweep()
+
+    async def _after_refusal_of(self, commit: Commit, refused: Refused, token: str) -> None:
+        if commit.create and commit.state is not None and refused.created_at != commit.state.created_at:
+            await self._index.retract(commit.state, token=token)
+
+    async def _sweep(self) -> None:
+        """Look after a few sessions that may have expired, so that the index does not keep them forever."""
+        for session_id in await self._index.overdue():
+            entered = await self._index.entered(session_id)
+            stored = await self._read_session(session_id, custom_state=False)
+            if stored is not None:
+                await self._index.announce_state(stored.state, token=self._ids())
+            elif entered.fresh is None:
+                await self._index.forget(session_id, entered)
+
+    async def _read_rewind(self, keys: SessionKeys, number: int) -> Rewind | None:
+        """What a restore would take back; None if there is no such checkpoint."""
+        row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
+        if row is None:
+            return None
+        kept = checkpoint_from(row, number).undo_length
+        commands: list[Command] = [
+            ("HGET", keys.main, "restores"),
+            ("LLEN", keys.undo),
+            ("LRANGE", keys.undo, kept, -1),
+            ("LRANGE", keys.checkpoints, number, -1),
+            ("LINDEX", keys.checkpoints, number - 1),
+        ]
+        restores, length, entries, dropped, again = await self._servers.run(keys.main, commands, atomic=True)
+        if text_or_none(again) != row:
+            return await self._read_rewind(keys, number)
+        rows = [checkpoint_from(text, 0).row for text in as_texts(dropped)]
+        return Rewind(
+            restores=text_or_none(restores),
+            undo_length=int(length),
+            kept_entries=kept,
+            entries=[entry_of(text) for text in as_texts(entries)],
+            checkpoint_count=number + len(rows),
+            dropped_ids=[short_checkpoint_id(keys.session_id, each.checkpoint_id) for each in rows],
+        )
+
+    async def _swap_status(
+        self,
+        session_id: str,
+        expected: tuple[str, ...],
+        new: SessionStatus,
+        *,
+        also: Mapping[str, Any],
+        expected_version: int | None,
+        now: int,
+    ) -> StatusSwapped | StatusConflict | None:
+        keys, announced = self._keys(session_id), False
+        while True:
+            program = Program.of_session(keys, self._ttl_ms)
+            program.require_field("missing", "some", "", "version")
+            program.require_field("status", "among", "".join(map(status_word, expected)), "status")
+            if expected_version is not None:
+                program.require_field("version", "is", expected_version, "version")
+            if announced:
+                program.op("mark", status_word(new))
+            else:
+                program.require_field("index", "has", status_word(new), "statuses")
+            swapped = {field: encode(value) for field, value in also.items()}
+            set_fields(program, now, swapped, ("+1", "+0", "+0", new))
+            finish(program)
+            answer = await self._runner.run(program)
+            if not isinstance(answer, Refused):
+                if answer.moved:
+                    await self._keep_alive(session_id)
+                return StatusSwapped(_applied(answer).version)
+            if answer.reason == "index":
+                await self._announce_change(Commit(session_id=session_id, now=now, status=new), answer, self._ids())
+                announced = True
+            elif answer.reason == "missing" or answer.status is None:
+                return None
+            else:
+                return StatusConflict(answer.status, answer.version or 0)  # type: ignore[arg-type]  # stored by us
+
+    # -- whole sessions
+
+    async def _fork(
+        self,
+        commit: Commit,
+        source_id: str,
+        *,
+        number: int | None,
+        message_count: int | None,
+        source_version: int | None,
+    ) -> None:
+        keys, at = self._keys(source_id), None
+        if number is not None:
+            row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
+            if row is None:
+                raise CommitRefused("checkpoint")
+            at = checkpoint_from(row, number)
+        last = -1 if message_count is None else message_count - 1
+        wanted = (1, 0) if message_count == 0 else (0, last)
+        source = await self._reader.session(keys, at=at, messages=wanted)
+        if source is None:
+            raise CommitRefused("missing" if at is None else "checkpoint")
+        if source_version is not None and int(source.fields["version"]) != source_version:
+            raise CommitRefused("version")
+        custom = CustomChanges(set_keys=source.custom.contents())
+        await self._apply(msgspec.structs.replace(commit, messages=tuple(source.messages), custom=custom))
+
+    async def _delete(self, session_id: str) -> bool:
+        if await self._read_session(session_id, custom_state=False) is None:
+            return False
+        doomed = [session_id]
+        for parent in doomed:  # grows while it is walked
+            doomed += [child for child in await self._listing.children(parent) if child not in doomed]
+        # The root goes last: if this is cut short, it can be done again and finds what is left.
+        for each in reversed(doomed):
+            await self._delete_one(each)
+        return True
+
+    async def _delete_one(self, session_id: str) -> None:
+        keys = self._keys(session_id)
+        entered = await self._index.entered(session_id)
+        run_ids, ref_ids = await self._ids_of(keys)
+        runs = await self._read_runs(session_id, last=False)
+        for referrer in await self._index.take_referrers(session_id, ref_ids):
+            await self._drop_ref(referrer, session_id)
+        program = Program.of_session(keys, self._ttl_ms)
+        program.op("destroy")
+        await self._runner.run(program)
+        for run_id in run_ids:
+            key = run_key(self._prefix, run_id)
+            program = Program(key)
+            program.require("owner", session_id, "GET", key)
+            program.do("DEL", key)
+            await self._runner.run(program)
+            self._run_owners.pop(run_id, None)
+        await self._running.remove(runs or [])
+        await self._index.forget(session_id, entered)
+
+
+def _applied(done: Done) -> Applied:
+    return Applied(done.version, done.messages, done.steps, done.resumes, done.removed, done.turn)

@@ -1,0 +1,1 @@
+"""Migrations and the ledger of those applied."""

@@ -1,0 +1,28 @@
+"""Rows that name a session which does not exist: no write of ours leaves any, but a bad restore of a backup might."""
+
+from __future__ import annotations
+
+from ..driver import Statement
+from ..queries import Queries
+
+
+def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
+    """A statement that finds the sessions which one table speaks of, and which are not there."""
+    states = queries["states_table"]
+    name = states.removesuffix("__agents_states") + table
+    sql = (
+        f"SELECT DISTINCT t.session_id FROM {name} AS t "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {states} AS s WHERE s.session_id = t.session_id) LIMIT ?1"
+    )
+    return Statement(sql, (limit,))
+
+
+def drop_orphan_statement(queries: Queries, table: str, session_id: str) -> Statement:
+    """A statement that removes the rows of a session from one table, unless it is there after all."""
+    states = queries["states_table"]
+    name = states.removesuffix("__agents_states") + table
+    sql = (
+        f"DELETE FROM {name} WHERE session_id = ?1 "
+        f"AND NOT EXISTS (SELECT 1 FROM {states} AS s WHERE s.session_id = ?1) RETURNING 1"
+    )
+    return Statement(sql, (session_id,))

@@ -1,0 +1,19 @@
+"""What SQLite says when a guard undoes a batch; its words are the same in a file, in D1 and in a Durable Object."""
+
+from __future__ import annotations
+
+import re
+
+from ..driver import BatchRefused
+
+_CHECK = re.compile(r"CHECK constraint failed: guard_(\w+)")
+_UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
+
+
+def refused_batch(text: str) -> BatchRefused | None:
+    """The guard that a message of SQLite names, if it names one."""
+    if found := _CHECK.search(text):
+        return BatchRefused(found[1])
+    if found := _UNIQUE.search(text):
+        return BatchRefused(f"unique {found[1]}")
+    return None

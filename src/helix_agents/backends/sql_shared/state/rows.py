@@ -1,0 +1,266 @@
+"""Sessions, runs and refs between structs and rows. The order of columns is that of `queries.sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ....codec import Json, decode, encode, escape_text, to_struct, unescape_text
+from ....stores.state.commit import Slot, StoredCheckpoint, StoredSession
+from ....types import (
+    InterruptFlag,
+    PendingClientToolCall,
+    RunRecord,
+    SessionState,
+    SubSessionRef,
+    SuspendedChildWait,
+    TracingContext,
+)
+from ..driver import Row, Value
+
+
+def _json_or_null(value: Json) -> str | None:
+    return None if value is None else encode(value)
+
+
+def _text_or_null(value: str | None) -> str | None:
+    return None if value is None else escape_text(value)
+
+
+def _value_or_none(text: str | None) -> Json:
+    return None if text is None else decode(text)
+
+
+def _string_or_none(text: str | None) -> str | None:
+    return None if text is None else unescape_text(text)
+
+
+# -- sessions
+
+
+def label_columns(state: SessionState) -> tuple[Value, ...]:
+    """What indexes hold: agent_type, stream_id, parent, root, status, expires_at, user_id, tags, metadata."""
+    return (
+        state.agent_type,
+        state.stream_id or state.session_id,
+        state.parent_session_id,
+        state.root_session_id,
+        state.status,
+        state.expires_at,
+        state.user_id,
+        encode(list(map(escape_text, state.tags))) if state.tags else "[]",
+        encode({escape_text(key): escape_text(text) for key, text in state.metadata.items()})
+        if state.metadata
+        else "{}",
+    )
+
+
+def content_columns(state: SessionState) -> tuple[Value, ...]:
+    """What no index holds, from step_count to interrupt_context."""
+    calls = state.pending_client_tool_calls
+    return (
+        state.step_count,
+        state.resume_count,
+        _json_or_null(state.output),
+        _text_or_null(state.error),
+        _text_or_null(state.failure_reason),
+        encode(msgspec.to_builtins(calls)) if calls else None,
+        encode(state.completed_client_tool_calls) if state.completed_client_tool_calls else None,
+        _suspension_text(state),
+        _json_or_null(state.interrupt_context),
+    )
+
+
+def _suspension_text(state: SessionState) -> str | None:
+    packed: dict[str, Any] = {}
+    if state.suspended_awaiting_children:
+        packed["suspended_awaiting_children"] = state.suspended_awaiting_children
+    if state.suspended_step_id is not None:
+        packed["suspended_step_id"] = state.suspended_step_id
+    if state.client_tool_call_ownership:
+        packed["client_tool_call_ownership"] = state.client_tool_call_ownership
+    if state.tracing_context is not None:
+        packed["tracing_context"] = state.tracing_context
+    if state.queued_messages:
+        packed["queued_messages"] = state.queued_messages
+    return encode(msgspec.to_builtins(packed)) if packed else None
+
+
+class _Suspension(msgspec.Struct):
+    suspended_awaiting_children: dict[str, SuspendedChildWait] = {}
+    suspended_step_id: str | None = None
+    client_tool_call_ownership: dict[str, str] = {}
+    tracing_context: TracingContext | None = None
+    queued_messages: list[dict[str, Any]] = []
+
+
+_NOT_SUSPENDED = _Suspension()
+
+
+def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> StoredSession:
+    """A row of `read_session`."""
+    packed = _NOT_SUSPENDED if row[12] is None else to_struct(_Suspension, decode(row[12]))
+    calls = {} if row[10] is None else to_struct(dict[str, PendingClientToolCall], decode(row[10]))
+    flag = flag_from_row(row[24:28])
+    state = SessionState(
+        session_id=row[0],
+        agent_type=row[1],
+        stream_id=row[2],
+        parent_session_id=row[3],
+        root_session_id=row[4],
+        custom_state=custom_state,
+        step_count=row[5],
+        status=row[6],
+        output=_value_or_none(row[7]),
+        error=_string_or_none(row[8]),
+        failure_reason=_string_or_none(row[9]),
+        suspended_awaiting_children=packed.suspended_awaiting_children,
+        suspended_step_id=packed.suspended_step_id,
+        pending_client_tool_calls=calls,
+        completed_client_tool_calls={} if row[11] is None else decode(row[11]),
+        client_tool_call_ownership=packed.client_tool_call_ownership,
+        interrupt_context=_value_or_none(row[13]),
+        interrupt_flag=flag,
+        tracing_context=packed.tracing_context,
+        queued_messages=packed.queued_messages,
+        expires_at=row[14],
+        user_id=row[15],
+        tags=() if row[16] == "[]" else tuple(map(unescape_text, decode(row[16]))),
+        metadata={}
+        if row[17] == "{}"
+        else {unescape_text(key): unescape_text(text) for key, text in decode(row[17]).items()},
+        version=row[18],
+        resume_count=row[19],
+        created_at=row[20],
+        updated_at=row[21],
+    )
+    return StoredSession(state, row[22], row[23])
+
+
+def swap_columns(also: Mapping[str, Any]) -> tuple[Value, ...]:
+    """interrupt_context, error and failure_reason, as far as given."""
+    return (
+        _json_or_null(also.get("interrupt_context")),
+        _text_or_null(also.get("error")),
+        _text_or_null(also.get("failure_reason")),
+    )
+
+
+def flag_columns(flag: InterruptFlag) -> tuple[Value, ...]:
+    """reason, run_id, timestamp, abort."""
+    return _text_or_null(flag.reason), flag.run_id, flag.set_at, int(flag.abort)
+
+
+def flag_from_row(row: Row) -> InterruptFlag | None:
+    """A row of `read_flag`."""
+    if row[0] is None:
+        return None
+    return InterruptFlag(_string_or_none(row[1]), row[2], row[0], abort=bool(row[3]))
+
+
+# -- custom state
+
+
+def slot_text(slot: Slot) -> str:
+    """A slot as its column: '' a key itself, '#0000000007' an item, '.name' a member."""
+    if slot is None:
+        return ""
+    return f"#{slot:010d}" if isinstance(slot, int) else "." + escape_text(slot)
+
+
+def slot_of(text: str) -> Slot:
+    """What `slot_text` was given."""
+    if not text:
+        return None
+    return int(text[1:]) if text[0] == "#" else unescape_text(text[1:])
+
+
+# -- checkpoints, runs, refs
+
+
+def checkpoint_from_row(row: Row) -> StoredCheckpoint:
+    """A row of `read_checkpoint`."""
+    return StoredCheckpoint(*row)
+
+
+def run_columns(run: RunRecord) -> tuple[Value, ...]:
+    """From status to metadata, as `insert_run` takes them."""
+    return (run.status, run.step_count, run.start_sequence, run.started_at, encode(run.metadata), run.lease_until)
+
+
+def run_changes(changes: Mapping[str, Any]) -> tuple[Value, ...]:
+    """From status to lease_until, as `update_run` takes them; None where nothing is given."""
+    return (
+        changes.get("status"),
+        changes.get("step_count"),
+        _text_or_null(changes.get("error")),
+        _json_or_null(changes.get("output")),
+        changes.get("completed_at"),
+        changes.get("lease_until"),
+        changes.get("start_sequence"),
+        None if changes.get("metadata") is None else encode(changes["metadata"]),
+    )
+
+
+def run_from_row(row: Row) -> RunRecord:
+    """A row of `read_run`."""
+    return RunRecord(
+        run_id=row[0],
+        session_id=row[1],
+        turn=row[2],
+        status=row[3],
+        step_count=row[4],
+        start_sequence=row[5],
+        started_at=row[6],
+        completed_at=row[7],
+        error=_string_or_none(row[8]),
+        output=_value_or_none(row[9]),
+        metadata=decode(row[10]),
+        lease_until=row[11],
+    )
+
+
+def ref_columns(ref: SubSessionRef) -> tuple[Value, ...]:
+    """All of a ref but its position, as `put_ref` takes it."""
+    return (
+        ref.sub_session_id,
+        ref.agent_type,
+        ref.parent_tool_call_id,
+        escape_text(ref.status),
+        ref.mode,
+        _text_or_null(ref.name),
+        _json_or_null(ref.remote),
+        ref.started_at,
+        ref.completed_at,
+    )
+
+
+REF_COLUMNS = {"remote": "remote_json"}
+"""Fields of a ref whose column has another name."""
+
+
+def ref_value(field: str, value: Any) -> Value:
+    """One field of a ref as its column holds it."""
+    if field == "remote":
+        return _json_or_null(value)
+    if field in ("name", "status"):
+        return _text_or_null(value)
+    checked: Value = value
+    return checked
+
+
+def ref_from_row(row: Row) -> SubSessionRef:
+    """A row of `read_refs`."""
+    return SubSessionRef(
+        sub_session_id=row[0],
+        agent_type=row[1],
+        parent_tool_call_id=row[2],
+        status=unescape_text(row[3]),
+        mode=row[4],
+        name=_string_or_none(row[5]),
+        remote=_value_or_none(row[6]),
+        started_at=row[7],
+        completed_at=row[8],
+    )

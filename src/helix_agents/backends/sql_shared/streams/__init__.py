@@ -1,0 +1,1 @@
+"""Streams in SQL tables."""

@@ -1,0 +1,284 @@
+"""Streams as rows: the verbs of `StreamManagerBase` as atomic batches of named statements.
+
+Knows SQL and the shape of a row, nothing of readers or of a technology. How other processes learn of a new row is up to
+the wake-up source that is passed in: a socket beside the SQLite file, NOTIFY, polling. The row of the stream is written
+first in every batch: that takes its lock, so whatever a later statement looks at stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+
+from ....clock import Clock, IdSource, random_id, system_clock
+from ....codec import decode, encode
+from ....errors import InvalidArgument, StoreError, StreamFenced, StreamNotActive
+from ....streams.base import (
+    DEFAULT_MAX_CHUNKS,
+    DEFAULT_TTL_SECONDS,
+    PRODUCER_MEMORY_MS,
+    PURGE_EVERY_MS,
+    StreamManagerBase,
+)
+from ....streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ....streams.wakeup import Wakeup
+from ....types import StreamStatus
+from ..driver import BatchRefused, Row, SqlDriver, Statement
+from ..queries import Queries
+
+TRIM_AT_LEAST = 256
+
+
+class SqlStreamManager(StreamManagerBase):
+    """StreamManager on a migrated database that the caller opened, and closes."""
+
+    def __init__(
+        self,
+        driver: SqlDriver,
+        *,
+        prefix: str = "",
+        max_chunks: int = DEFAULT_MAX_CHUNKS,
+        ttl: int | None = DEFAULT_TTL_SECONDS,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        wakeup: Wakeup | None = None,
+    ) -> None:
+        super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup)
+        self._driver = driver
+        self._queries = Queries("streams/stream_queries", driver.dialect, prefix)
+        self._purged_at = 0
+
+    async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
+        head = await self._info(stream_id, now=now)
+        if head is not None and (fence is None or head.fence >= fence):
+            return head
+        query, expired_before = self._queries, self._expired_before(now)
+        answers = await self._home(stream_id).batch(
+            [
+                *self._expiry(stream_id, expired_before),
+                query("revive", stream_id, expired_before, now, fence),
+                query("create", stream_id, incarnation, now),
+                *self._raise_fence(stream_id, fence),
+                query("head", stream_id, -1),
+            ]
+        )
+        await self._purge(now)
+        return _head(answers[-1][0])
+
+    async def _append(
+        self,
+        stream_id: str,
+        *,
+        producer_id: str,
+        counter: int,
+        chunks: Sequence[NewChunk],
+        fence: int | None,
+        now: int,
+    ) -> int:
+        query, expired_before = self._queries, self._expired_before(now)
+        longest = max([len(chunk.text) for chunk in chunks])
+        statements = [
+            query("advance", stream_id, len(chunks), longest, now, expired_before),
+            query("refuse_repeated", stream_id, producer_id, counter),
+            query("refuse_inactive", stream_id, expired_before, fence),
+            *self._inserts(stream_id, chunks, now),
+            query("remember_producer", stream_id, producer_id, counter, now),
+        ]
+        if self.max_chunks:
+            statements.append(query("keep_newest", stream_id, self.max_chunks))
+        if self.ttl_seconds:
+            statements.append(query("keep_fresh", stream_id, expired_before))
+        try:
+            answers = await self._home(stream_id).batch(statements)
+        except BatchRefused as refused:
+            return await self._refused(stream_id, producer_id, refused, fence, now)
+        await self._trim(stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
+        return int(answers[0][0][0])
+
+    async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
+        statements = [
+            self._queries("head", stream_id, self._expired_before(now)),
+            self._queries("small_chunks", stream_id, after, limit, max_chars),
+            self._queries("large_chunks", stream_id, after, limit, max_chars),
+        ]
+        heads, small, large = await self._home(stream_id).batch(statements, read_only=True)
+        if not heads:
+            return None
+        head = _head(heads[0])
+        return StreamPage(head, self._chunks(small or large, max(after, head.floor), limit, max_chars))
+
+    def _chunks(self, rows: list[Row], after: int, limit: int, max_chars: int) -> list[StoredText]:
+        """The chunks of `small_chunks` or `large_chunks`; here a row holds those of one append, one after the other."""
+        found: list[StoredText] = []
+        chars = 0
+        for first_sequence, step, array in rows:
+            for sequence, text in enumerate(decode(array), start=first_sequence):
+                if sequence <= after:
+                    continue
+                if found and (chars >= max_chars or len(found) >= limit):
+                    return found
+                found.append(StoredText(sequence, step, text))
+                chars += len(text)
+        return found
+
+    async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
+        statement = self._queries("head", stream_id, self._expired_before(now))
+        rows = (await self._home(stream_id).batch([statement], read_only=True))[0]
+        return _head(rows[0]) if rows else None
+
+    async def _set_status(
+        self,
+        stream_id: str,
+        status: StreamStatus,
+        *,
+        allowed: tuple[str, ...],
+        final_output: str | None,
+        error: str | None,
+        fence: int | None,
+        now: int,
+    ) -> StreamHead | None:
+        expired_before = self._expired_before(now)
+        one, two, three = (*allowed, "", "", "")[:3]
+        words = (status, one, two, three, final_output, error, now, expired_before, fence)
+        answers = await self._home(stream_id).batch(
+            [
+                self._queries("set_status", stream_id, *words),
+                *self._raise_fence(stream_id, fence),
+                self._queries("head", stream_id, expired_before),
+            ]
+        )
+        return _head(answers[-1][0]) if answers[-1] else None
+
+    async def _rewind(
+        self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
+    ) -> int | None:
+        query = self._queries
+        statements = [
+            *self._begin_rewind(stream_id, marker, fence, now),
+            query("count_beyond_step", stream_id, step_count),
+            query("drop_beyond_step", stream_id, step_count),
+            *self._inserts(stream_id, [marker], now),
+            query("recount", stream_id),
+        ]
+        try:
+            answers = await self._home(stream_id).batch(statements)
+        except BatchRefused as refused:
+            await self._ensure_not_fenced(stream_id, refused, fence, now)
+            return None
+        return int(answers[2][0][0])
+
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
+        query = self._queries
+        statements = [
+            *self._begin_rewind(stream_id, marker, fence, now),
+            query("delete_chunks", stream_id),
+            query("clear", stream_id),
+            query("forget_producers", stream_id, now - PRODUCER_MEMORY_MS),
+            *self._inserts(stream_id, [marker], now),
+            query("recount", stream_id),
+        ]
+        try:
+            await self._home(stream_id).batch(statements)
+        except BatchRefused as refused:
+            await self._ensure_not_fenced(stream_id, refused, fence, now)
+            return False
+        return True
+
+    async def _delete(self, stream_id: str) -> None:
+        await self._home(stream_id).batch(self._deletion(stream_id))
+
+    def _home(self, stream_id: str) -> SqlDriver:
+        """Where the rows of a stream live, for backends that give each stream a database of its own."""
+        return self._driver
+
+    # -- parts of the batches
+
+    def _begin_rewind(self, stream_id: str, marker: NewChunk, fence: int | None, now: int) -> list[Statement]:
+        expired_before = self._expired_before(now)
+        return [
+            self._queries("begin_rewind", stream_id, len(marker.text), now, expired_before, fence),
+            self._queries("refuse_missing", stream_id, expired_before, fence),
+        ]
+
+    def _raise_fence(self, stream_id: str, fence: int | None) -> list[Statement]:
+        return [] if fence is None else [self._queries("raise_fence", stream_id, fence)]
+
+    def _deletion(self, stream_id: str) -> list[Statement]:
+        return [self._queries(name, stream_id) for name in ("delete_stream", "delete_chunks", "delete_producers")]
+
+    def _expiry(self, stream_id: str, expired_before: int) -> list[Statement]:
+        """Empty the stream if it has expired. Its row stays, so that its sequences are not used again."""
+        names = ("lock_expired", "drop_expired_chunks", "drop_expired_producers", "empty_expired")
+        return [self._queries(name, stream_id, expired_before) for name in names]
+
+    def _inserts(self, stream_id: str, chunks: Sequence[NewChunk], now: int) -> Iterator[Statement]:
+        """One statement for each run of chunks of the same step, split where a parameter would get too long."""
+        below_latest = len(chunks) - 1
+        for step, group in groupby(chunks, key=attrgetter("step")):
+            for texts, array in self._arrays([chunk.text for chunk in group]):
+                yield self._queries("insert_chunks", stream_id, below_latest, step, now, array)
+                below_latest -= len(texts)
+
+    def _arrays(self, texts: list[str]) -> Iterator[tuple[list[str], str]]:
+        array = encode(texts)
+        limit = self._driver.max_parameter_bytes
+        # A character takes at most four bytes: only near the limit is it worth counting them.
+        if len(array) * 4 <= limit or len(array.encode()) <= limit:
+            yield texts, array
+        elif len(texts) == 1:
+            raise InvalidArgument(
+                f"A chunk of {len(texts[0])} characters is too large for this database (at most {limit} bytes)."
+            )
+        else:
+            middle = len(texts) // 2
+            yield from self._arrays(texts[:middle])
+            yield from self._arrays(texts[middle:])
+
+    async def _ensure_not_fenced(
+        self, stream_id: str, refused: BatchRefused, fence: int | None, now: int
+    ) -> StreamHead | None:
+        """Raise `StreamFenced` if the fence undid the batch: it never falls, so it can be checked afterwards."""
+        head = await self._info(stream_id, now=now)
+        if head is not None and fence is not None and head.fence > fence:
+            raise StreamFenced(stream_id, fence, head.fence) from refused
+        return head
+
+    async def _refused(
+        self, stream_id: str, producer_id: str, refused: BatchRefused, fence: int | None, now: int
+    ) -> int:
+        if refused.reason == "producer":
+            rows = (
+                await self._home(stream_id).batch([self._queries("repeated", stream_id, producer_id)], read_only=True)
+            )[0]
+            if rows:
+                return int(rows[0][0])
+        head = await self._ensure_not_fenced(stream_id, refused, fence, now)
+        raise StreamNotActive(stream_id, head.status if head is not None else "deleted") from refused
+
+    async def _trim(self, stream_id: str, floors: list[Row]) -> None:
+        """Remove hidden rows, many at a time. Nothing depends on it: the floor hides them already."""
+        if not floors:
+            return
+        floor, trimmed_to = floors[-1]
+        if floor - trimmed_to < max(TRIM_AT_LEAST, self.max_chunks // 8):
+            return
+        with suppress(StoreError):  # the next append tries again
+            await self._home(stream_id).batch(
+                [self._queries("trim_chunks", stream_id), self._queries("trimmed", stream_id)]
+            )
+
+    async def _purge(self, now: int) -> None:
+        """Empty some expired streams now and then; until then every statement overlooks them."""
+        if not self.ttl_seconds or now - self._purged_at < PURGE_EVERY_MS:
+            return
+        self._purged_at = now
+        expired_before = self._expired_before(now)
+        rows = (await self._driver.batch([self._queries("expired", expired_before)], read_only=True))[0]
+        for (stream_id,) in rows:
+            await self._home(stream_id).batch(self._expiry(stream_id, expired_before))
+
+
+def _head(row: Row) -> StreamHead:
+    return StreamHead(*row)

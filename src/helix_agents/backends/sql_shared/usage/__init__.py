@@ -1,0 +1,1 @@
+"""Usage entries in SQL tables."""

@@ -1,0 +1,111 @@
+"""Everything that waits for a person or a client, over all sessions: a walk over the index of suspended ones.
+
+A question is listed from the moment its run has come to rest, which is when nobody else is going to answer it. It stays
+until it is answered, its deadline passes, or the session goes on without it.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ..codec import Json, decode, encode
+from ..errors import InvalidArgument, StoreCorrupt, shown
+from ..stores.paging import ensure_limit
+from ..stores.state.contract import StateStore
+from ..stores.state.validate import to_cursor
+from ..types import Page, PendingClientToolCall, SessionState, SessionStatus
+from .step.questions import waiting
+
+ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_partial")
+"""The statuses of sessions that have questions of their own."""
+
+MAX_LOOKS = 20
+"""How many pages of sessions one call reads at most: those that have got all of their answers list nothing."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A question that waits. Answer it with `submit_tool_result(session_id, tool_call_id, ...)`.
+
+    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`. `since`: when it was asked.
+    """
+
+    session_id: str
+    root_session_id: str
+    tool_call_id: str
+    tool_name: str
+    input: Json
+    kind: Literal["approval", "client"]
+    approval_id: str | None
+    deadline_at: int | None
+    since: int
+    agent_type: str
+    user_id: str | None
+
+
+class _Place(NamedTuple):
+    """Behind all sessions up to `after`, a cursor of the store, and behind one call of the session that follows."""
+
+    after: str | None = None
+    session_id: str = ""
+    tool_call_id: str = ""
+
+
+async def list_waiting(
+    store: StateStore, now: int, *, user_id: str | None, agent_type: str | None, limit: int, cursor: str | None
+) -> Page[Waiting]:
+    """One page of what waits, sessions newest first."""
+    ensure_limit(limit)
+    place = _Place() if cursor is None else _from_cursor(cursor)
+    found: list[Waiting] = []
+    for _ in range(MAX_LOOKS):
+        page = await store.list_sessions(
+            user_id=user_id, agent_type=agent_type, status=ASKING, limit=limit, cursor=place.after, count=False
+        )
+        for session in page.items:
+            for pending in _in_order(session, now):
+                if session.session_id == place.session_id and pending.tool_call_id <= place.tool_call_id:
+                    continue
+                if len(found) == limit:
+                    return _page(found, limit, place)
+                found.append(_waiting(session, pending))
+                place = _Place(place.after, session.session_id, pending.tool_call_id)
+            place = _Place(to_cursor(session.created_at, session.session_id))
+        if not page.has_more:
+            return _page(found, limit, None)
+    return _page(found, limit, place)
+
+
+def _in_order(session: SessionState, now: int) -> list[PendingClientToolCall]:
+    return sorted(waiting(session, now), key=lambda pending: pending.tool_call_id)
+
+
+def _waiting(session: SessionState, pending: PendingClientToolCall) -> Waiting:
+    return Waiting(
+        session_id=session.session_id,
+        root_session_id=session.root_session_id or session.session_id,
+        tool_call_id=pending.tool_call_id,
+        tool_name=pending.tool_name,
+        input=pending.input,
+        kind="client" if pending.approval_id is None else "approval",
+        approval_id=pending.approval_id,
+        deadline_at=pending.deadline_at,
+        since=session.updated_at if pending.asked_at is None else pending.asked_at,
+        agent_type=session.agent_type,
+        user_id=session.user_id,
+    )
+
+
+def _page(found: list[Waiting], limit: int, place: _Place | None) -> Page[Waiting]:
+    cursor = None if place is None else base64.urlsafe_b64encode(encode([*place]).encode()).decode().rstrip("=")
+    return Page(found, None, 0, limit, cursor is not None, cursor)
+
+
+def _from_cursor(cursor: str) -> _Place:
+    try:
+        parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return msgspec.convert(parts, _Place)
+    except (ValueError, TypeError, AttributeError, RecursionError, StoreCorrupt) as error:
+        raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error

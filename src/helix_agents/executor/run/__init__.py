@@ -1,0 +1,1 @@
+"""One run of a session, from its first step to its end."""

@@ -1,0 +1,141 @@
+"""Spending: what a run or session has used so far, against its limits. Counted from what is durable, so a resumed run
+goes on where the dead one stopped counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...agent import AgentTool
+from ...errors import InvalidArgument
+from ...limits import UsageLimits
+from ...llm.contract import TokenUsage
+from ...messages import Message
+from ...stores.usage.contract import TokensEntry
+from ..run_context import RunContext
+from ..services import Services
+from ..step.open_step import OpenStep
+
+
+def ensure_countable(services: Services, *given: UsageLimits | None) -> None:
+    """Refuse limits that nobody would count."""
+    for limits in given:
+        if limits is None:
+            continue
+        if not isinstance(limits, UsageLimits):
+            raise InvalidArgument(f"limits must be a UsageLimits, not {type(limits).__name__}.")
+        if limits.needs_usage and services.usage is None:
+            raise InvalidArgument("Limits of tokens or cost need a usage store: AgentExecutor(..., usage_store=...).")
+
+
+def limits_of(context: RunContext) -> list[UsageLimits]:
+    """The limits of the agent, and those that the run was started with, in whatever process."""
+    given = context.claim.run.metadata.get("limits")
+    own = [] if given is None else [msgspec.convert(given, UsageLimits)]
+    return own if context.agent.limits is None else [context.agent.limits, *own]
+
+
+def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> TokensEntry:
+    """What a model call of a run has cost."""
+    return TokensEntry(
+        id=id,
+        session_id=context.session_id,
+        run_id=context.run_id,
+        step_count=step,
+        source=context.agent.name,
+        timestamp=context.services.clock(),
+        parent_session_id=context.owned.session.parent_session_id,
+        model=usage.model,
+        prompt=usage.prompt,
+        completion=usage.completion,
+        reasoning=usage.reasoning,
+        cached=usage.cached,
+    )
+
+
+async def over_limit(context: RunContext, step: OpenStep | None = None) -> str | None:
+    """Why the model must not be asked again, or the calls of `step` must not run; None if nothing is used up."""
+    for limits in limits_of(context):
+        reason = await _over(context, limits, step)
+        if reason is not None:
+            return reason
+    return None
+
+
+async def _over(context: RunContext, limits: UsageLimits, step: OpenStep | None) -> str | None:
+    session = context.owned.session
+    since = context.first_step if limits.per == "run" else 0
+    steps = session.step_count - since
+    if step is not None:
+        wanted = _calls(context.owned.messages, steps) + (0 if step.answer_is_stored else len(step.calls))
+        return _reached("tool_calls", wanted - 1, limits.tool_calls, limits)
+    reasons = [
+        _reached("steps", steps, limits.steps, limits),
+        _reached("tool_calls", _calls(context.owned.messages, steps), limits.tool_calls, limits),
+    ]
+    if limits.needs_usage:
+        reasons += await _over_tokens(context, limits, since)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> list[str | None]:
+    ensure_countable(context.services, limits)
+    entries = [entry for entry in await _entries(context, context.session_id) if (entry.step_count or 0) > since]
+    if any(isinstance(tool, AgentTool) for tool in context.agent.tools.values()):
+        began = await _began_at(context) if limits.per == "run" else 0
+        for session_id in await _below(context, began):
+            entries += [entry for entry in await _entries(context, session_id) if (entry.timestamp or 0) >= began]
+    tokens = sum(entry.prompt + entry.completion for entry in entries)
+    reasons = [_reached("tokens", tokens, limits.tokens, limits)]
+    if limits.cost is not None:
+        unknown = sorted({entry.model for entry in entries} - limits.prices.keys())
+        if unknown:
+            return [*reasons, f"A limit of cost is set, and {unknown[0]!r} has no price: add it to prices."]
+        cost = sum(limits.prices[e.model].of(e.prompt, e.completion, e.cached) for e in entries)
+        reasons.append(_reached("cost", cost, limits.cost, limits))
+    return reasons
+
+
+async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
+    assert context.services.usage is not None
+    found = await context.services.usage.get_entries(session_id, kinds=["tokens"])
+    return [entry for entry in found if isinstance(entry, TokensEntry)]
+
+
+async def _began_at(context: RunContext) -> int:
+    """When the turn began, in whatever process."""
+    runs = await context.services.store.list_runs(context.session_id)
+    starts = [run.started_at for run in runs if run.metadata.get("first_step") == context.first_step]
+    return min(starts, default=context.claim.run.started_at)
+
+
+async def _below(context: RunContext, began: int) -> list[str]:
+    """The sessions of sub-agents, at any depth, that have been at work since."""
+    found: list[str] = []
+    rest = [context.session_id]
+    while rest:
+        for ref in await context.services.store.list_sub_session_refs(rest.pop()):
+            ended = ref.mode == "ephemeral" and ref.completed_at is not None and ref.completed_at < began
+            if not ended and not ref.remote and ref.sub_session_id not in found:
+                found.append(ref.sub_session_id)
+                rest.append(ref.sub_session_id)
+    return found
+
+
+def _calls(messages: Sequence[Message], steps: int) -> int:
+    """The calls in the last so many answers."""
+    count = 0
+    for message in reversed(messages):
+        if steps <= 0:
+            break
+        if message["role"] == "assistant":
+            count += len(message.get("tool_calls", ()))
+            steps -= 1
+    return count
+
+
+def _reached(name: str, used: float, limit: float | None, limits: UsageLimits) -> str | None:
+    if limit is None or used < limit:
+        return None
+    return f"The {limits.per} has reached its limit of {name}={limit:g}: raise it in UsageLimits to go on."

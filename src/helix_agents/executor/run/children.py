@@ -1,0 +1,335 @@
+"""Sub-agents: a tool call that is a run of its own, in a child session below the parent's.
+
+The child's session id follows from the parent's and the call, so a parent that is resumed finds the child it had begun
+and goes on with it: one that finished is not run again, one that waits makes the parent wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...agent import AgentTool
+from ...errors import (
+    AlreadyRunning,
+    IllegalTransition,
+    NotResumable,
+    RunLost,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
+from ...ids import MAX_ID_LENGTH
+from ...lifecycle import SESSION_TERMINAL, SUSPENDED
+from ...messages import Message, ToolCall
+from ...stores.usage.contract import SubagentEntry, UsageEntry
+from ...types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
+from ..handle import AgentResult, result_of
+from ..run_context import RunContext
+from ..services import Services
+from ..session.claim import Claim
+from ..session.resumable import load_messages
+from ..session.take_over import claim_unfinished
+from ..session.tidying import fail_children, tidy_up
+from ..session.turns import Seen, claim_turn
+from ..step.decisions import Outcome
+from ..step.open_step import OpenStep, tool_start_chunk
+from ..step.questions import all_waiting, change_session
+from ..step.work import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
+from ..stream.emitter import FORWARDED
+from .loop import open_run
+from .stop_signal import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
+
+MAX_LOOKS = 20
+"""How often a parent looks again at a sub-agent that others write to."""
+
+LOST_TO_ANOTHER = (
+    AlreadyRunning,
+    IllegalTransition,
+    NotResumable,
+    RunLost,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
+"""How it shows that somebody else has written to a sub-agent's session. None of it is the parent's fault."""
+
+
+def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
+    """The id of the child that a call runs in: its own, or one for all calls of a persistent child."""
+    name = call["id"] if tool.mode == "ephemeral" else f"@{tool.name}"
+    wanted = f"{parent_session_id}/{name}"
+    if len(wanted) <= MAX_ID_LENGTH:
+        return wanted
+    return f"{parent_session_id[:180]}/{hashlib.sha256(wanted.encode()).hexdigest()[:32]}"
+
+
+class SubAgents:
+    """Runs sub-agents in this process; see `loop.Children`."""
+
+    def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
+        return child_session_id(parent_session_id, tool, call)
+
+    async def call(
+        self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
+    ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        return await _ChildCall(self, parent, step.number, call, tool, stop).run()
+
+    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
+        await fail_children(services, session_ids, error, reason)
+
+    async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
+        await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
+
+
+class _ChildCall:
+    """One call of one sub-agent."""
+
+    def __init__(
+        self,
+        children: SubAgents,
+        parent: RunContext,
+        step_number: int,
+        call: ToolCall,
+        tool: AgentTool,
+        stop: StopSignal,
+    ) -> None:
+        self._children = children
+        self._parent = parent
+        self._services: Services = parent.services
+        self._step_number = step_number
+        self._call = call
+        self._tool = tool
+        self._stop = stop
+        self._agent = tool.agent
+        self._session_id = child_session_id(parent.session_id, tool, call)
+        # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
+        self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
+        self._show_history = False
+        self._began = False
+        """Whether a run of this call has shown something on the parent's stream."""
+        self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
+
+    async def run(self) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        """Bring the child to rest, however often others get in between, as long as the parent's session is its own.
+
+        A run of a parent that was replaced may wake up with a run of the child, which nobody has taken from it yet.
+        """
+        began = self._services.clock()
+        for _ in range(MAX_LOOKS):
+            try:
+                return await self._conclude(await self._go_on(), began)
+            except LOST_TO_ANOTHER as error:
+                if isinstance(error, RunLost) and error.session_id == self._parent.session_id:
+                    raise
+                await self._parent.watch.ensure_owner()
+                await self._parent.owned.refresh()
+                logger.warning("Session %s looks again at its sub-agent: %s", self._parent.session_id, error)
+                self._take_back()
+        why = f"others keep taking the session of its sub-agent {self._session_id!r}"
+        raise RunLost(self._parent.session_id, self._parent.run_id, why)
+
+    async def _go_on(self) -> AgentResult:
+        """Look at the child, and go on with what is there."""
+        session = await self._services.store.load_state(self._session_id)
+        run = await self._services.store.get_current_run(self._session_id) if session else None
+        # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
+        await self._parent.watch.ensure_owner()
+        show = self._call["id"] not in self._parent.shown_children
+        self._parent.shown_children.add(self._call["id"])
+        self._show_history |= show and self._parent.rewound
+        mine = self._is_mine(session, run)
+        if show and (session is None or self._parent.rewound or not mine):
+            self._parent.emitter.emit(tool_start_chunk(self._call))
+            self._announce_start()
+        if session is not None and mine and await self._is_at_rest(session):
+            if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
+                await tidy_up(self._services, session, run)
+            await self._forward_history(session)
+            return await result_of(self._services, session)
+        return await self._execute(session, run)
+
+    async def _execute(self, session: SessionState | None, run: RunRecord | None) -> AgentResult:
+        await self._note("active")
+        try:
+            async with asyncio.timeout(self._tool.timeout_seconds) as timer:
+                claim = await self._claim(session, run)
+                await self._forward_history(claim.session)  # after the claim, which drops what was never committed
+                child = await open_run(
+                    self._services,
+                    self._agent,
+                    claim,
+                    self._children,
+                    stop=self._stop.child(),
+                    parent=self._parent,
+                )
+                self._began = True
+                return await child.drive()
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            await self._parent.watch.ensure_owner()
+            error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
+            await fail_children(self._services, [self._session_id], error, "parent_timeout")
+            return AgentResult("failed", error=error)
+
+    async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
+        """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
+        metadata = {**self._origin, "parent_run_id": self._parent.run_id}
+        mine = self._is_mine(session, run)
+        if session is None or (session.status in SESSION_TERMINAL and not mine):
+            above = self._parent.owned.session
+            options: dict[str, Any] = {
+                "parent_session_id": above.session_id,
+                "root_session_id": above.root_session_id or above.session_id,
+                "user_id": above.user_id,
+                "tags": above.tags,
+                "expires_at": above.expires_at,
+            }
+            return await claim_turn(
+                self._services,
+                self._agent,
+                self._session_id,
+                [self._input],
+                session_options=options,
+                run_metadata=metadata,
+                seen=Seen(session, run),
+            )
+        message = None
+        if not mine:
+            history = await load_messages(self._services, self._session_id)
+            if not history or history[-1] != self._input:
+                message = self._input
+        return await claim_unfinished(self._services, session, run, message=message, run_metadata=metadata)
+
+    def _is_mine(self, session: SessionState | None, run: RunRecord | None) -> bool:
+        """Whether the child's latest run was begun for this very call, and did not merely end with its parent's."""
+        if session is None or run is None or session.failure_reason == PARENT_FAILED:
+            return False
+        return self._origin.items() <= run.metadata.items()
+
+    async def _note_cascade(self) -> None:
+        """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
+        if self._stop.reason == PARENT_SUSPENDED:
+            await change_session(
+                self._services.store,
+                self._session_id,
+                lambda session: msgspec.structs.replace(session, failure_reason=PARENT_SUSPENDED),
+            )
+
+    async def _is_at_rest(self, session: SessionState) -> bool:
+        if session.status in SESSION_TERMINAL:
+            return True
+        return session.status in SUSPENDED and bool(
+            await all_waiting(self._services.store, session, self._services.clock())
+        )
+
+    async def show_again(self) -> None:
+        """Show a child that had finished before the parent's stream was rewound."""
+        session = await self._services.store.load_state(self._session_id)
+        if session is None:
+            return
+        self._show_history = True
+        self._announce_start()
+        await self._forward_history(session)
+        self._announce_end(session.status)
+
+    def _take_back(self) -> None:
+        """Let the parent's readers drop what a run of the child has shown that was lost: all is shown again."""
+        if not self._began:
+            return
+        self._began, self._show_history = False, True
+        data = {"session_id": self._session_id, "step_count": 0}
+        self._parent.emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+
+    def _announce_start(self) -> None:
+        self._parent.emitter.emit(
+            {
+                "type": "subagent_start",
+                "sub_session_id": self._session_id,
+                "agent_type": self._agent.name,
+                "tool_call_id": self._call["id"],
+            }
+        )
+
+    def _announce_end(self, status: str) -> None:
+        self._parent.emitter.emit(
+            {
+                "type": "subagent_end",
+                "sub_session_id": self._session_id,
+                "agent_type": self._agent.name,
+                "tool_call_id": self._call["id"],
+                "status": status,
+            }
+        )
+
+    async def _forward_history(self, session: SessionState) -> None:
+        """Show again what the child had said, if the parent's stream was rewound."""
+        if not self._show_history:
+            return
+        for stored in await self._services.streams.get_all_chunks(session.stream_id):
+            if stored.chunk["type"] in FORWARDED:
+                run_id = str(stored.chunk.get("agent_id"))
+                self._parent.emitter.forward(stored.chunk, self._session_id, run_id, self._agent.name)
+        self._show_history = False
+
+    async def _note(self, status: str) -> None:
+        """Keep the parent's record of the child."""
+        ended = status in SESSION_TERMINAL
+        ref = SubSessionRef(
+            sub_session_id=self._session_id,
+            agent_type=self._agent.name,
+            parent_tool_call_id=self._call["id"],
+            status=status,
+            mode=self._tool.mode,
+            name=self._tool.name,
+            started_at=self._services.clock(),
+        )
+        if status == "active":
+            await self._parent.owned.note_child(ref)
+            return
+        await self._services.store.update_sub_session_ref(
+            self._parent.session_id,
+            self._session_id,
+            status=status,
+            completed_at=self._services.clock() if ended else None,
+        )
+
+    async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        """What the child's result means for the parent's call."""
+        waits = [wait.tool_call_id for wait in result.suspended]
+        if result.status in SUSPENDED and self._parent.then:
+            await fail_children(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on")
+            result = AgentResult("failed", error=MESSAGE_INSTEAD)
+        await self._note(result.status)
+        if result.status in SUSPENDED:
+            wait = SuspendedChildWait(self._call["id"], self._session_id, self._agent.name, result.status, waits)
+            return wait, ()
+        if result.status == "interrupted" and self._stop.requested:
+            await self._note_cascade()
+            return None, ()
+        self._announce_end(result.status)
+        success = result.status == "completed"
+        entry = SubagentEntry(
+            id=f"subagent-{self._services.ids()}",
+            session_id=self._parent.session_id,
+            run_id=self._parent.run_id,
+            step_count=self._step_number,
+            source=self._parent.agent.name,
+            timestamp=self._services.clock(),
+            parent_session_id=self._parent.owned.session.parent_session_id,
+            sub_session_id=self._session_id,
+            agent_type=self._agent.name,
+            duration_ms=max(0, self._services.clock() - began),
+            success=success,
+        )
+        if success:
+            return Outcome(success=True, result=result.output), [entry]
+        return Outcome(success=False, error=result.error or f"The sub-agent is {result.status}."), [entry]

@@ -1,0 +1,68 @@
+"""Dependencies: what tools need of the process they run in, such as clients and settings. Given anew to every run.
+
+They are never stored. Whoever starts or resumes a run gives them, or the executor has a factory that makes them. An
+agent whose tools ask for them by type (`ToolContext[Deps]`) does not start without.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...agent import Agent, AgentTool
+from ...errors import HelixError, InvalidArgument
+from ...stores.state.validate import ensure_metadata, ensure_tags
+from ...tools.tool import Tool
+from ...types import SessionState
+
+DepsFactory = Callable[[SessionState], Any | Awaitable[Any]]
+
+
+async def deps_for(agent: Agent, session: SessionState, given: Any, factory: DepsFactory | None) -> Any:
+    """What the tools of a run of this session get. Raises `InvalidArgument` if they need something and get nothing."""
+    if given is None and factory is not None:
+        try:
+            made = factory(session)
+            given = await made if inspect.isawaitable(made) else made
+        except HelixError:
+            raise
+        except Exception as error:
+            raise InvalidArgument(
+                f"The deps_factory failed for session {session.session_id!r}: {type(error).__name__}: {error}"
+            ) from error
+    if given is None:
+        tool = _asks_for_deps(agent, set())
+        if tool is not None:
+            raise InvalidArgument(
+                f"Tool {tool.name!r} of agent {agent.name!r} needs deps, and session {session.session_id!r} gets none: "
+                "give deps=... to execute, resume or retry, or deps_factory=... to the executor."
+            )
+    return given
+
+
+def _asks_for_deps(agent: Agent, seen: set[str]) -> Tool | None:
+    """A tool of the agent, or of one that it uses, that cannot do without."""
+    seen.add(agent.name)
+    for tool in agent.tools.values():
+        if tool.needs_deps:
+            return tool
+        if isinstance(tool, AgentTool) and tool.agent.name not in seen:
+            below = _asks_for_deps(tool.agent, seen)
+            if below is not None:
+                return below
+    return None
+
+
+def session_to_be(agent: Agent, session_id: str, options: Mapping[str, Any]) -> SessionState:
+    """The session that is about to be made, for those who have to know whose it is."""
+    ensure_tags(options["tags"])
+    ensure_metadata(options["metadata"])
+    return SessionState(
+        session_id,
+        agent.name,
+        user_id=options["user_id"],
+        tags=tuple(options["tags"]),
+        metadata=dict(options["metadata"] or {}),
+        expires_at=options["expires_at"],
+    )

@@ -1,0 +1,440 @@
+"""The agent loop, the only one: ask the model, run what it calls, commit, until there is an output or a reason to stop.
+
+A `Run` owns a claimed session (`ownership.py`) for as long as it lives. What a step comes to is decided by `step.py`,
+worked out by `stepwork.py` and written by `endings.py`, in an order that survives a kill at any point: the answer is
+staged before its tools run, each outcome is staged before anybody hears of it, chunks are flushed before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from ...agent import Agent, AgentTool
+from ...errors import (
+    HelixError,
+    IllegalTransition,
+    ModelError,
+    RunLost,
+    StoreError,
+    StreamError,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
+from ...ids import step_id
+from ...llm.contract import ModelRequest, TokenUsage
+from ...messages import Message
+from ...state import StepWrites
+from ...streams.contract import StreamWriter
+from ...types import StagedChanges
+from ..handle import AgentResult
+from ..run_context import RunContext
+from ..services import Services
+from ..session.claim import Claim
+from ..session.lease import LeaseKeeper
+from ..session.owned import OwnedSession
+from ..session.resumable import NOBODY
+from ..step.commit import Endings
+from ..step.decisions import StagedAnswer, id_mark, step_id_of, unanswered_calls
+from ..step.open_step import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
+from ..step.questions import request_chunk
+from ..step.staging import flush_unstaged, may_run_again
+from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
+from ..stream.emitter import Emitter
+from ..stream.prepare import shown_again
+from ..tasks import unbroken
+from .budget import over_limit, token_entry
+from .guardrails import INPUT_REFUSED, new_input, refusal_of
+from .hooks import HookCaller, RunInfo
+from .model_call import Answered, ModelCall, named
+from .prompt import HistoryError, HistoryView
+from .stop_signal import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
+
+
+async def open_run(
+    services: Services,
+    agent: Agent,
+    claim: Claim,
+    children: Children,
+    *,
+    stop: StopSignal | None = None,
+    parent: RunContext | None = None,
+    deps: Any = None,
+) -> Run:
+    """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
+    session, run, stop = claim.session, claim.run, stop or StopSignal()
+    owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
+    watch = LeaseKeeper(
+        services.store,
+        session_id=session.session_id,
+        run_id=run.run_id,
+        lease_until=run.lease_until or 0,
+        lease_seconds=services.lease_seconds,
+        poll_seconds=services.poll_seconds,
+        claimed_at=claim.claimed_at,
+        clock=services.clock,
+        stop=stop,
+        reclaim=owned.claim_again,
+    )
+    emitter = Emitter(
+        await _open_writer(services, agent, claim, owned),
+        session_id=session.session_id,
+        run_id=run.run_id,
+        agent_type=agent.name,
+        step=session.step_count,
+        ensure_owner=watch.ensure_owner,
+        parent=parent.emitter if parent else None,
+    )
+    context = RunContext(
+        services=services,
+        agent=agent,
+        claim=claim,
+        owned=owned,
+        emitter=emitter,
+        watch=watch,
+        stop=stop,
+        hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
+        then=list(claim.then),
+        first_step=int(run.metadata.get("first_step", session.step_count)),
+        deps=parent.deps if parent else deps,
+    )
+    if claim.announce:
+        _announce(emitter, claim)
+    watch.steps = session.step_count - context.first_step
+    watch.start()
+    return Run(context, children)
+
+
+def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
+    """What hooks are told of a run."""
+    return RunInfo(
+        session_id=claim.session.session_id,
+        run_id=claim.run.run_id,
+        agent_type=agent.name,
+        turn=claim.run.turn,
+        parent_run_id=parent.run_id if parent else None,
+        tracing_context=claim.session.tracing_context,
+        model=named(agent.llm or services.llm, "model"),
+        provider=named(agent.llm or services.llm, "provider"),
+    )
+
+
+def _announce(emitter: Emitter, claim: Claim) -> None:
+    if claim.resumed:
+        emitter.emit({"type": "run_resumed", "run_id": claim.run.run_id, "turn": claim.run.turn})
+    else:
+        emitter.emit({"type": "run_started", "run_id": claim.run.run_id, "turn": claim.run.turn})
+
+
+async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: OwnedSession) -> StreamWriter:
+    """The run's way to its stream. Raises `RunLost`."""
+    stream_id, run_id = claim.session.stream_id, claim.run.run_id
+    try:
+        return await services.streams.create_writer(stream_id, run_id, agent.name, fence=claim.fence)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    except StreamNotActive:
+        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
+        raise
+
+
+class Run:
+    """One run of one session, from its claim to its rest."""
+
+    def __init__(self, context: RunContext, children: Children) -> None:
+        self.context = context
+        self._children = children
+        self._endings = Endings(context)
+        self._history = HistoryView(context)
+        self._open: OpenStep | None = None
+        """The step that is being worked on."""
+        self._steps_left: int | None = None
+        self._handing_over = False
+
+    # -- the life of a run
+
+    def hand_over(self) -> None:
+        """Stop after the step that is being worked on, and leave the rest of the run to another process."""
+        self._handing_over = True
+
+    async def drive(self, *, steps: int | None = None, keep_lease: bool = False) -> AgentResult:
+        """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did.
+
+        `steps`: after so many commits the run is handed over: the result is `active`, nobody has the run any more, and
+        any process may go on with it (`handover.py`). `keep_lease`: the lease is left to lapse, which saves a write.
+        """
+        context = self.context
+        self._steps_left = steps
+        body = asyncio.create_task(self._body(), name=f"helix-run-{context.run_id}")
+        context.watch.on_lost = body.cancel
+        status, error, clean = "lost", None, False
+        try:
+            await asyncio.wait({body})
+            if body.cancelled() and context.watch.lost is not None:
+                raise context.watch.lost
+            try:
+                result = body.result()
+            except (StreamFenced, IllegalTransition) as refused:
+                raise context.claim.lost() from refused
+            status, error, clean = result.status, result.error, True
+            return result
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+            if isinstance(raised, HelixError):
+                logger.warning("Run %s of session %s broke off: %s", context.run_id, context.session_id, raised)
+            raise
+        finally:
+            # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
+            over = clean and (status != "active" or keep_lease)
+            await unbroken(self._wind_up(body, clean=clean, over=over))
+            await context.hooks.call("run_ended", status, error)
+
+    async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
+        """Leave nothing behind that runs."""
+        context = self.context
+        body.cancel()
+        await asyncio.gather(body, return_exceptions=True)
+        await context.watch.close()
+        await context.emitter.close(discard=not clean)
+        if not over:
+            await self._let_go(in_good_order=clean)
+
+    async def _body(self) -> AgentResult:
+        try:
+            tracing = await self.context.hooks.start()
+            if tracing is not None:
+                await self.context.owned.save(lambda session: msgspec.structs.replace(session, tracing_context=tracing))
+            return await self._steps()
+        except ModelError as error:
+            return await self._fail(str(error), "model_error")
+        except HistoryError as error:
+            return await self._fail(str(error), "history_error")
+        except (RunLost, StreamFenced, IllegalTransition, StoreError):
+            raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
+        except StreamError as error:
+            # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
+            return await self._fail(str(error), "stream_error")
+        except Exception as error:
+            logger.warning("Run %s of session %s failed.", self.context.run_id, self.context.session_id, exc_info=error)
+            return await self._fail(f"{type(error).__name__}: {error}", "error")
+
+    async def _fail(self, error: str, reason: str) -> AgentResult:
+        """End the session as failed, whatever it was at. Others hear of that only once readers have what is stored."""
+        if self.context.owned.session.status != "active":
+            raise self.context.claim.lost(f"it broke down after its end was written ({error})")
+        step = self._open
+        if step is not None:
+            # The reply to the commit may be what failed.
+            await self.context.owned.refresh()
+            if self.context.owned.session.step_count < step.number:
+                await self._endings.take_back(step)
+                await StepWork(self.context, step, self._children).end_children(error, PARENT_FAILED)
+        return await self._endings.fail(error, reason)
+
+    async def _steps(self) -> AgentResult:
+        context = self.context
+        step = await self._take_up_step()
+        context.heard = new_input(context.owned.messages) if step is None else []
+        while True:
+            if step is None:
+                if context.stop.requested:
+                    return await self._endings.stop_between_steps(None)
+                refusal = await self._refused_input()
+                if refusal is not None:
+                    return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED)
+                over = await over_limit(context)
+                if over is not None:
+                    return await self._endings.fail(over, "usage_limit")
+                context.emitter.step = context.owned.session.step_count + 1
+                await context.hooks.call("step_started", context.emitter.step)
+                asked = await self._ask_model()
+                if not isinstance(asked, OpenStep):
+                    return await self._endings.stop_between_steps(asked)
+                step = asked
+                over = await over_limit(context, step) if step.calls else None
+                if over is not None:
+                    return await self._endings.refuse_calls(step, over, "usage_limit")
+            result = await self._work(step)
+            await context.hooks.call("step_ended", step.number, context.owned.session.status)
+            if result is not None:
+                return result
+            step = None
+            if self._is_enough():
+                await context.emitter.flush()  # whoever goes on must not have to ask whether the commit was told
+                return AgentResult("active")
+
+    async def _refused_input(self) -> Exception | None:
+        """Why what the user has said since the model was asked last must not pass; it is out of the conversation then.
+
+        The next turn's model must not see it either.
+        """
+        context, said = self.context, self.context.heard
+        if not said or not context.agent.input_guards:
+            return None
+        context.heard = []
+        refusal = await refusal_of(context.agent.input_guards, said)
+        if refusal is not None:
+            await context.watch.ensure_owner()
+            await context.services.store.truncate_messages(context.session_id, len(context.owned.messages) - len(said))
+        return refusal
+
+    def _is_enough(self) -> bool:
+        """Whether the rest is left to another process, after one more step."""
+        if self._steps_left is not None:
+            self._steps_left -= 1
+        return self._handing_over or self._steps_left == 0
+
+    async def _work(self, step: OpenStep) -> AgentResult | None:
+        """Bring an open step to its commit or put it aside; None if the run goes on."""
+        work = StepWork(self.context, step, self._children)
+        while True:
+            worked = await work.work()
+            if isinstance(worked, Aborted):
+                return await self._endings.abort(step)
+            if not step.missing:
+                return await self._endings.commit(step)
+            try:
+                return await self._endings.suspend(step, worked.waits)
+            except VersionConflict:
+                await self.context.owned.refresh()
+
+    async def _let_go(self, *, in_good_order: bool) -> None:
+        """Leave the session to others at once, if it is still ours to leave."""
+        context = self.context
+        if context.watch.lost is not None:
+            return
+        until = NOBODY if in_good_order else context.services.clock()
+        try:
+            await asyncio.shield(
+                context.services.store.update_run_status(
+                    context.run_id,
+                    "running",
+                    lease_until=until,
+                    step_count=context.watch.steps,
+                    expected_status="running",
+                )
+            )
+        except Exception:
+            return  # then they wait until the lease lapses
+
+    # -- the model
+
+    async def _ask_model(self) -> OpenStep | Message | None:
+        """An open step; or, if the run was stopped, what the model had said by then."""
+        context, session = self.context, self.context.owned.session
+        number = session.step_count + 1
+        call = ModelCall(
+            context.agent.llm or context.services.llm,
+            emitter=context.emitter,
+            stop=context.stop,
+            hooks=context.hooks,
+            retry=context.services.retry,
+            take_back=self._take_back,
+            taken_ids=context.owned.call_ids,
+            id_mark=id_mark(session),
+        )
+        request = ModelRequest(
+            messages=await self._history.choose(number),
+            instructions=context.agent.instructions_for(context.owned.state),
+            tools=context.agent.tool_specs(context.owned.state),
+            agent_type=context.agent.name,
+            session_id=session.session_id,
+            run_id=context.run_id,
+            step=number,
+            tool_choice=self._tool_choice(),
+        )
+        answered = await call.ask(request)
+        if not isinstance(answered, Answered):
+            return answered.message
+        step = OpenStep(step_id(context.run_id, number), number, answered.message, context.owned.state)
+        self._open = step
+        step.before = self._history.to_commit()
+        step.usage = self._token_entries(number, answered.usage)
+        if step.calls:
+            await self._stage_answer(step)
+        return step
+
+    def _tool_choice(self) -> str:
+        """A tool that must be called must be called once a turn, or no turn would end."""
+        choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
+        if choice in ("auto", "none"):
+            return choice
+        offered = [tool.name for tool in self.context.agent.tool_specs(self.context.owned.state)]
+        possible = bool(offered) if choice == "required" else choice in offered
+        return choice if possible and not begun else "auto"
+
+    async def _stage_answer(self, step: OpenStep) -> None:
+        """Make the answer durable: from here on the model need not be asked again.
+
+        Where all of its calls may run again it waits for the first outcome that is staged, or for the commit.
+        """
+        context = self.context
+        answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage))
+        step.unstaged[""] = StagedChanges("", 0, StepWrites(), answer, kind="answer")
+        tools = [context.agent.tools.get(call["name"]) for call in step.calls]
+        if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):
+            return
+        await context.watch.ensure_owner()
+        await flush_unstaged(context, step)
+
+    def _token_entries(self, number: int, usage: TokenUsage | None) -> list[dict[str, Any]]:
+        if usage is None or self.context.services.usage is None:
+            return []
+        entry = token_entry(self.context, f"tokens-{self.context.services.ids()}", number, usage)
+        return [msgspec.to_builtins(entry)]
+
+    async def _take_back(self) -> None:
+        """Drop the chunks of an answer that broke off, before the model is asked again."""
+        emitter, session = self.context.emitter, self.context.owned.session
+        await emitter.flush()
+        await self.context.services.streams.cleanup_to_step(
+            session.stream_id, session.step_count, fence=self.context.claim.fence
+        )
+        if emitter.parent is not None:
+            data = {"session_id": session.session_id, "step_count": session.step_count}
+            emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+
+    # -- a step that an earlier run left open
+
+    async def _take_up_step(self) -> OpenStep | None:
+        """The open step, if there is one; shown again if its chunks are gone."""
+        context, session = self.context, self.context.owned.session
+        stored, unanswered = unanswered_calls(context.owned.messages)
+        answer = stored if unanswered else None
+        for row in context.claim.staged:
+            if row.kind == "answer" and answer is None:
+                answer = msgspec.convert(row.result, StagedAnswer).message
+        if answer is None:
+            return None
+        number = session.step_count + 1
+        step_id = step_id_of(session, context.run_id)
+        step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
+        self._open = step
+        context.emitter.step = number
+        await context.hooks.call("step_started", number)
+        finished = step.take_up(context.claim.staged)
+        if context.rewound:
+            await self._show_again(step, finished)
+        return step
+
+    async def _show_again(self, step: OpenStep, finished: list[FinishedCall]) -> None:
+        emitter = self.context.emitter
+        for chunk in shown_again(step):
+            emitter.emit(chunk)
+        for call, outcome, patches, executed in finished:
+            tool = self.context.agent.tools.get(call["name"])
+            if executed:
+                emitter.emit(tool_start_chunk(call))
+            if isinstance(tool, AgentTool):
+                await self._children.show_again(self.context, call, tool)
+            if patches:
+                emitter.emit({"type": "state_patch", "patches": patches})
+            emitter.emit(tool_end_chunk(call, outcome))
+        for pending in self.context.owned.session.pending_client_tool_calls.values():
+            emitter.emit(request_chunk(pending))

@@ -1,0 +1,57 @@
+"""RunContext: one run and all that it works with, for the rooms that share its work. Data; it decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..agent import Agent
+from ..messages import Message
+from .run.hooks import HookCaller
+from .run.stop_signal import StopSignal
+from .services import Services
+from .session.claim import Claim
+from .session.lease import LeaseKeeper
+from .session.owned import OwnedSession
+from .stream.emitter import Emitter
+
+
+@dataclass
+class RunContext:
+    """What belongs to one run."""
+
+    services: Services
+    agent: Agent
+    claim: Claim
+    owned: OwnedSession
+    emitter: Emitter
+    watch: LeaseKeeper
+    stop: StopSignal
+    hooks: HookCaller
+    then: list[Message]
+    """What the user said while the step was open; it follows that step's outcomes."""
+    first_step: int
+    """How many steps the session had when the turn began."""
+    heard: list[Message] = field(default_factory=list)
+    """What the user has said since the model was asked last."""
+    deps: Any = None
+    """What the tools get of the process that runs them."""
+    warnings: list[str] = field(default_factory=list)
+    """The writes that were lost in the steps of this run."""
+    shown_children: set[str] = field(default_factory=set)
+    """The calls of sub-agents that this run has shown on its stream, if only again."""
+
+    @property
+    def session_id(self) -> str:
+        """The session that the run owns."""
+        return self.owned.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The run's own id."""
+        return self.owned.run_id
+
+    @property
+    def rewound(self) -> bool:
+        """Whether the chunks of the open step were dropped, so that they have to be shown again."""
+        return self.claim.rewound

@@ -1,0 +1,149 @@
+"""LeaseKeeper: one task per run that renews its lease and looks whether somebody asked it to stop.
+
+A lease only says who is believed to be alive. That a run which lost its session cannot write is assured
+elsewhere: every commit carries the version (`ownership.py`). The watch makes a run that lost its
+session notice early and be quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...clock import Clock
+from ...errors import HelixError, IllegalTransition, RunLost, RunNotFound, StoreError
+from ...stores.state.contract import StateStore
+from ..run.stop_signal import StopSignal
+
+logger = logging.getLogger("helix_agents.executor")
+
+RENEWALS_PER_LEASE = 3
+
+
+class LeaseKeeper:
+    """The life of one run as the store sees it."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        *,
+        session_id: str,
+        run_id: str,
+        lease_until: int,
+        lease_seconds: float,
+        poll_seconds: float,
+        claimed_at: int,
+        clock: Clock,
+        stop: StopSignal,
+        reclaim: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.lost: RunLost | None = None
+        self.steps = 0
+        self.on_lost: Callable[[], object] = lambda: None
+        self._store = store
+        self._session_id = session_id
+        self._run_id = run_id
+        self._lease_until = lease_until
+        self._lease_ms = int(lease_seconds * 1000)
+        self._poll_seconds = poll_seconds
+        self._claimed_at = claimed_at
+        self._clock = clock
+        self._stop = stop
+        self._reclaim = reclaim
+        self._task: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._task = asyncio.create_task(self._run(), name=f"helix-watch-{self._run_id}")
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def ensure_owner(self) -> None:
+        """Raise `RunLost` unless the session is this run's.
+
+        After the lease has lapsed (a frozen process, a sleeping machine) the session must be claimed again, against
+        anybody who may be claiming it just now.
+        """
+        if self.lost is not None:
+            raise self.lost
+        if self._clock() < self._lease_until:
+            return
+        try:
+            await self._reclaim()
+        except RunLost as error:
+            raise self._lose(error.why) from error
+        await self._renew()
+
+    async def _run(self) -> None:
+        self._tick(asyncio.get_running_loop())
+        try:
+            await self._keep_looking()
+        finally:
+            if self._ticking is not None:
+                self._ticking.cancel()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, due: float | None = None) -> None:
+        """Notice late turns of the event loop; apart from the looks at the store, which may take their time."""
+        now = loop.time()
+        if due is not None:
+            self._warn_if_blocked(now - due)
+        due = now + self._poll_seconds
+        self._ticking = loop.call_at(due, self._tick, loop, due)
+
+    async def _keep_looking(self) -> None:
+        while self.lost is None:
+            await asyncio.sleep(self._poll_seconds)
+            try:
+                await self._look()
+            except RunLost:
+                return
+            except StoreError:
+                continue  # the store is away, and nothing can be written; if it comes back too late, the claim fails
+            except HelixError as error:
+                self._lose(str(error))
+
+    def _warn_if_blocked(self, late_seconds: float) -> None:
+        """Nobody renews a lease while the event loop stands still: say so before it costs somebody a session."""
+        if late_seconds * 1000 > self._lease_ms / 2:
+            logger.warning(
+                "The event loop was blocked for %.1f s while run %s of session %s has a lease of %.1f s: after that, "
+                "another process may take the session over. Do blocking work in a plain `def` tool, which runs in a "
+                "thread, or raise lease_seconds.",
+                late_seconds,
+                self._run_id,
+                self._session_id,
+                self._lease_ms / 1000,
+            )
+
+    async def _look(self) -> None:
+        if self._lease_until - self._clock() < self._lease_ms * (RENEWALS_PER_LEASE - 1) // RENEWALS_PER_LEASE:
+            await self.ensure_owner()
+            await self._renew()
+        flag = await self._store.check_interrupt_flag(self._session_id)
+        if flag is None:
+            return
+        # A flag for no run in particular that is older than the claim was meant for an earlier run.
+        if flag.run_id == self._run_id or (flag.run_id is None and flag.set_at >= self._claimed_at):
+            self._stop.request(flag.reason, abort=flag.abort)
+
+    async def _renew(self) -> None:
+        until = self._clock() + self._lease_ms
+        try:
+            await self._store.update_run_status(
+                self._run_id, "running", lease_until=until, step_count=self.steps, expected_status="running"
+            )
+        except (IllegalTransition, RunNotFound):
+            raise self._lose("another process has ended it") from None
+        self._lease_until = until
+
+    def _lose(self, why: str) -> RunLost:
+        if self.lost is None:
+            self.lost = RunLost(self._session_id, self._run_id, why)
+            self.on_lost()
+        return self.lost

@@ -1,0 +1,384 @@
+"""How steps and runs end: the write that `step.py` decided on, then the news of it, then the stream and the run record.
+
+The order is always the same. Chunks are flushed before the write that refers to them; what is told after the write is
+told again by whoever takes the session up, if the process dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import cast
+
+import msgspec
+
+from ...codec import Json
+from ...errors import HelixError, RunLost, StoreError, StreamFenced
+from ...ids import step_id
+from ...messages import Message, ToolCall
+from ...state import StepWrites
+from ...types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
+from ..handle import AgentResult, result_of
+from ..run.guardrails import refusal_of, refused_output
+from ..run_context import RunContext
+from ..stream.prepare import step_committed_chunk
+from .decisions import (
+    Outcome,
+    StagedOutcome,
+    StepCommit,
+    Suspension,
+    aside_checkpoint,
+    close_step,
+    committed_state,
+    last_finish_reason,
+    put_aside,
+    suspended_state,
+)
+from .open_step import OpenStep, tool_end_chunk
+from .queued_messages import NewlyQueued, ensure_all_taken, in_order, taken_from
+from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
+
+logger = logging.getLogger("helix_agents.executor")
+
+SLOW_COMMIT_SECONDS = 1.0
+"""A commit that takes longer is worth a line in the log."""
+
+NOT_EXECUTED = "The run was aborted before this call was executed."
+
+
+class Endings:
+    """Ends the steps of one run, and the run."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._services = context.services
+        self._owned = context.owned
+        self._stop = context.stop
+
+    # -- a step
+
+    async def commit(self, step: OpenStep) -> AgentResult | None:
+        """Commit a step all of whose calls have an outcome; None if the run goes on."""
+        try:
+            return await self._commit(step)
+        except UNSTORABLE as error:
+            if is_passing(error):
+                raise
+            return await self._commit_without(step, error)
+
+    async def _commit_without(self, step: OpenStep, error: HelixError) -> AgentResult | None:
+        """Commit a step after a refusal: the call that is to blame becomes a failed one.
+
+        Otherwise whoever resumes the session would be refused for the same reason, for ever.
+        """
+        logger.warning("Session %s, step %d cannot be stored: %s", self._context.session_id, step.number, error)
+        suspects = [call for call in step.calls if call["id"] in step.rows and step.outcomes[call["id"]].success]
+        for call in suspects:
+            row, outcome = step.rows[call["id"]], step.outcomes[call["id"]]
+            await self._refuse(step, call, error)
+            try:
+                return await self._commit(step)
+            except UNSTORABLE as again:
+                if is_passing(again):
+                    raise
+            if len(suspects) > 1:
+                await self._settle_again(step, call, row, outcome)
+        if len(suspects) > 1:
+            for call in suspects:
+                await self._refuse(step, call, error)
+            try:
+                return await self._commit(step)
+            except UNSTORABLE as again:
+                if is_passing(again):
+                    raise
+        return await self.fail(str(error), "not_storable")
+
+    async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
+        changed = step.outcomes[call["id"]].arguments
+        outcome = Outcome(success=False, error=not_storable(error), arguments=changed)
+        staged = msgspec.structs.replace(msgspec.convert(step.rows[call["id"]].result, StagedOutcome), outcome=outcome)
+        row = StagedChanges(call["id"], step.index_of(call["id"]), StepWrites(), msgspec.to_builtins(staged))
+        await self._settle_again(step, call, row, outcome)
+
+    async def _settle_again(self, step: OpenStep, call: ToolCall, row: StagedChanges, outcome: Outcome) -> None:
+        """Put another outcome in the place of one, for the store and for the readers: the last word counts."""
+        if row.tool_call_id in step.unstaged:
+            step.unstaged[row.tool_call_id] = row
+        else:
+            await self._owned.stage(step.step_id, [row])
+        step.rows[row.tool_call_id] = row
+        step.outcomes[row.tool_call_id] = outcome
+        patches = step.sequencer.accept(row.index, row.writes)
+        if patches:
+            self._context.emitter.emit({"type": "state_patch", "patches": patches})
+        self._context.emitter.emit(tool_end_chunk(call, outcome))
+
+    async def _commit(self, step: OpenStep) -> AgentResult | None:
+        while True:
+            try:
+                return await self._commit_with_queue(step)
+            except NewlyQueued:
+                continue  # the session was loaded again, with what the user has just said
+
+    async def _commit_with_queue(self, step: OpenStep) -> AgentResult | None:
+        """Commit with what was said meanwhile. Raises `NewlyQueued`, with nothing written, if there is more by then."""
+        context = self._context
+        used = self._owned.session.step_count + 1 - context.first_step
+        heard = in_order(self._owned.session, context.claim.session, context.then)
+        commit = close_step(
+            step.answer,
+            step.outcomes,
+            answer_is_stored=step.answer_is_stored,
+            wants_output=context.agent.output is not None,
+            steps_left=context.agent.max_steps - used,
+            then=heard,
+        )
+        commit = msgspec.structs.replace(commit, taken=taken_from(self._owned.session))
+        if commit.status == "completed" and context.agent.output_guards:
+            refusal = await refusal_of(context.agent.output_guards, context.agent.typed_output(commit.output))
+            if refusal is not None:
+                commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
+        if commit.status == "active" and self._stop.requested:
+            return await self._stop_with(commit, step)
+        await self._write(commit, step, all_of_the_queue=True)
+        context.then, context.heard = [], heard
+        return None if commit.status == "active" else await self._finish(commit)
+
+    async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:
+        """Put a step aside. Raises `VersionConflict` if the session changed, perhaps by the very answer."""
+        missing = {call["id"] for call in step.missing}
+        pending = {k: v for k, v in self._owned.session.pending_client_tool_calls.items() if k in missing}
+        suspension = put_aside(
+            step.answer,
+            answer_is_stored=step.answer_is_stored,
+            pending=pending,
+            children=waits,
+            interrupted=self._stop.requested,
+        )
+        await self._write_suspension(suspension, step)
+        if self._stop.requested:
+            self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+        else:
+            self._context.emitter.emit(
+                {"type": "run_suspended", "status": suspension.status, "tool_call_ids": sorted(missing)}
+            )
+        return await self._rest(cast(RunStatus, suspension.status))
+
+    async def stop_between_steps(self, said: Message | None) -> AgentResult:
+        """Come to rest where no step is open; what the model had said is kept as a step of its own."""
+        commit = StepCommit([said] if said is not None else [], "interrupted")
+        if said is None:
+            return await self._stop_with(commit, None)
+        number = self._owned.session.step_count + 1
+        return await self._stop_with(
+            commit, OpenStep(step_id(self._context.run_id, number), number, said, self._owned.state)
+        )
+
+    async def abort(self, step: OpenStep) -> AgentResult:
+        """End the session with an open step: what has no outcome gets none but this."""
+        outcomes = {call["id"]: Outcome(success=False, error=NOT_EXECUTED) for call in step.missing}
+        commit = close_step(
+            step.answer,
+            {**step.outcomes, **outcomes},
+            answer_is_stored=step.answer_is_stored,
+            wants_output=False,
+            steps_left=1,
+        )
+        return await self._stop_with(commit, step)
+
+    async def refuse_calls(self, step: OpenStep, error: str, reason: str) -> AgentResult:
+        """End the session as failed with an answer whose calls must not run."""
+        outcomes = {call["id"]: Outcome(success=False, error=f"Not executed: {error}") for call in step.missing}
+        closed = close_step(
+            step.answer,
+            {**step.outcomes, **outcomes},
+            answer_is_stored=step.answer_is_stored,
+            wants_output=False,
+            steps_left=1,
+        )
+        commit = StepCommit(closed.messages, "failed", error=error, failure_reason=reason)
+        await self._write(commit, step)
+        return await self._finish(commit)
+
+    async def fail(self, error: str, reason: str) -> AgentResult:
+        """End the session as failed. A step that is open stays in staging and is of no further use."""
+        commit = StepCommit([], "failed", error=error, failure_reason=reason)
+        await self._save_status(commit, None)
+        return await self._finish(commit)
+
+    async def take_back(self, step: OpenStep) -> None:
+        """Let readers have the committed state again before a step is given up; to them it was as good as written."""
+        patches = step.sequencer.take_back()
+        if patches:
+            self._context.emitter.emit({"type": "state_patch", "patches": patches})
+        if not await self._tell(self._context.emitter.flush):  # nobody knows which chunks got through
+            await self._tell(self._context.emitter.settle)
+            session, fence = self._owned.session, self._context.claim.fence
+            rewind = self._services.streams.cleanup_to_step
+            await self._tell(partial(rewind, session.stream_id, session.step_count, fence=fence))
+
+    # -- the writes
+
+    async def _write(
+        self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
+    ) -> None:
+        """The one atomic write that ends a step, then the news of it."""
+        calls = [call["id"] for call in step.calls]
+
+        def change(session: SessionState) -> SessionState:
+            if all_of_the_queue:
+                ensure_all_taken(session, commit.taken)
+            return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
+
+        began = asyncio.get_running_loop().time()
+        sequence = await self._flush(step)
+        committed = await self._owned.commit(
+            change,
+            [*step.before, *commit.messages],
+            CheckpointMeta(step.step_id, step.number, sequence),
+            custom_state=step.sequencer.state,
+            unstaged=[row for row in step.unstaged.values() if row.writes.ops],
+        )
+        took = asyncio.get_running_loop().time() - began
+        if took > SLOW_COMMIT_SECONDS:
+            logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
+        self._context.watch.steps = self._owned.session.step_count - self._context.first_step
+        await self._tell_of_commit(committed, step)
+
+    async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
+        """Tell readers, hooks and the log; what was lost must not be lost silently."""
+        context = self._context
+        # Both merges lose the same; the sequencer's counts tools as the model's message does.
+        lost = step.sequencer.warnings if committed.warnings and step.sequencer.warnings else committed.warnings
+        warnings = [*lost, *step.sequencer.likely_lost_counts()]
+        reason = step.answer.get("finish_reason")
+        context.emitter.emit(
+            step_committed_chunk(committed.checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
+        )
+        if not warnings:
+            return
+        context.warnings += warnings
+        for warning in warnings:
+            logger.warning("Session %s, step %d: %s", context.session_id, step.number, warning)
+        await context.hooks.call("writes_lost", step.number, list(warnings))
+
+    async def _write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
+        context = self._interrupt_context() if self._stop.requested else None
+        if step.unstaged:
+            await flush_unstaged(self._context, step)
+        sequence = await self._flush(step)
+        await self._owned.try_commit(
+            lambda session: msgspec.structs.replace(
+                suspended_state(session, suspension, step.step_id), interrupt_context=context
+            ),
+            [*step.before, *suspension.messages],
+            aside_checkpoint(step.step_id, self._owned.session.step_count, sequence),
+            custom_state=self._owned.state,
+        )
+
+    async def _save_status(self, commit: StepCommit, context: Json) -> None:
+        await self._owned.save(
+            lambda session: msgspec.structs.replace(
+                session,
+                status=commit.status,
+                error=commit.error,
+                failure_reason=commit.failure_reason,
+                interrupt_context=context,
+            )
+        )
+
+    async def _flush(self, step: OpenStep) -> int:
+        """Make durable what a step has shown and spent; the last sequence."""
+        if self._services.usage is None or not step.usage:
+            return await self._context.emitter.flush()
+        usage = self._services.usage.record_entries(step.usage)
+        sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
+        return sequence
+
+    def _interrupt_context(self) -> dict[str, Json]:
+        now = self._services.clock()
+        return {"reason": self._stop.reason, "run_id": self._context.run_id, "interrupted_at": now}
+
+    # -- the run
+
+    async def _stop_with(self, commit: StepCommit, step: OpenStep | None) -> AgentResult:
+        """End the run because somebody asked for it."""
+        if self._stop.aborted:
+            error = self._stop.reason or "The run was aborted."
+            commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted", taken=commit.taken)
+        else:
+            commit = StepCommit(commit.messages, "interrupted", taken=commit.taken)
+        context = self._interrupt_context()
+        if step is not None:
+            await self._write(commit, step, context)
+        else:
+            await self._save_status(commit, context)
+        if commit.status == "failed":
+            return await self._finish(commit)
+        self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+        return await self._rest("interrupted")
+
+    async def _finish(self, commit: StepCommit) -> AgentResult:
+        """Close the stream and the run of a session that has ended."""
+        emitter, streams = self._context.emitter, self._services.streams
+        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
+        if commit.status == "completed":
+            emitter.emit({"type": "output", "output": commit.output})
+            close = partial(streams.end_stream, stream_id, commit.output, fence=fence)
+        else:
+            emitter.emit({"type": "error", "error": commit.error})
+            close = partial(streams.fail_stream, stream_id, commit.error or "failed", fence=fence)
+        await self._tell(emitter.flush)
+        await self._tell(close)
+        if self._context.claim.resumed or commit.status == "failed":
+            await self._owned.discard_staging()
+        await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
+        return AgentResult(
+            commit.status,
+            commit.output,
+            commit.error,
+            warnings=list(self._context.warnings),
+            finish_reason=last_finish_reason(self._owned.messages),
+            failure_reason=commit.failure_reason,
+        )
+
+    async def _rest(self, status: RunStatus) -> AgentResult:
+        """Pause the stream and close the run of a session that may be resumed."""
+        await self._tell(self._context.emitter.flush)
+        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
+        await self._tell(partial(self._services.streams.pause_stream, stream_id, fence=fence))
+        await self._end_record(status)
+        result = await result_of(self._services, self._owned.session)
+        return msgspec.structs.replace(
+            result,
+            warnings=list(self._context.warnings),
+            finish_reason=last_finish_reason(self._owned.messages),
+        )
+
+    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> bool:
+        """Tell the readers of an end that nothing can change, least of all a stream that is gone or broken."""
+        try:
+            await tell()
+            return True
+        except (RunLost, StreamFenced, StoreError):
+            raise
+        except Exception as error:
+            session_id = self._context.session_id
+            logger.warning("The stream of session %s could not be told of the run's end: %s", session_id, error)
+            return False
+
+    async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
+        if self._stop.requested:
+            await self._services.store.clear_interrupt_flag(self._context.session_id)
+        await self._context.watch.close()
+        await self._services.store.update_run_status(
+            self._context.run_id,
+            status,
+            step_count=self._owned.session.step_count - self._context.first_step,
+            error=error,
+            output=output,
+            completed_at=self._services.clock(),
+            expected_status="running",
+        )

@@ -1,0 +1,247 @@
+"""The pure heart of a step: the model's answer and the outcomes of its calls become one commit or one suspension.
+
+Rules of this file: no I/O, no clock, no store. A step is *open* from the moment its answer is durable until its commit.
+While it is open its answer and the outcomes of finished calls lie in the store's staging under the step's id, so that
+whoever resumes the session finds them and runs only what is missing. The loop carries out what is decided here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...codec import Json, encode
+from ...ids import step_id
+from ...messages import Message, ToolCall
+from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
+
+CHANGED = "A person approved this call with changed arguments. It ran with:"
+"""What the model reads before the outcome of a call whose arguments a person has changed."""
+
+REMINDER = "Give your final answer by calling the `finish` tool."
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a tool call ended. `final` marks a valid call of the finish tool; its result is the run's output.
+
+    `arguments`: what a person let it run with, where that is not what the model had asked for.
+    """
+
+    success: bool
+    result: Json = None
+    error: str | None = None
+    final: bool = False
+    arguments: dict[str, Any] | None = None
+
+
+class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The staged form of a model's answer: the message, and what it cost."""
+
+    message: Message
+    usage: list[dict[str, Any]] = []
+
+
+class StagedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The staged form of a finished call: its outcome, what it cost, and whether it was executed here at all."""
+
+    outcome: Outcome
+    usage: list[dict[str, Any]] = []
+    executed: bool = True
+
+
+class StepCommit(msgspec.Struct, frozen=True):
+    """The write that ends a step."""
+
+    messages: list[Message]
+    status: SessionStatus
+    output: Json = None
+    error: str | None = None
+    failure_reason: str | None = None
+    taken: list[str] = []
+    """The queued messages that are among `messages`."""
+
+
+class Suspension(msgspec.Struct, frozen=True):
+    """The write that puts an open step aside: the answer enters the conversation, the calls wait."""
+
+    messages: list[Message]
+    status: SessionStatus
+    pending: dict[str, PendingClientToolCall]
+    children: dict[str, SuspendedChildWait]
+
+
+def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
+    """The checkpoint with which a run begins its turn."""
+    return CheckpointMeta(step_id(run_id, step_count), step_count, kind="turn")
+
+
+def aside_checkpoint(step_id: str, step_count: int, stream_sequence: int) -> CheckpointMeta:
+    """The checkpoint of a step that is put aside, to be taken up again."""
+    return CheckpointMeta(step_id, step_count, stream_sequence, kind="aside")
+
+
+def step_id_of(session: SessionState, run_id: str) -> str:
+    """The id under which the open step is staged: noted in the session, or else that of the run's next step."""
+    return session.suspended_step_id or step_id(run_id, session.step_count + 1)
+
+
+def id_mark(session: SessionState) -> str:
+    """What the ids of a sub-agent's tool calls end with, since an answer to the root must find the one who asked.
+
+    Models number their calls anew in every conversation. The mark follows from the place below the root, so a resumed
+    run gives the same ids; it is short enough for providers that allow 40 characters.
+    """
+    if session.parent_session_id is None:
+        return ""
+    place = session.session_id.removeprefix(session.root_session_id or "")
+    return f"-{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}"
+
+
+def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finish_reason: str | None = None) -> Message:
+    """The model's answer as a message."""
+    message: Message = {"role": "assistant", "content": content}
+    if thinking:
+        message["thinking"] = thinking
+    if calls:
+        message["tool_calls"] = list(calls)
+    if finish_reason is not None:
+        message["finish_reason"] = finish_reason
+    return message
+
+
+def last_finish_reason(messages: Sequence[Message]) -> str | None:
+    """Why the model stopped when it answered last, if it said so."""
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            reason = message.get("finish_reason")
+            return reason if isinstance(reason, str) else None
+    return None
+
+
+def partial_message(content: str, thinking: str) -> Message | None:
+    """What a model had said when it was interrupted; None if nothing."""
+    if not content and not thinking:
+        return None
+    return {**answer_message(content, thinking, []), "interrupted": True}
+
+
+def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
+    """The outcome of a call as the model reads it."""
+    if outcome.success:
+        content = outcome.result if isinstance(outcome.result, str) else encode(outcome.result)
+    else:
+        content = f"Error: {outcome.error}"
+    message: Message = {
+        "role": "tool",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "content": content,
+        "success": outcome.success,
+    }
+    if outcome.arguments is not None:
+        message["content"] = f"{CHANGED} {encode(outcome.arguments)}\n\n{content}"
+        message["arguments"] = outcome.arguments
+    return message
+
+
+def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[ToolCall]]:
+    """The last assistant message and those of its calls that no tool message answers."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if message["role"] == "tool":
+            answered.add(message.get("tool_call_id", ""))
+        elif message["role"] == "assistant":
+            return message, [call for call in message.get("tool_calls", ()) if call["id"] not in answered]
+        else:
+            break
+    return None, []
+
+
+def abandoned(messages: Sequence[Message], why: str) -> list[Message]:
+    """Tool messages for calls that will never run, so that the conversation stays well formed."""
+    _, calls = unanswered_calls(messages)
+    return [tool_message(call, Outcome(success=False, error=why)) for call in calls]
+
+
+def close_step(
+    answer: Message,
+    outcomes: Mapping[str, Outcome],
+    *,
+    answer_is_stored: bool,
+    wants_output: bool,
+    steps_left: int,
+    then: Sequence[Message] = (),
+) -> StepCommit:
+    """The commit of a step all of whose calls have an outcome. `then` is what the user said meanwhile."""
+    calls: list[ToolCall] = answer.get("tool_calls", [])
+    messages: list[Message] = [] if answer_is_stored else [answer]
+    messages += [tool_message(call, outcomes[call["id"]]) for call in calls]
+    messages += then
+    final = next((outcomes[call["id"]] for call in calls if outcomes[call["id"]].final), None)
+    if final is not None and not then:
+        return StepCommit(messages, "completed", output=final.result)
+    if not calls and not then:
+        if not wants_output:
+            return StepCommit(messages, "completed", output=answer["content"])
+        messages.append({"role": "user", "content": REMINDER})
+    if steps_left <= 0:
+        error = (
+            "The run used up its steps without coming to an end: raise max_steps, "
+            "or call execute() on the session with a message to go on."
+        )
+        return StepCommit(messages, "failed", error=error, failure_reason="max_steps")
+    return StepCommit(messages, "active")
+
+
+def put_aside(
+    answer: Message,
+    *,
+    answer_is_stored: bool,
+    pending: Mapping[str, PendingClientToolCall],
+    children: Mapping[str, SuspendedChildWait],
+    interrupted: bool,
+) -> Suspension:
+    """The suspension of a step some of whose calls have no outcome yet."""
+    status: SessionStatus
+    if interrupted:
+        status = "interrupted"
+    elif pending and children:
+        status = "suspended_step_partial"
+    elif children:
+        status = "suspended_awaiting_children"
+    else:
+        status = "suspended_client_tool"
+    return Suspension([] if answer_is_stored else [answer], status, dict(pending), dict(children))
+
+
+def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[str]) -> SessionState:
+    """The session as the commit leaves it; custom state comes from staging."""
+    done = set(calls)
+    return msgspec.structs.replace(
+        session,
+        custom_state=None,
+        status=commit.status,
+        output=commit.output,
+        error=commit.error,
+        failure_reason=commit.failure_reason,
+        step_count=session.step_count + 1,
+        suspended_step_id=None,
+        suspended_awaiting_children={},
+        pending_client_tool_calls={k: v for k, v in session.pending_client_tool_calls.items() if k not in done},
+        queued_messages=[entry for entry in session.queued_messages if entry["id"] not in commit.taken],
+    )
+
+
+def suspended_state(session: SessionState, suspension: Suspension, step_id: str) -> SessionState:
+    """The session as the suspension leaves it. Answers that came meanwhile are kept."""
+    return msgspec.structs.replace(
+        session,
+        custom_state=None,
+        status=suspension.status,
+        suspended_step_id=step_id,
+        suspended_awaiting_children=suspension.children,
+        pending_client_tool_calls={**suspension.pending, **session.pending_client_tool_calls},
+    )

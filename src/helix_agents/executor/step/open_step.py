@@ -1,0 +1,108 @@
+"""OpenStep: a step whose answer is durable and which is not committed yet, with the outcomes it has so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...chunks import ToolEnd, ToolStart
+from ...messages import Message, ToolCall
+from ...state import StepSequencer
+from ...types import StagedChanges
+from .decisions import Outcome, StagedAnswer, StagedOutcome
+
+
+class FinishedCall(NamedTuple):
+    """A call that an earlier run had finished."""
+
+    call: ToolCall
+    outcome: Outcome
+    patches: list[dict[str, Any]]
+    executed: bool
+
+
+class OpenStep:
+    """A step whose answer is durable and which is not committed yet."""
+
+    def __init__(
+        self, step_id: str, number: int, answer: Message, base: dict[str, Any], *, answer_is_stored: bool = False
+    ) -> None:
+        self.step_id = step_id
+        self.number = number
+        self.answer = answer
+        self.answer_is_stored = answer_is_stored
+        self.outcomes: dict[str, Outcome] = {}
+        self.usage: list[dict[str, Any]] = []
+        self.rows: dict[str, StagedChanges] = {}
+        """What the calls that have an outcome come to, in the form in which it is staged."""
+        self.unstaged: dict[str, StagedChanges] = {}
+        """What is not staged yet, by call ('': the answer), and travels with the next write or the commit."""
+        self.before: list[Message] = []
+        """What goes into the conversation before the answer: a summary that was made to ask for it."""
+        self.sequencer = StepSequencer(base)
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls in the order of the model's message."""
+        calls: Sequence[ToolCall] = self.answer.get("tool_calls", ())
+        return calls
+
+    def index_of(self, call_id: str) -> int:
+        """The place of a call in the model's message."""
+        return next(index for index, call in enumerate(self.calls) if call["id"] == call_id)
+
+    @property
+    def missing(self) -> list[ToolCall]:
+        """The calls without an outcome."""
+        return [call for call in self.calls if call["id"] not in self.outcomes]
+
+    def take_up(self, rows: Sequence[StagedChanges]) -> list[FinishedCall]:
+        """Adopt what is staged already; the finished calls with the patches that show their writes."""
+        found: list[FinishedCall] = []
+        by_id = {call["id"]: call for call in self.calls}
+        for row in sorted(rows, key=lambda row: row.index):
+            if row.kind == "summary":
+                self.before = [row.result]
+            elif row.kind == "answer":
+                self.usage += msgspec.convert(row.result, StagedAnswer).usage
+            elif row.tool_call_id in by_id:
+                staged = msgspec.convert(row.result, StagedOutcome)
+                self.outcomes[row.tool_call_id] = staged.outcome
+                self.rows[row.tool_call_id] = row
+                self.usage += staged.usage
+                patches = self.sequencer.accept(row.index, row.writes)
+                call = with_arguments(by_id[row.tool_call_id], staged.outcome.arguments)
+                found.append(FinishedCall(call, staged.outcome, patches, staged.executed))
+        return found
+
+
+def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall:
+    """The call as it runs, if a person has changed its arguments."""
+    if arguments is None:
+        return call
+    changed: ToolCall = {**call, "arguments": arguments}
+    return changed
+
+
+def tool_start_chunk(call: ToolCall) -> ToolStart:
+    """The chunk that tells that a call begins."""
+    return {
+        "type": "tool_start",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "arguments": call["arguments"],
+    }
+
+
+def tool_end_chunk(call: ToolCall, outcome: Outcome) -> ToolEnd:
+    """The chunk that tells how a call ended."""
+    return {
+        "type": "tool_end",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "result": outcome.result,
+        "success": outcome.success,
+        "error": outcome.error,
+    }

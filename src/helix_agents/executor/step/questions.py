@@ -1,0 +1,293 @@
+"""Questions to the outside: what a client must execute, what a person must approve, and how answers come in.
+
+A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. An answer is one guarded
+write by whoever has it, in any process; the run that asked, or the one that resumes, finds it there. The root session
+knows which session below asked what (`client_tool_call_ownership`), so an answer can always be sent to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from ...agent import AgentRegistry
+from ...chunks import ClientToolRequest, ToolApprovalRequest
+from ...clock import Clock, IdSource
+from ...codec import Json, ensure_json
+from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
+from ...lifecycle import SESSION_TERMINAL
+from ...messages import ToolCall
+from ...stores.state.contract import StateStore
+from ...tools.tool import Tool
+from ...types import PendingClientToolCall, SessionState
+from .deadlines import deadline_of, has_expired, is_too_late
+from .decisions import Outcome
+
+MAX_TRIES = 50
+APPROVAL_PREFIX = "approval-"
+APPROVAL_MARK = "."
+
+Question = Literal["client", "approval"]
+ReceiptStatus = Literal["accepted", "duplicate", "late"]
+
+
+class ToolResultReceipt(msgspec.Struct, frozen=True):
+    """What became of a submitted answer. `session_id` is the session that asked.
+
+    `accepted`: it will be used. `duplicate`: there was an answer already, this one changed nothing. `late`: the call
+    was settled without it, or its deadline had passed; it is on record, but not used.
+    """
+
+    status: ReceiptStatus
+    session_id: str
+    tool_call_id: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer from outside. `id` names the call, or the approval that was asked for."""
+
+    id: str
+    response: dict[str, Json]
+
+    @property
+    def names(self) -> list[str]:
+        """The calls that may be meant: a call's own id, or what an approval's id ends with."""
+        if not self.id.startswith(APPROVAL_PREFIX):
+            return [self.id]
+        return [self.id, self.id.partition(APPROVAL_MARK)[2]]
+
+    def is_stale_for(self, pending: PendingClientToolCall) -> bool:
+        """Whether it is an approval's id, and not that of the approval which is asked for now."""
+        return self.id not in (pending.tool_call_id, pending.approval_id)
+
+
+async def question_of(tool: Tool, call: ToolCall) -> Question | None:
+    """What has to be asked before this call can have an outcome; None if it can run, if only into an error."""
+    try:
+        tool.input.parse(call["arguments"])
+    except InvalidArgument:
+        return None
+    if tool.execute == "client":
+        return "client"
+    try:
+        return "approval" if await tool.needs_approval(call["arguments"]) else None
+    except Exception:
+        return "approval"  # a rule that fails must not let anything through
+
+
+def pending_call(
+    tool: Tool, call: ToolCall, question: Question, *, run_id: str, now: int, approval_id: str
+) -> PendingClientToolCall:
+    """The question as it is stored."""
+    return PendingClientToolCall(
+        tool_call_id=call["id"],
+        tool_name=call["name"],
+        input=call["arguments"],
+        run_id=run_id,
+        approval_id=approval_id if question == "approval" else None,
+        deadline_at=deadline_of(tool, now),
+        asked_at=now,
+    )
+
+
+def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
+    """The name of one question about a call. It ends with the call's id, so that a late answer finds it, too."""
+    return f"{APPROVAL_PREFIX}{ids()}{APPROVAL_MARK}{tool_call_id}"
+
+
+def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest:
+    """The chunk that puts the question to the readers."""
+    chunk: ToolApprovalRequest | ClientToolRequest
+    if pending.approval_id is None:
+        chunk = {
+            "type": "client_tool_request",
+            "tool_call_id": pending.tool_call_id,
+            "tool_name": pending.tool_name,
+            "input": pending.input,
+        }
+    else:
+        chunk = {
+            "type": "tool_approval_request",
+            "tool_call_id": pending.tool_call_id,
+            "tool_name": pending.tool_name,
+            "input": pending.input,
+            "approval_id": pending.approval_id,
+        }
+    if pending.deadline_at is not None:
+        chunk["deadline_at"] = pending.deadline_at
+    return chunk
+
+
+def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
+    """What an answered or expired question comes to; None while it waits."""
+    if has_expired(pending, now):
+        return Outcome(success=False, error="No answer came before the deadline.")
+    if pending.submitted_at is None:
+        return None
+    if is_too_late(pending, pending.submitted_at):
+        return Outcome(success=False, error="The answer came after the deadline.")
+    match pending.response:
+        case {"approved": True}:
+            return "approved"
+        case {"approved": False, "reason": reason}:
+            return Outcome(success=False, error="A person refused this call" + (f": {reason}" if reason else "."))
+        case {"error": error}:
+            return Outcome(success=False, error=str(error))
+        case {"result": result}:
+            return Outcome(success=True, result=result)
+    return Outcome(success=False, error="The stored answer cannot be read.")
+
+
+def changed_arguments(pending: PendingClientToolCall) -> dict[str, Any] | None:
+    """What a call shall run with instead of what the model asked for; None if a person has not changed that."""
+    match pending.response:
+        case {"approved": True, "arguments": dict() as arguments}:
+            return arguments
+    return None
+
+
+def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
+    """The questions of one session that still wait."""
+    return [pending for pending in session.pending_client_tool_calls.values() if answer_to(pending, now) is None]
+
+
+async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
+    """The questions that wait in a session and in the suspended sessions below it."""
+    found: list[PendingClientToolCall] = []
+    seen, rest = {session.session_id}, [session]
+    while rest:
+        each = rest.pop()
+        found += waiting(each, now)
+        below = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
+        for child_id in reversed(below):
+            if child_id not in seen:  # a store keeps any sessions that it is given, also those that wait in a circle
+                seen.add(child_id)
+                child = await store.load_state(child_id)
+                if child is not None and child.status not in SESSION_TERMINAL:
+                    rest.append(child)
+    return found
+
+
+async def own_calls(store: StateStore, session: SessionState, call_ids: list[str]) -> None:
+    """Note at the root session that these calls were asked by `session`."""
+    root_id = session.root_session_id
+    if not root_id or root_id == session.session_id:
+        return
+    owners = dict.fromkeys(call_ids, session.session_id)
+    await change_session(
+        store,
+        root_id,
+        lambda root: msgspec.structs.replace(
+            root, client_tool_call_ownership={**root.client_tool_call_ownership, **owners}
+        ),
+    )
+
+
+async def change_session(
+    store: StateStore, session_id: str, change: Callable[[SessionState], SessionState | None]
+) -> SessionState:
+    """Change a session that another may be writing to: load, change, save, and again if somebody was faster."""
+    for _ in range(MAX_TRIES):
+        session = await store.load_state(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        changed = change(session)
+        if changed is None:
+            return session
+        try:
+            await store.save_state(
+                session_id, msgspec.structs.replace(changed, custom_state=None), expected_version=session.version
+            )
+        except VersionConflict:
+            continue
+        return changed
+    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be written: try again.")
+
+
+async def submit(
+    store: StateStore, clock: Clock, agents: AgentRegistry, session_id: str, answer: Answer
+) -> ToolResultReceipt:
+    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit."""
+    response = answer.response
+    ensure_json(response)
+    tool_call_id, owner_id, root_id = await _find_owner(store, session_id, answer)
+    now = clock()
+    status: ReceiptStatus = "accepted"
+
+    def record(owner: SessionState) -> SessionState | None:
+        nonlocal status
+        pending = owner.pending_client_tool_calls.get(tool_call_id)
+        settled = tool_call_id in owner.completed_client_tool_calls
+        if pending is None:
+            status = "duplicate" if settled else "late"
+            return None if settled else _tombstone(owner, tool_call_id, now)
+        if pending.submitted_at is not None:
+            status = "duplicate"
+            return None
+        _ensure_fits(pending, answer)
+        _ensure_arguments(agents, owner, pending, response)
+        status = "late" if is_too_late(pending, now) else "accepted"
+        answered = msgspec.structs.replace(pending, response=response, submitted_at=now)
+        calls = {**owner.pending_client_tool_calls, tool_call_id: answered}
+        return _tombstone(msgspec.structs.replace(owner, pending_client_tool_calls=calls), tool_call_id, now)
+
+    await change_session(store, owner_id, record)
+    if root_id != owner_id:
+        await change_session(store, root_id, lambda root: _tombstone(root, tool_call_id, now))
+    return ToolResultReceipt(status, owner_id, tool_call_id)
+
+
+def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionState | None:
+    """The note that an answer came, which outlives the question; None if it is there."""
+    if tool_call_id in session.completed_client_tool_calls and tool_call_id not in session.pending_client_tool_calls:
+        return None
+    stamps = {**session.completed_client_tool_calls, tool_call_id: now}
+    return msgspec.structs.replace(session, completed_client_tool_calls=stamps)
+
+
+async def _find_owner(store: StateStore, session_id: str, answer: Answer) -> tuple[str, str, str]:
+    """The call that the answer is for, the session that asked, and its root."""
+    session = await store.load_state(session_id)
+    if session is None:
+        raise SessionNotFound(session_id)
+    root_id = session.root_session_id or session_id
+    root = session if root_id == session_id else await store.load_state(root_id)
+    for name in answer.names:
+        if name in session.pending_client_tool_calls:
+            return name, session_id, root_id
+        owner = (root.client_tool_call_ownership if root else {}).get(name)
+        if owner is not None and await store.session_exists(owner):
+            return name, owner, root_id
+        if name in session.completed_client_tool_calls:
+            return name, session_id, root_id
+    raise InvalidArgument(f"Session {session_id!r} has asked no question {answer.id!r}: check the id.")
+
+
+def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
+    approval = "approved" in answer.response
+    if answer.is_stale_for(pending):
+        raise InvalidArgument(
+            f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about again, "
+            f"as {pending.approval_id!r}."
+        )
+    if approval and pending.approval_id is None:
+        raise InvalidArgument(
+            f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants a result or an error, not an approval."
+        )
+    if not approval and pending.approval_id is not None:
+        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants approved=True or False.")
+
+
+def _ensure_arguments(
+    agents: AgentRegistry, owner: SessionState, pending: PendingClientToolCall, response: dict[str, Json]
+) -> None:
+    """Refuse changed arguments that the tool would not take. A tool that is not known here checks them when it runs."""
+    tool = agents.get(owner.agent_type).tools.get(pending.tool_name) if owner.agent_type in agents else None
+    if "arguments" not in response or tool is None:
+        return
+    try:
+        tool.input.parse(response["arguments"])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"The changed arguments do not fit tool {pending.tool_name!r}: {error}") from error

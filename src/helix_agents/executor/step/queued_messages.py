@@ -1,0 +1,72 @@
+"""Messages that came while a run was at work: kept in the session, in order, each read exactly once.
+
+A message is entered by a guarded write on an active session (`queued_messages`). The run takes it over in the commit
+of a step: one atomic write appends it to the conversation and removes it from the queue. Both are guarded by the
+session's version, so whichever comes second sees the other: a run cannot end with a message in its queue that it has
+not read. What a run leaves behind that stops, fails or dies is read by the next one, in its claim or in its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ...clock import IdSource
+from ...messages import Message
+from ...stores.state.contract import StateStore
+from ...types import SessionState
+from .questions import change_session
+
+IfExists = Literal["continue", "reject"]
+"""What becomes of a message for a session that is there already."""
+
+IfRunning = Literal["reject", "enqueue", "interrupt"]
+"""What becomes of a message for a session that is running."""
+
+
+class NewlyQueued(Exception):
+    """A message came just before a commit: what the step comes to has to be decided again."""
+
+
+async def enqueue(
+    store: StateStore, ids: IdSource, session_id: str, messages: Sequence[Message]
+) -> SessionState | None:
+    """Enter messages for the run that has the session; None if the session has come to rest meanwhile."""
+    entries: list[dict[str, Any]] = [{"id": f"queued-{ids()}", "message": message} for message in messages]
+    entered = False
+
+    def enter(session: SessionState) -> SessionState | None:
+        nonlocal entered
+        entered = session.status == "active"
+        if not entered or entries[0] in session.queued_messages:
+            return None
+        return msgspec.structs.replace(session, queued_messages=[*session.queued_messages, *entries])
+
+    session = await change_session(store, session_id, enter)
+    return session if entered else None
+
+
+def queued_in(session: SessionState) -> list[Message]:
+    """The messages that wait, in order."""
+    return [entry["message"] for entry in session.queued_messages]
+
+
+def in_order(session: SessionState, claimed: SessionState, said: Sequence[Message]) -> list[Message]:
+    """What the user said while a step was open: what waited at the claim, what was said with it, what came since."""
+    known = [entry["id"] for entry in claimed.queued_messages]
+    before = [entry["message"] for entry in session.queued_messages if entry["id"] in known]
+    since = [entry["message"] for entry in session.queued_messages if entry["id"] not in known]
+    return [*before, *said, *since]
+
+
+def taken_from(session: SessionState) -> list[str]:
+    """The names of what waits, to be removed by the commit that holds the messages."""
+    return [entry["id"] for entry in session.queued_messages]
+
+
+def ensure_all_taken(session: SessionState, taken: Sequence[str]) -> None:
+    """Raise `NewlyQueued` if the session has messages that a commit does not know of."""
+    if any(entry["id"] not in taken for entry in session.queued_messages):
+        raise NewlyQueued

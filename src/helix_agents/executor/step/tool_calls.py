@@ -1,0 +1,273 @@
+"""The tool calls of one open step: each on its own tracker, staged when it finishes, shown in one order.
+
+A call ends with an `Outcome`, whatever its function does; only a lost session or a broken store gets out of here.
+Children and people are not this room's business: it runs functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...agent import FINISH_TOOL, Agent
+from ...codec import Json
+from ...errors import InvalidArgument, RunLost, StoreError
+from ...messages import ToolCall
+from ...state import Op, StateTracker, StepWrites
+from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
+from ...tools.calling import ToolEscape
+from ...tools.tool import AnswerNotJson, ModelRetry, Tool, ToolContext
+from ...types import StagedChanges
+from ...values import InvalidInput
+from ..run.stop_signal import StopSignal
+from ..run_context import RunContext
+from ..stream.emitter import Emitter
+from .decisions import Outcome, StagedOutcome
+from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
+from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
+
+logger = logging.getLogger("helix_agents.executor")
+
+NO_WRITES = StepWrites()
+
+
+class ToolRunner:
+    """Runs the functions of one run's tool calls."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._services = context.services
+        self._agent = context.agent
+        self._owned = context.owned
+        self._emitter = context.emitter
+        self.stager = Stager(context)
+
+    async def run(self, step: OpenStep, call: ToolCall, *, changed: bool = False) -> None:
+        """Run one call and settle it. `changed`: its arguments are a person's, not the model's."""
+        self._emitter.emit(tool_start_chunk(call))
+        await self._context.hooks.call("tool_started", step.number, call)
+        began = self._services.clock()
+        tool = self._agent.tools.get(call["name"])
+        attempts = 1 + (tool.retries if tool is not None else 0)
+        for attempt in range(1, attempts + 1):
+            tracker = StateTracker(self._owned.state)
+            outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
+            try:
+                outcome, may_help = await self._outcome(call, tracker, outlet)
+            except BaseException:
+                outlet.withdraw()
+                raise
+            if outcome.success or not may_help or attempt == attempts or self._context.stop.requested:
+                break
+            outlet.withdraw()
+            logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
+        usage = self._usage_of(step, call, outcome, began, outlet)
+        writes = tracker.get_step_writes() if outcome.success else NO_WRITES
+        if outcome.success:
+            outlet.finish(writes)
+        else:
+            outlet.withdraw()
+        if changed:
+            outcome = msgspec.structs.replace(outcome, arguments=call["arguments"])
+        await self.settle(step, call, outcome, writes=writes, usage=usage)
+
+    async def settle(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        outcome: Outcome,
+        *,
+        writes: StepWrites = NO_WRITES,
+        usage: Sequence[UsageEntry] = (),
+        executed: bool = True,
+    ) -> None:
+        """Make an outcome durable together with the writes, then tell the readers."""
+        entries = [msgspec.to_builtins(entry) for entry in usage]
+        outcome = await self._stage(step, call, outcome, writes, entries, executed)
+        step.outcomes[call["id"]] = outcome
+        step.usage += entries
+        self._emitter.emit(tool_end_chunk(call, outcome))
+        if executed:
+            await self._context.hooks.call("tool_ended", step.number, call, outcome)
+
+    async def _stage(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        outcome: Outcome,
+        writes: StepWrites,
+        usage: list[dict[str, Any]],
+        executed: bool,
+    ) -> Outcome:
+        """Stage an outcome unless it may wait for the commit; one that cannot be stored becomes an error."""
+        index = step.index_of(call["id"])
+        row = StagedChanges(call["id"], index, writes, msgspec.to_builtins(StagedOutcome(outcome, usage, executed)))
+        await self._context.watch.ensure_owner()
+        if self._may_wait(call):
+            step.unstaged[call["id"]] = row
+        else:
+            try:
+                await self.stager.stage(step, row)
+            except UNSTORABLE as error:
+                if is_passing(error) or not outcome.success:
+                    raise
+                patches = step.sequencer.withdraw(index)
+                if patches:
+                    self._emitter.emit({"type": "state_patch", "patches": patches})
+                failed = Outcome(success=False, error=not_storable(error), arguments=outcome.arguments)
+                return await self._stage(step, call, failed, NO_WRITES, usage, executed)
+        step.rows[call["id"]] = row
+        return outcome
+
+    def _may_wait(self, call: ToolCall) -> bool:
+        """Whether the outcome of a call may be lost with the process until its step commits."""
+        tool = self._agent.tools.get(call["name"])
+        if tool is None:
+            return call["name"] == FINISH_TOOL  # its outcome follows from its arguments
+        return may_run_again(tool, self._services.durability)
+
+    def _usage_of(
+        self, step: OpenStep, call: ToolCall, outcome: Outcome, began: int, outlet: _Outlet
+    ) -> list[UsageEntry]:
+        if self._services.usage is None:
+            return []
+        entry = ToolEntry(
+            id=f"tool-{self._services.ids()}",
+            tool_name=call["name"],
+            duration_ms=max(0, self._services.clock() - began),
+            success=outcome.success,
+            **self._entry_fields(step),
+        )
+        return [entry, *outlet.usage]
+
+    def _entry_fields(self, step: OpenStep) -> dict[str, Any]:
+        session = self._owned.session
+        return {
+            "session_id": session.session_id,
+            "run_id": self._owned.run_id,
+            "step_count": step.number,
+            "source": self._agent.name,
+            "timestamp": self._services.clock(),
+            "parent_session_id": session.parent_session_id,
+        }
+
+    async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> tuple[Outcome, bool]:
+        """What the call comes to, and whether running it again may help. Never raises for what a tool or model did."""
+        try:
+            if call["name"] == FINISH_TOOL and self._agent.output is not None:
+                ensure_arguments(call)
+                return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True), False
+            tool = find_tool(self._agent, call, self._owned.state)
+            arguments = tool.input.parse(call["arguments"])
+        except InvalidInput as error:
+            return Outcome(success=False, error=f"Invalid arguments: {error}"), False
+        except InvalidArgument as error:
+            return Outcome(success=False, error=str(error)), False
+        context = ToolContext(
+            tracker,
+            outlet,
+            session_id=self._owned.session_id,
+            run_id=self._owned.run_id,
+            tool_call_id=call["id"],
+            user_id=self._owned.session.user_id,
+            metadata=self._owned.session.metadata,
+            deps=self._context.deps,
+            memory_store=self._services.memory,
+        )
+        try:
+            return await self._call(tool, arguments, context)
+        finally:
+            context.close()
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> tuple[Outcome, bool]:
+        limit = tool.timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as timer:
+                return Outcome(success=True, result=await tool.run(arguments, context)), False
+        except (RunLost, StoreError):
+            raise
+        except ModelRetry as error:
+            return Outcome(success=False, error=str(error)), False
+        except Exception as error:
+            expired = isinstance(error, TimeoutError) and timer.expired()
+            if expired:
+                sentence = f"The tool did not finish within {limit:g} seconds."
+            elif isinstance(error, AnswerNotJson):
+                sentence = f"The tool's answer is not JSON: {error}"
+            else:
+                sentence = str(error) if isinstance(error, ToolEscape) else f"{type(error).__name__}: {error}"
+            where = (tool.name, context.tool_call_id, context.session_id)
+            logger.warning("Tool %s failed (call %s, session %s).", *where, exc_info=None if expired else error)
+            return Outcome(success=False, error=sentence), True
+
+
+class _Outlet:
+    """Where one call's context sends what the function does."""
+
+    def __init__(
+        self,
+        step: OpenStep,
+        call: ToolCall,
+        emitter: Emitter,
+        stop: StopSignal,
+        entry_fields: Mapping[str, Any],
+    ) -> None:
+        self.usage: list[UsageEntry] = []
+        self._step = step
+        self._call = call
+        self._index = step.index_of(call["id"])
+        self._emitter = emitter
+        self._stop = stop
+        self._entry_fields = entry_fields
+        self._withdrawn = False
+
+    @property
+    def interrupted(self) -> bool:
+        return self._stop.requested
+
+    def state_changed(
+        self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
+    ) -> None:
+        if not self._withdrawn:
+            self._show(self._step.sequencer.grow(self._index, ops, state, writes))
+
+    def finish(self, writes: StepWrites) -> None:
+        """The call has ended well, with these writes."""
+        if writes.ops:
+            self._show(self._step.sequencer.finish(self._index, writes))
+
+    def withdraw(self) -> None:
+        """Take back what a failed call has shown."""
+        self._withdrawn = True
+        self._show(self._step.sequencer.withdraw(self._index))
+
+    def emit(self, name: str, data: Json) -> None:
+        self._emitter.emit({"type": "custom", "name": name, "data": data, "tool_call_id": self._call["id"]})
+
+    def record_usage(self, name: str, value: float) -> None:
+        place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"
+        self.usage.append(CustomEntry(id=place, name=name, value=value, **self._entry_fields))
+
+    def _show(self, patches: list[dict[str, Any]]) -> None:
+        if patches:
+            self._emitter.emit({"type": "state_patch", "patches": patches})
+
+
+def find_tool(agent: Agent, call: ToolCall, state: Any) -> Tool:
+    """The tool that a call means. Raises `InvalidArgument` with a sentence for the model."""
+    tool = agent.tools.get(call["name"])
+    if tool is None or not tool.is_offered(state):
+        known = ", ".join(spec.name for spec in agent.tool_specs(state)) or "none"
+        raise InvalidArgument(f"There is no tool {call['name']!r}; the tools are: {known}.")
+    ensure_arguments(call)
+    return tool
+
+
+def ensure_arguments(call: ToolCall) -> None:
+    """Refuse a call whose arguments were no JSON object."""
+    if "invalid_arguments" in call:
+        raise InvalidInput("the arguments must be one JSON object")

@@ -1,0 +1,249 @@
+"""The work of an open step: put its questions, take their answers, run what can run, until nothing more can be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ...agent import AgentTool
+from ...errors import InvalidArgument
+from ...messages import ToolCall
+from ...stores.usage.contract import UsageEntry
+from ...types import PendingClientToolCall, SuspendedChildWait
+from ..run.stop_signal import StopSignal
+from ..run_context import RunContext
+from ..services import Services
+from ..tasks import all_of
+from .decisions import Outcome
+from .open_step import OpenStep, with_arguments
+from .questions import (
+    answer_to,
+    changed_arguments,
+    new_approval_id,
+    own_calls,
+    pending_call,
+    question_of,
+    request_chunk,
+)
+from .tool_calls import ToolRunner, find_tool
+
+PARENT_SUSPENDED = "parent_suspended"
+"""Why a sub-agent was interrupted that would have kept its parent from suspending."""
+
+PARENT_FAILED = "parent_failed"
+"""Why a sub-agent was ended whose parent broke down in the middle of a step."""
+
+MESSAGE_INSTEAD = "The user sent a message instead of answering."
+
+ChildOutcome = Outcome | SuspendedChildWait | None
+"""How a sub-agent's run came to rest; None if it was asked to stop and goes on when its parent does."""
+
+
+class Children(Protocol):
+    """Who runs sub-agents. Handed in, because a child is a run like any other."""
+
+    def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
+        """The session that a call runs in."""
+        ...
+
+    async def call(
+        self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
+    ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
+        """Run the child of one call until it is at rest, or asked to stop; what that costs."""
+        ...
+
+    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
+        """End child sessions that nobody will go on with."""
+        ...
+
+    async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
+        """Show on the parent's stream what the finished child of a call had shown there before."""
+        ...
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """An abort cut the calls off."""
+
+
+class Worked(msgspec.Struct, frozen=True):
+    """All that could be done was done; `waits` are the sub-agents that wait for somebody."""
+
+    waits: dict[str, SuspendedChildWait]
+
+
+class StepWork:
+    """Works on one open step of one run."""
+
+    def __init__(self, context: RunContext, step: OpenStep, children: Children) -> None:
+        self._context = context
+        self._step = step
+        self._children = children
+        self._tools = ToolRunner(context)
+        self._child_locks: dict[str, asyncio.Lock] = {}
+        self._waits: dict[str, SuspendedChildWait] = {}
+        self._stop_children = context.stop.child()
+
+    async def work(self) -> Worked | Aborted:
+        """Give an outcome to every call that can have one now."""
+        while True:
+            self._waits = {}
+            asked = await self._ask_outside()
+            await self._settle_answered(asked)
+            runnable = [call for call in self._step.missing if not self._must_wait(call, asked)]
+            if not await self._run_all(runnable, questions=bool(self._unanswered(asked))):
+                return Aborted()
+            if not self._step.missing or not asked:
+                return Worked(self._waits)
+            await self._context.owned.refresh()  # an answer may have come while the others worked
+            if len(self._unanswered(asked)) == sum(call["id"] in asked for call in self._step.missing):
+                return Worked(self._waits)
+
+    async def _ask_outside(self) -> dict[str, str]:
+        """Put the questions of the step that were not put yet; all of its questions by call id."""
+        context = self._context
+        asked: dict[str, str] = {}
+        new: dict[str, PendingClientToolCall] = {}
+        for call in self._step.missing:
+            tool = context.agent.tools.get(call["name"])
+            if tool is None or "invalid_arguments" in call:
+                continue
+            question = await question_of(tool, call)
+            if question is None:
+                continue
+            asked[call["id"]] = question
+            if call["id"] not in context.owned.session.pending_client_tool_calls:
+                new[call["id"]] = pending_call(
+                    tool,
+                    call,
+                    question,
+                    run_id=context.run_id,
+                    now=context.services.clock(),
+                    approval_id=new_approval_id(context.services.ids, call["id"]),
+                )
+        if new:
+            await self._put(new)
+        return asked
+
+    async def _put(self, new: dict[str, PendingClientToolCall]) -> None:
+        """Make questions durable, then let the readers know: whoever hears of one can answer it."""
+        context = self._context
+        is_root = context.owned.session.root_session_id in (None, context.session_id)
+        owners = dict.fromkeys(new, context.session_id) if is_root else {}
+        await own_calls(context.services.store, context.owned.session, list(new))
+        await context.owned.save(
+            lambda session: msgspec.structs.replace(
+                session,
+                pending_client_tool_calls={**session.pending_client_tool_calls, **new},
+                client_tool_call_ownership={**session.client_tool_call_ownership, **owners},
+            )
+        )
+        for pending in new.values():
+            context.emitter.emit(request_chunk(pending))
+
+    def _answer(self, call_id: str) -> Any:
+        pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
+        return None if pending is None else answer_to(pending, self._context.services.clock())
+
+    def _must_wait(self, call: ToolCall, asked: Mapping[str, str]) -> bool:
+        """Whether a call must not run: a question, unless it was answered by an approval."""
+        return call["id"] in asked and self._answer(call["id"]) != "approved"
+
+    async def _settle_answered(self, asked: Mapping[str, str]) -> None:
+        for call in self._step.missing:
+            if call["id"] not in asked:
+                continue
+            answer = self._answer(call["id"])
+            if answer is None and self._context.then:
+                answer = Outcome(success=False, error=MESSAGE_INSTEAD)
+            if isinstance(answer, Outcome):
+                await self._tools.settle(self._step, call, answer, executed=False)
+
+    def _unanswered(self, asked: Mapping[str, str]) -> list[str]:
+        return [call["id"] for call in self._step.missing if call["id"] in asked and self._answer(call["id"]) is None]
+
+    async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
+        """Run calls side by side; False if an abort cut them off. A run with questions may put its sub-agents off."""
+        grace = self._context.services.suspend_grace_seconds
+        timer = None
+        if calls and questions and grace is not None:
+            timer = asyncio.get_running_loop().call_later(grace, self._stop_children.request, PARENT_SUSPENDED)
+        children = [call for call in calls if isinstance(self._context.agent.tools.get(call["name"]), AgentTool)]
+        functions = [call for call in calls if call not in children]
+        try:
+            await all_of(self._run_functions(functions), *(self._run_one(call) for call in children))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            await self._tools.stager.settle()
+        if not self._context.stop.aborted or not self._step.missing:
+            return True
+        await self.end_children(self._context.stop.reason or "The run was aborted.", "aborted")
+        return False
+
+    async def _run_functions(self, calls: list[ToolCall]) -> None:
+        """Run calls that an abort cuts off. Sub-agents are no such calls: they hear of it and write their own end."""
+        if not calls:
+            return
+        stop = self._context.stop
+        tools = self._context.agent.tools
+        queue = [call for call in calls if (tool := tools.get(call["name"])) is not None and tool.sequential]
+        rest = [call for call in calls if call not in queue]
+        jobs = asyncio.ensure_future(all_of(self._run_in_turn(queue), *(self._run_one(call) for call in rest)))
+        unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
+        if stop.aborted:
+            jobs.cancel()
+        try:
+            await asyncio.wait({jobs})
+        except asyncio.CancelledError:
+            jobs.cancel()
+            await asyncio.gather(jobs, return_exceptions=True)
+            raise
+        finally:
+            unsubscribe()
+        if not jobs.cancelled():
+            jobs.result()
+
+    async def _run_in_turn(self, calls: list[ToolCall]) -> None:
+        for call in calls:
+            await self._run_one(call)
+
+    async def end_children(self, error: str, reason: str) -> None:
+        """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
+        calls = [(call, self._context.agent.tools.get(call["name"])) for call in self._step.missing]
+        below = [
+            self._children.session_id(self._context.session_id, tool, call)
+            for call, tool in calls
+            if isinstance(tool, AgentTool)
+        ]
+        await self._children.end(self._context.services, below, error, reason)
+
+    async def _run_one(self, call: ToolCall) -> None:
+        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        arguments = None if pending is None else changed_arguments(pending)
+        changed, call = arguments is not None, with_arguments(call, arguments)
+        try:
+            tool = find_tool(self._context.agent, call, self._context.owned.state)
+            tool.input.parse(call["arguments"])
+        except InvalidArgument:
+            await self._tools.run(self._step, call, changed=changed)  # which makes an error of it
+            return
+        if isinstance(tool, AgentTool):
+            await self._run_child(call, tool)
+        else:
+            await self._tools.run(self._step, call, changed=changed)
+
+    async def _run_child(self, call: ToolCall, tool: AgentTool) -> None:
+        child_id = self._children.session_id(self._context.session_id, tool, call)
+        # Two calls of one persistent child are two turns of it, the second only after the first is settled.
+        async with self._child_locks.setdefault(child_id, asyncio.Lock()):
+            if any(wait.child_session_id == child_id for wait in self._waits.values()):
+                return
+            await self._context.hooks.call("tool_started", self._step.number, call)
+            outcome, usage = await self._children.call(self._context, self._step, call, tool, self._stop_children)
+            if isinstance(outcome, Outcome):
+                await self._tools.settle(self._step, call, outcome, usage=usage)
+            elif outcome is not None:
+                self._waits[call["id"]] = outcome

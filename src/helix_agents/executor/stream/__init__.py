@@ -1,0 +1,1 @@
+"""What a run writes to its stream, and how a stream is followed."""

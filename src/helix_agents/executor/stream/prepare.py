@@ -1,0 +1,163 @@
+"""Making a stream ready for the next run of its session, so that readers who stayed attached lose and double nothing.
+
+A crash leaves chunks of a step that was never committed: they are dropped (`stream_rewound` tells the readers), and the
+resumed run shows the step again from what is durable. It may also have cost the chunk that tells of the last commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...chunks import AnyChunk, StepCommitted, as_chunk
+from ...codec import encode
+from ...errors import StreamNotActive
+from ...stores.state.contract import StateStore
+from ...streams.contract import StreamInfo, StreamManager
+from ...types import SessionState
+from ..step.open_step import OpenStep
+
+
+class ReadyStream(NamedTuple):
+    """A stream made ready: whether chunks of an open step are gone, and the sequence after which new ones come."""
+
+    rewound: bool
+    latest_sequence: int
+
+
+def fence_for(seen: StreamInfo | None, version: int) -> int:
+    """The fence of a claim: what the stream had when the session was loaded, and the version that the claim got.
+
+    That is above the fences of all earlier claims: their versions are smaller, and what they saw cannot be more. A
+    stream that served another session before goes on from where that left it.
+    """
+    return version + (seen.fence if seen else 0)
+
+
+async def fresh_stream(streams: StreamManager, stream_id: str, fence: int, *, seen: StreamInfo | None) -> ReadyStream:
+    """Begin a turn with an empty stream. `seen`: the stream as it was before the claim."""
+    if seen is None:
+        info = await _fenced(streams, stream_id, fence)
+        if info.status == "active" and info.total_chunks == 0:
+            return ReadyStream(False, info.latest_sequence)
+    await streams.reset_stream(stream_id, fence=fence)
+    after = await streams.get_stream_info(stream_id)
+    return ReadyStream(False, after.latest_sequence if after else 0)
+
+
+async def ready_stream(
+    streams: StreamManager,
+    stream_id: str,
+    fence: int,
+    *,
+    seen: StreamInfo | None,
+    rewind_to: int | None,
+    checkpoint_id: str | None,
+) -> ReadyStream:
+    """Make the stream of an unfinished turn active, after a crash back to its last commit (`rewind_to`).
+
+    The fence comes first: what is looked at afterwards no earlier owner can change.
+    """
+    info = await _fenced(streams, stream_id, fence)
+    if seen is None and info.total_chunks == 0:
+        return ReadyStream(True, info.latest_sequence)
+    if info.status in ("ended", "failed"):
+        # The crash came between the claim of a turn and its fresh stream.
+        return ReadyStream(True, (await fresh_stream(streams, stream_id, fence, seen=info)).latest_sequence)
+    if info.status == "paused":
+        await streams.resume_stream(stream_id, fence=fence)
+    if rewind_to is None:
+        return ReadyStream(False, info.latest_sequence)
+    kept = await streams.get_chunks_from_step(stream_id, rewind_to)
+    if any(stored.chunk.get("step", 0) > rewind_to for stored in kept):
+        await streams.cleanup_to_step(stream_id, rewind_to, fence=fence)
+    told = any(
+        stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
+    )
+    if rewind_to > 0 and not told and checkpoint_id is not None:
+        async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
+            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
+    after = await streams.get_stream_info(stream_id)
+    return ReadyStream(True, after.latest_sequence if after else 0)
+
+
+async def last_commit(store: StateStore, session: SessionState) -> str | None:
+    """The checkpoint of the last step, if that is the last thing that was committed."""
+    latest = await store.get_latest_checkpoint(session.session_id)
+    if latest is None or latest.step_count != session.step_count or latest.kind != "step":
+        return None
+    return latest.checkpoint_id
+
+
+async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:
+    """Shut earlier owners out of a stream, made if need be; the stream as it is then.
+
+    One that has expired comes back with its counter.
+    """
+    with suppress(StreamNotActive):  # the fence is raised all the same
+        await (await streams.create_writer(stream_id, "recovery", "recovery", fence=fence)).close()
+    info = await streams.get_stream_info(stream_id)
+    return info or StreamInfo(stream_id, "active", 0, 1, 0)
+
+
+def step_committed_chunk(
+    checkpoint_id: str, step_count: int, *, warnings: Sequence[str] = (), finish_reason: str | None = None
+) -> StepCommitted:
+    """The chunk that tells of a commit, of the writes that were lost in it, and of why the model stopped."""
+    chunk: StepCommitted = {
+        "type": "step_committed",
+        "checkpoint_id": checkpoint_id,
+        "step_count": step_count,
+        "step": step_count,
+    }
+    if warnings:
+        chunk["warnings"] = list(warnings)
+    if finish_reason is not None:
+        chunk["finish_reason"] = finish_reason
+    return chunk
+
+
+def shown_again(step: OpenStep) -> list[AnyChunk]:
+    """The chunks of an answer that was shown once and then rewound: whole, not in the pieces it came in."""
+    chunks: list[AnyChunk] = []
+    answer = step.answer
+    if answer.get("thinking"):
+        chunks.append({"type": "thinking", "content": answer["thinking"], "is_complete": False})
+        chunks.append({"type": "thinking", "content": "", "is_complete": True})
+    if answer.get("content"):
+        chunks.append({"type": "text_delta", "delta": answer["content"]})
+    for call in step.calls:
+        text = str(call.get("invalid_arguments") or encode(call["arguments"]))
+        chunks.append({"type": "tool_arg_delta", "tool_call_id": call["id"], "tool_name": call["name"], "delta": text})
+    return chunks
+
+
+async def close_stream(streams: StreamManager, session: SessionState, checkpoint_id: str | None, fence: int) -> None:
+    """Tell the end of a session that is over, as far as its stream does not tell it yet."""
+    stream_id = session.stream_id
+    if await streams.get_stream_info(stream_id) is None:
+        return
+    info = await _fenced(streams, stream_id, fence)
+    if info.status in ("ended", "failed"):
+        return
+    if info.status == "paused":
+        await streams.resume_stream(stream_id, fence=fence)
+    kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, session.step_count)]
+    if any(chunk.get("step", 0) > session.step_count for chunk in kept):  # of a step that was given up
+        await streams.cleanup_to_step(stream_id, session.step_count, fence=fence)
+        kept = [chunk for chunk in kept if chunk.get("step", 0) <= session.step_count]
+    types = {
+        chunk["type"] for chunk in kept if chunk.get("step") == session.step_count and "sub_session_id" not in chunk
+    }
+    async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
+        if checkpoint_id is not None and "step_committed" not in types:
+            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, session.step_count)))
+        if session.status == "completed" and "output" not in types:
+            await writer.write({"type": "output", "output": session.output, "step": session.step_count})
+        if session.status == "failed" and "error" not in types:
+            await writer.write({"type": "error", "error": session.error, "step": session.step_count})
+    if session.status == "completed":
+        await streams.end_stream(stream_id, session.output, fence=fence)
+    else:
+        await streams.fail_stream(stream_id, session.error or "failed", fence=fence)

@@ -1,0 +1,34 @@
+"""How many runs were taken up after a crash, day by day (UTC): one small stream a day.
+
+The latest sequence of the stream is the count. It counts for all processes at once and costs the same to ask, however
+many sessions there are. A note that cannot be written is logged and missing from the count.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from ...errors import HelixError
+from ...streams.contract import StreamManager
+
+logger = logging.getLogger("helix_agents.executor")
+
+
+def _stream_of(now: int) -> str:
+    return f"helix/recovered/{datetime.fromtimestamp(now / 1000, UTC):%Y-%m-%d}"
+
+
+async def note_recovered(streams: StreamManager, session_id: str, now: int) -> None:
+    """Count a run that was taken up after its process died. Never fails."""
+    try:
+        async with await streams.create_writer(_stream_of(now), "recover", "recover") as writer:
+            await writer.write({"type": "custom", "name": "recovered", "data": {"session_id": session_id}, "step": 0})
+    except HelixError as error:
+        logger.warning("Cannot count that session %s was recovered: %s", session_id, error)
+
+
+async def recovered_today(streams: StreamManager, now: int) -> int:
+    """How many runs were taken up after a crash since midnight, UTC."""
+    info = await streams.get_stream_info(_stream_of(now))
+    return 0 if info is None else info.latest_sequence

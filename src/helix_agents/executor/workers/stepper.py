@@ -1,0 +1,223 @@
+"""Stepper: one step of a run at a time, in any process. What a durable engine needs of the executor.
+
+The engine keeps a `Ticket` between two steps: plain data, small, without a word of the conversation. Everything else is
+in the stores. A step goes on with the same run (`handover.py`); only if the process that worked on it died is the run
+taken over, as `resume` would. Whoever wakes up too late is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...agent import Agent
+from ...codec import Json
+from ...errors import AlreadyRunning, InvalidArgument, RunLost, RunNotFound, SessionNotFound, StaleTicket
+from ...messages import Message
+from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus
+from ..executor import AgentExecutor
+from ..options import Input
+from ..session.claim import Claim
+from ..session.continue_run import continue_run, is_between_steps
+from ..session.resumable import can_resume, has_crashed, is_live, load, load_settled, waits_for_worker
+from ..session.take_over import claim_unfinished
+from ..session.tidying import tidy_up
+from .submit import ENGINE
+
+MAX_KEPT_CONVERSATIONS = 256
+RETRY_POLL_SECONDS = 0.1
+RETRY_LEASES = 4
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stands between two steps."""
+
+    session_id: str
+    agent_type: str
+    run_id: str
+    version: int
+    """The session's: who comes with a smaller one has missed something."""
+    first_step: int
+    """How many steps the session had before this turn."""
+    steps: int
+    """How many it has now."""
+    status: SessionStatus = "active"
+    output: Json = None
+    error: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has come to rest: it ended, was interrupted, or waits for an answer."""
+        return self.status != "active"
+
+
+class Kept(NamedTuple):
+    """What this process knows after a step: most often the next one comes here, too, and need not load it again."""
+
+    session: SessionState
+    run: RunRecord
+    messages: list[Message]
+    fence: int
+    looked_at: int
+    """When somebody last looked whether the run shall stop."""
+
+
+class Stepper:
+    """Begins runs and does single steps of them.
+
+    `engine`: who decides where the steps run. Workers and servers on the same stores leave such runs alone.
+    """
+
+    def __init__(self, executor: AgentExecutor, *, engine: str = "stepper") -> None:
+        self._executor = executor
+        self._services = executor.services
+        self._engine = engine
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+
+    async def begin(self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any) -> Ticket:
+        """Store a run, as `executor.submit` does, and take what that takes. No worker starts it: `step` does.
+
+        With an `idempotency_key` it may be tried again: then it returns where that run stands by now.
+        """
+        agent = self._executor.known(agent)
+        handle = await self._executor.leave(agent, input, {ENGINE: self._engine}, session_id=session_id, **options)
+        return await self.look(agent, handle.session_id)
+
+    async def look(self, agent: Agent | str, session_id: str) -> Ticket:
+        """Where a session stands now, whoever works on it."""
+        return _ticket(*await load(self._services, self._executor.known(agent), session_id))
+
+    async def step(self, agent: Agent | str, ticket: Ticket, *, retry: bool = False) -> Ticket:
+        """Do one step: the next ticket. A ticket that is done is taken up if its answers are in, else returned again.
+
+        Raises `AlreadyRunning` if another process works on the run, and `StaleTicket` for a step that has been done.
+        `retry`: this may not be the first try. Then a step that has been done is not an error, and a process that
+        seems to work on the run may be dead: its lease is waited for.
+        """
+        agent = self._executor.known(agent)
+        _ensure_ticket(agent, ticket)
+        if not retry:
+            return await self._step(agent, ticket, retry=False)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RETRY_LEASES * self._services.lease_seconds
+        while True:
+            try:
+                return await self._step(agent, ticket, retry=True)
+            except AlreadyRunning:
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(RETRY_POLL_SECONDS)
+
+    async def _step(self, agent: Agent, ticket: Ticket, *, retry: bool) -> Ticket:
+        looked_at = self._services.clock()
+        if (known := await self._claim_known(ticket)) is not None:
+            claim, flag, looked_at = known
+        else:
+            session, run = await load_settled(self._services, agent, ticket.session_id)
+            found, flag = await self._claim(session, run, ticket, retry=retry), session.interrupt_flag
+            if found is None:
+                return _ticket(session, run)
+            claim = found
+        driven = await self._executor.opened(agent, claim)
+        if flag is not None and flag.run_id == claim.run.run_id:
+            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may be shorter than a look at it
+        result = await driven.drive(steps=1, keep_lease=True)
+        owned = driven.context.owned
+        if result.status == "active":
+            self._keep(Kept(owned.session, claim.run, owned.messages, claim.fence, looked_at))
+        ticket = _ticket(owned.session, claim.run)
+        return msgspec.structs.replace(ticket, status=result.status, output=result.output, error=result.error)
+
+    async def _claim_known(self, ticket: Ticket) -> tuple[Claim, InterruptFlag | None, int] | None:
+        """The run for its next step, if this process did the last one and nobody has written to the session since."""
+        services, kept = self._services, self._kept.pop(ticket.session_id, None)
+        if kept is None or (kept.session.version, kept.run.run_id) != (ticket.version, ticket.run_id):
+            return None
+        flag, looked_at = None, kept.looked_at
+        if services.clock() - looked_at >= services.poll_seconds * 1000:
+            looked_at = services.clock()
+            flag = await services.store.check_interrupt_flag(ticket.session_id)
+        try:
+            claim = await continue_run(services, kept.session, kept.run, messages=kept.messages, fence=kept.fence)
+        except (AlreadyRunning, RunLost, RunNotFound, SessionNotFound):
+            return None  # then it is worth a look what has happened
+        return claim, flag, looked_at
+
+    async def _claim(
+        self, session: SessionState, run: RunRecord | None, ticket: Ticket, *, retry: bool
+    ) -> Claim | None:
+        """The run for its next step; None if there is nothing to do."""
+        services = self._services
+        if run is None or not await self._is_of_its_turn(ticket, run):
+            raise StaleTicket(ticket.session_id, "its turn is over")
+        if session.status in ("completed", "failed"):
+            if has_crashed(run, services.clock()):
+                await tidy_up(services, session, run)
+            return None
+        if session.status != "active":
+            # What stopped meanwhile, stopped; who comes with that very news wants it to go on.
+            goes_on = ticket.done and (await can_resume(services, session, run)).can_resume
+            return await self._take_over(session, run) if goes_on else None
+        if run.run_id == ticket.run_id and run.status == "running" and session.version == ticket.version:
+            return await continue_run(services, session, run)
+        live = is_live(run, services.clock())
+        if live and not is_between_steps(session):
+            raise AlreadyRunning(session.session_id, run.run_id)
+        if not live and not waits_for_worker(run):
+            if not (await can_resume(services, session, run)).can_resume:
+                raise AlreadyRunning(session.session_id)
+            return await self._take_over(session, run)
+        if session.step_count == ticket.steps:
+            return await continue_run(services, session, run)  # somebody wrote to the session, but did no step
+        if retry:
+            return None
+        done = session.step_count - ticket.steps
+        raise StaleTicket(session.session_id, f"{done} more {'step has' if done == 1 else 'steps have'} been done")
+
+    async def _is_of_its_turn(self, ticket: Ticket, run: RunRecord) -> bool:
+        """Whether a run is the ticket's, or went on with that one after it had stopped or died."""
+        if run.run_id == ticket.run_id:
+            return True
+        runs = await self._services.store.list_runs(ticket.session_id)
+        resumed = {each.run_id: each.metadata.get("resumes") for each in runs}
+        earlier = resumed.get(run.run_id)
+        while earlier is not None and earlier != ticket.run_id:
+            earlier = resumed.get(earlier)
+        return earlier is not None
+
+    async def _take_over(self, session: SessionState, run: RunRecord) -> Claim:
+        return await claim_unfinished(self._services, session, run, run_metadata={ENGINE: self._engine})
+
+    def _keep(self, kept: Kept) -> None:
+        self._kept[kept.session.session_id] = kept
+        if len(self._kept) > MAX_KEPT_CONVERSATIONS:
+            self._kept.popitem(last=False)
+
+
+def _ticket(session: SessionState, run: RunRecord | None) -> Ticket:
+    return Ticket(
+        session_id=session.session_id,
+        agent_type=session.agent_type,
+        run_id=run.run_id if run else "",
+        version=session.version,
+        first_step=run.metadata.get("first_step", 0) if run else 0,
+        steps=session.step_count,
+        status=session.status,
+        output=session.output,
+        error=session.error,
+    )
+
+
+def _ensure_ticket(agent: Agent, ticket: Ticket) -> None:
+    if not isinstance(ticket, Ticket):
+        raise InvalidArgument(
+            f"A step needs a Ticket, not {type(ticket).__name__}: msgspec.convert(data, Ticket) makes one."
+        )
+    if ticket.agent_type != agent.name:
+        raise InvalidArgument(
+            f"The ticket of session {ticket.session_id!r} is for agent {ticket.agent_type!r}, not for {agent.name!r}: "
+            "pass that agent."
+        )

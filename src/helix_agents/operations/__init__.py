@@ -1,0 +1,1 @@
+"""Maintenance of stores: cleanup, verification, export and import."""

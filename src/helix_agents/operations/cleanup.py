@@ -1,0 +1,125 @@
+"""`expired_session_cleanup`: the sweep that an operator runs on a schedule. Ends sessions as an abort does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from ..clock import system_clock
+from ..errors import HelixError, InvalidArgument
+from ..executor.session.failing import close_given_up, give_up
+from ..lifecycle import SESSION_TERMINAL
+from ..stores.paging import MAX_PAGE
+from ..stores.state.contract import StateStore
+from ..streams.contract import StreamManager
+from ..types import CleanupSummary, SessionState
+
+log = logging.getLogger(__name__)
+
+FAILURE_REASON = "session_expired"
+
+MAX_LOOKS = 10
+"""How often a session is looked at again that changes its status meanwhile."""
+
+
+class WorkspaceSnapshots(Protocol):
+    """Where a workspace provider keeps the snapshots of sessions."""
+
+    async def list(self, session_id: str) -> list[str]:
+        """The ids of a session's snapshots."""
+
+    async def delete(self, snapshot_id: str) -> None:
+        """Remove one snapshot."""
+
+
+class WorkspaceProvider(Protocol):
+    """Something that keeps files for sessions."""
+
+    @property
+    def snapshots(self) -> WorkspaceSnapshots:
+        """Where they are."""
+
+
+class _Tally(msgspec.Struct):
+    detected: int = 0
+    marked: int = 0
+    already_terminal: int = 0
+    snapshots_deleted: int = 0
+    errors: list[str] = []
+
+
+async def expired_session_cleanup(
+    state_store: StateStore,
+    *,
+    stream_manager: StreamManager | None = None,
+    workspace_providers: Mapping[str, WorkspaceProvider] | None = None,
+    page_size: int = MAX_PAGE,
+    error: str = "session_expired",
+    now: int | None = None,
+    dry_run: bool = False,
+) -> CleanupSummary:
+    """Fail the sessions whose `expires_at` has passed and delete their workspace snapshots.
+
+    Streams of sessions that were still going are failed too where a `stream_manager` is given. One bad session never
+    stops the sweep: what went wrong is in `errors`. `dry_run` only counts.
+    """
+    if page_size.__class__ is not int or not 1 <= page_size <= MAX_PAGE:
+        raise InvalidArgument(f"page_size must be a whole number from 1 to {MAX_PAGE}, not {page_size!r}.")
+    tally = _Tally()
+    cursor = None
+    while True:
+        page = await state_store.list_sessions(
+            expires_before=system_clock() if now is None else now, limit=page_size, cursor=cursor, count=False
+        )
+        for session in page.items:
+            tally.detected += 1
+            try:
+                await _reap(session, state_store, stream_manager, workspace_providers or {}, error, dry_run, tally)
+            except Exception as problem:  # whatever a provider or store raises must not stop the others
+                log.warning("cleanup of session %r failed", session.session_id, exc_info=True)
+                tally.errors.append(f"{session.session_id}: {problem}")
+        cursor = page.next_cursor
+        if cursor is None:
+            return CleanupSummary(**msgspec.structs.asdict(tally))
+
+
+async def _reap(
+    session: SessionState,
+    state_store: StateStore,
+    stream_manager: StreamManager | None,
+    providers: Mapping[str, WorkspaceProvider],
+    error: str,
+    dry_run: bool,
+    tally: _Tally,
+) -> None:
+    if session.status in SESSION_TERMINAL:
+        tally.already_terminal += 1
+        return
+    if dry_run:
+        return
+    for name, provider in providers.items():
+        await _delete_snapshots(session.session_id, name, provider, tally)
+    for _ in range(MAX_LOOKS):
+        now = await state_store.load_state(session.session_id)  # with its custom state, which a listing leaves out
+        if now is None or now.status in SESSION_TERMINAL:
+            break
+        given_up = await give_up(state_store, now, error, FAILURE_REASON)
+        if given_up is not None:
+            tally.marked += 1
+            await close_given_up(state_store, stream_manager, given_up, clock=system_clock)
+            return
+    tally.already_terminal += 1
+
+
+async def _delete_snapshots(session_id: str, name: str, provider: WorkspaceProvider, tally: _Tally) -> None:
+    try:
+        for snapshot_id in await provider.snapshots.list(session_id):
+            await provider.snapshots.delete(snapshot_id)
+            tally.snapshots_deleted += 1
+    except HelixError:
+        raise
+    except Exception as problem:  # a provider's fault; the session is expired all the same
+        tally.errors.append(f"{session_id}: provider {name!r}: {problem}")

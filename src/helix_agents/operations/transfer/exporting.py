@@ -1,0 +1,183 @@
+"""Reading sessions out of stores as the lines of an export; one session at a time, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Protocol
+
+import msgspec
+
+from ...codec import Json, encode
+from ...errors import SessionNotFound, StoreUnavailable
+from ...state import diff
+from ...stores.memory.contract import MemoryStore
+from ...stores.state.contract import StateStore
+from ...stores.state.tree import session_tree
+from ...stores.usage.contract import UsageStore
+from ...types import Checkpoint, SessionState
+from .records import Block, Record, header
+
+PAGE = 200
+TRIES = 20
+
+Progress = Callable[[int, int], None]
+"""(done, of how many)"""
+
+
+class TransferStores(Protocol):
+    """The stores that take part."""
+
+    @property
+    def state(self) -> StateStore: ...
+
+    @property
+    def usage(self) -> UsageStore: ...
+
+    @property
+    def memory(self) -> MemoryStore: ...
+
+
+class Exported(msgspec.Struct):
+    """What an export wrote."""
+
+    sessions: int = 0
+    skipped: int = 0
+    memories: int = 0
+
+
+async def export_sessions(
+    stores: TransferStores,
+    write: Callable[[str], object],
+    *,
+    session_id: str | None = None,
+    already: Collection[str] = (),
+    resumed: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Exported:
+    """Write all sessions, oldest first, or one with those below it, as lines.
+
+    `already`: sessions that an earlier, interrupted export has written whole; with `resumed` the header is there too.
+    """
+    ids = await _ids(stores.state, session_id)
+    exported = Exported()
+    if not resumed:
+        write(header())
+    for number, each in enumerate(ids):
+        progress(number, len(ids))
+        if each in already:
+            exported.skipped += 1
+            continue
+        lines = await _session_lines(stores, each)
+        if lines:  # else it was deleted meanwhile
+            write("\n".join(lines))
+            exported.sessions += 1
+    progress(len(ids), len(ids))
+    if session_id is None:
+        async for items in _memories(stores.memory):
+            write(encode({"kind": "memories", "items": items}))
+            exported.memories += len(items)
+    write(encode({"kind": "end", "sessions": exported.sessions + exported.skipped}))
+    return exported
+
+
+async def _ids(store: StateStore, session_id: str | None) -> list[str]:
+    """The ids, oldest first, so that an import makes them in the same order; parents come before their children."""
+    if session_id is not None:
+        tree = await session_tree(store, session_id)
+        if not tree:
+            raise SessionNotFound(session_id)
+        return [session.session_id for session in tree]
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await store.list_sessions(limit=PAGE, cursor=cursor, count=False)
+        found += [session.session_id for session in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found[::-1]
+
+
+async def _session_lines(stores: TransferStores, session_id: str) -> list[str]:
+    """One session's block, read at one moment; nothing if there is no such session."""
+    for _ in range(TRIES):
+        session = await stores.state.load_state(session_id)
+        if session is None:
+            return []
+        try:
+            records = [record async for record in _records(stores, session)]
+        except SessionNotFound:
+            return []
+        again = await stores.state.load_state(session_id)
+        if again is not None and again.version == session.version:
+            block = Block()
+            lines = [block.line(record) for record in records]
+            return [*lines, encode({"kind": "end_session", "session_id": session_id, "sha256": block.sha256})]
+    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be exported: stop its run first.")
+
+
+async def _records(stores: TransferStores, session: SessionState) -> AsyncIterator[Record]:
+    session_id = session.session_id
+    yield {"kind": "session", "session": _plain(session)}
+    count = await stores.state.get_message_count(session_id)
+    for offset in range(0, count, PAGE):
+        page = await stores.state.get_messages(session_id, offset=offset, limit=PAGE)
+        yield {"kind": "messages", "items": list(page.items)}
+    custom_state: Json = {}
+    for listed in await _checkpoints(stores.state, session_id):
+        point = await stores.state.get_checkpoint(session_id, listed.checkpoint_id)
+        if point is None:
+            continue
+        yield {
+            "kind": "checkpoint",
+            "step_id": point.step_id,
+            "of": point.kind,
+            "step_count": point.step_count,
+            "message_count": point.message_count,
+            "state": _plain(point.state),
+            "patch": diff(custom_state, point.state.custom_state),
+        }
+        custom_state = point.state.custom_state
+    yield {"kind": "custom_state", "patch": diff(custom_state, session.custom_state)}
+    for run in await stores.state.list_runs(session_id):
+        yield {"kind": "run", "run": msgspec.to_builtins(run)}
+    if refs := await stores.state.list_sub_session_refs(session_id):
+        yield {"kind": "refs", "items": msgspec.to_builtins(refs)}
+    if session.suspended_step_id and (staged := await stores.state.list_staged(session_id, session.suspended_step_id)):
+        yield {"kind": "staged", "step_id": session.suspended_step_id, "items": msgspec.to_builtins(staged)}
+    if entries := await stores.usage.get_entries(session_id):
+        yield {"kind": "usage", "items": msgspec.to_builtins(entries)}
+
+
+def _plain(session: SessionState) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(session)
+    data["custom_state"] = None  # told by the patches
+    return data
+
+
+async def _checkpoints(store: StateStore, session_id: str) -> list[Checkpoint]:
+    """All of them, oldest first, without custom state."""
+    found: list[Checkpoint] = []
+    while True:
+        page = await store.list_checkpoints(session_id, limit=PAGE, offset=len(found))
+        found += page.items
+        if not page.has_more or not page.items:
+            return found[::-1]
+
+
+async def _memories(store: MemoryStore) -> AsyncIterator[list[Json]]:
+    entities, offset = set[str](), 0
+    while True:
+        page = await store.list_entities(limit=PAGE, offset=offset, count=False)
+        entities.update(item.entity_id for item in page.items)
+        offset += len(page.items)
+        if not page.has_more or not page.items:
+            break
+    for entity_id in sorted(entities):
+        offset = 0
+        while True:
+            memories = await store.list_memories(entity_id, limit=PAGE, offset=offset)
+            if memories.items:
+                yield msgspec.to_builtins(memories.items)
+            offset += len(memories.items)
+            if not memories.has_more or not memories.items:
+                break

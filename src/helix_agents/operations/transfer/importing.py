@@ -1,0 +1,181 @@
+"""Writing the sessions of an export into stores, so that an import that was cut off can be run again.
+
+A session is marked while it is being written: by its metadata when it is made, then by an interrupt flag, which no
+commit overwrites and which keeps runs away. One that is found marked was left unfinished by an earlier import: it is
+removed and written anew. One that is there unmarked is left alone, whoever it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from ...codec import Json, to_struct
+from ...errors import InvalidArgument, StoreCorrupt
+from ...messages import Message
+from ...state import apply_patch
+from ...state.writes import StepWrites
+from ...stores.memory.contract import Memory
+from ...stores.state.contract import StateStore
+from ...types import CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
+from .exporting import Progress, TransferStores
+from .records import Record, blocks, read_header
+
+MARK = "helix-import-unfinished"
+CREATED_WITH = ("parent_session_id", "root_session_id", "user_id", "tags", "expires_at", "stream_id", "agent_type")
+
+
+class Imported(msgspec.Struct):
+    """What an import did. `skipped`: sessions that were there already."""
+
+    sessions: int = 0
+    skipped: int = 0
+    memories: int = 0
+    complete: bool = False
+
+
+async def import_sessions(
+    stores: TransferStores, lines: Iterable[str], *, progress: Progress = lambda done, total: None
+) -> Imported:
+    """Write everything that the lines hold and the stores lack. *Idempotent.*
+
+    Each session is checked against its digest before any of it is written. Raises `InvalidArgument` for a file that is
+    damaged, cut off, or of a newer format.
+    """
+    imported = Imported()
+    rest: Iterator[str] = iter(lines)
+    read_header(next(rest, None))
+    for records in blocks(rest):
+        if records[0]["kind"] == "end":
+            imported.complete = True
+        elif records[0]["kind"] == "memories":
+            for item in records[0]["items"]:
+                await stores.memory.save(to_struct(Memory, item))
+            imported.memories += len(records[0]["items"])
+        elif await _import_session(stores, records):
+            imported.sessions += 1
+        else:
+            imported.skipped += 1
+        progress(imported.sessions + imported.skipped, 0)
+    if not imported.complete:
+        raise InvalidArgument(
+            f"The export was cut off after {imported.sessions + imported.skipped} sessions, which are imported: "
+            "finish it with export --resume, then import again."
+        )
+    return imported
+
+
+async def _import_session(stores: TransferStores, records: list[Record]) -> bool:
+    try:
+        wanted = to_struct(SessionState, records[0]["session"])
+        kinds = {kind: [record for record in records if record["kind"] == kind] for kind in _KINDS}
+    except (KeyError, StoreCorrupt) as error:
+        raise InvalidArgument(f"A session of the export cannot be read: {error}.") from error
+    store, session_id = stores.state, wanted.session_id
+    there = await store.load_state(session_id)
+    if there is not None:
+        if not _is_unfinished(there):
+            return False
+        await _remove_unfinished(store, there)
+    await _write(stores, wanted, kinds)
+    return True
+
+
+async def _remove_unfinished(store: StateStore, session: SessionState) -> None:
+    """Deleting a session takes the note of it away from its parent, which is imported already: put it back."""
+    parent_id = session.parent_session_id
+    noted: list[SubSessionRef] = []
+    if parent_id is not None and await store.session_exists(parent_id):
+        noted = [r for r in await store.list_sub_session_refs(parent_id) if r.sub_session_id == session.session_id]
+    await store.delete_session(session.session_id)
+    if parent_id is not None and noted:
+        await store.add_sub_session_refs(parent_id, noted)
+
+
+def _is_unfinished(session: SessionState) -> bool:
+    flag = session.interrupt_flag
+    return (flag is not None and flag.reason == MARK) or MARK in session.metadata
+
+
+_KINDS = ("messages", "checkpoint", "custom_state", "run", "refs", "staged", "usage")
+
+
+async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, list[Record]]) -> None:
+    store, session_id = stores.state, wanted.session_id
+    await store.create_session(
+        session_id,
+        custom_state={},
+        metadata={MARK: "unfinished"},
+        **{name: getattr(wanted, name) for name in CREATED_WITH},
+    )
+    await store.set_interrupt_flag(session_id, MARK)
+    messages = [message for record in kinds["messages"] for message in record["items"]]
+    custom_state = await _write_history(store, wanted, messages, kinds["checkpoint"])
+    for record in kinds["custom_state"]:
+        custom_state = apply_patch(custom_state, record["patch"])
+    for record in kinds["run"]:
+        await _write_run(store, to_struct(RunRecord, record["run"]))
+    for record in kinds["refs"]:
+        await store.add_sub_session_refs(session_id, [to_struct(SubSessionRef, item) for item in record["items"]])
+    for record in kinds["staged"]:
+        calls = [_staged(item) for item in record["items"]]
+        await store.stage_calls(session_id, record["step_id"], calls)
+    for record in kinds["usage"]:
+        await stores.usage.record_entries(record["items"])
+    await store.save_state(session_id, msgspec.structs.replace(wanted, custom_state=custom_state))
+    # The last write takes the mark away: until here, whatever happens, the session is known to be unfinished.
+    if (flag := wanted.interrupt_flag) is not None:
+        await store.set_interrupt_flag(session_id, flag.reason, run_id=flag.run_id)
+    else:
+        await store.clear_interrupt_flag(session_id)
+
+
+async def _write_history(
+    store: StateStore, wanted: SessionState, messages: list[Message], points: list[Record]
+) -> Json:
+    """Commit by commit, so that every checkpoint can be gone back to; the custom state of the last one."""
+    custom_state: Json = {}
+    written = 0
+    for point in points:
+        custom_state = apply_patch(custom_state, point["patch"])
+        state = to_struct(SessionState, point["state"])
+        until = max(written, min(point["message_count"], len(messages)))
+        await store.save_state_and_promote_staging(
+            wanted.session_id,
+            msgspec.structs.replace(state, custom_state=custom_state),
+            messages[written:until],
+            CheckpointMeta(
+                point["step_id"], point["step_count"], kind=point.get("of", "step")
+            ),  # its stream stays behind
+        )
+        written = until
+    if written < len(messages):
+        await store.append_messages(wanted.session_id, messages[written:])
+    return custom_state
+
+
+async def _write_run(store: StateStore, run: RunRecord) -> None:
+    # A run that was going on when it was exported is not going on here: its lease has lapsed.
+    await store.create_run(run.session_id, run.run_id, metadata=run.metadata, lease_until=0)
+    if run.status != "running":
+        await store.update_run_status(
+            run.run_id,
+            run.status,
+            step_count=run.step_count,
+            error=run.error,
+            output=run.output,
+            completed_at=run.completed_at,
+        )
+
+
+def _staged(item: dict[str, Any]) -> StagedChanges:
+    writes = item["writes"]
+    return StagedChanges(
+        tool_call_id=item["tool_call_id"],
+        index=item["index"],
+        writes=StepWrites(writes["ops"], writes.get("warnings", [])),
+        result=item["result"],
+        kind=item.get("kind", "call"),
+    )

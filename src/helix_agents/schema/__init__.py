@@ -1,0 +1,1 @@
+"""JSON schemas of Python functions and types."""

@@ -1,0 +1,81 @@
+"""The inspector's files: a page at `/` and its modules below `/inspector/`, from the package and nowhere else.
+
+The files carry no data, so everybody may load them; what they show comes from the other routes, with a token. The
+content security policy lets the page load itself and ask this server, and nothing more.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # Modules are asked for again each time and answered with 304: an upgrade of the server is seen at once.
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
+}
+
+
+class Asset:
+    """One file, ready to be sent: plain, compressed, and with a mark that changes when it does."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.content = content
+        self.packed = gzip.compress(content, mtime=0)
+        suffix = name[name.rindex(".") :]
+        etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        self.headers = {**HEADERS, "Content-Type": f"{KINDS[suffix]}; charset=utf-8", "ETag": etag}
+
+    def response(self, request: Request) -> Response:
+        """The file, or word that the browser has it already."""
+        if request.headers.get("if-none-match") == self.headers["ETag"]:
+            return Response(status_code=304, headers=self.headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(self.packed, headers={**self.headers, "Content-Encoding": "gzip"})
+        return Response(self.content, headers=self.headers)
+
+
+def _found(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _found(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(tuple(KINDS)):
+            yield prefix + entry.name, entry.read_bytes()
+
+
+def _with_preloads(found: dict[str, bytes]) -> dict[str, bytes]:
+    """Name all modules in the page: a browser then asks for them at once, not for one after reading another."""
+    links = "".join(
+        f'<link rel="modulepreload" href="inspector/{name}">' for name in sorted(found) if name.endswith(".js")
+    )
+    return {**found, "index.html": found["index.html"].replace(b"<!-- modules -->", links.encode())}
+
+
+def page_routes() -> list[BaseRoute]:
+    """The page and its files as routes. Read once: there are few, and a request then touches no disk."""
+    found = _with_preloads(dict(_found(files("helix_agents.server").joinpath("inspector"))))
+    assets = {name: Asset(name, content) for name, content in found.items()}
+
+    def route(path: str, asset: Asset) -> Route:
+        async def send(request: Request) -> Response:
+            return asset.response(request)
+
+        return Route(path, send, methods=["GET"])
+
+    modules = [route(f"/inspector/{name}", asset) for name, asset in assets.items() if name != "index.html"]
+    return [route("/", assets["index.html"]), *modules]

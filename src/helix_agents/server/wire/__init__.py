@@ -1,0 +1,1 @@
+"""What streams look like on the wire: frames and formats."""

@@ -1,0 +1,263 @@
+"""Chunks as AG-UI events: a pure function of the chunks of a turn, so that a stream can be joined anywhere.
+
+One encoder serves one connection. It opens and closes what AG-UI wants paired. To join in the middle, hand it the
+chunks before and drop what it returns; `begin` then opens again what is open there. It keeps the state along with the
+patches, for the snapshots that AG-UI wants before a change. It knows no session and no socket.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...chunks import Chunk
+from ...codec import Json, encode
+from ...errors import PatchError
+from ...state import apply_patch
+
+Event = dict[str, Any]
+
+LIFECYCLE = frozenset({"stream_rewound", "stream_resync", "run_interrupted", "run_suspended", "step_committed"})
+
+
+class AgUiEncoder:
+    """The events of one AG-UI run: `thread_id` is the session, `run_id` what the client calls the run.
+
+    `state`: custom state at the beginning of the turn.
+    """
+
+    def __init__(self, thread_id: str, run_id: str, state: Json = None) -> None:
+        self._ids = {"threadId": thread_id, "runId": run_id}
+        self._state = state
+        self._committed = state
+        self._texts: dict[str, Event] = {}
+        self._thoughts: dict[str, Event] = {}
+        self._calls: dict[str, Event] = {}
+        self._subagents: dict[str, Event] = {}
+        self._finished: Counter[str] = Counter()
+        self._named: set[str] = set()
+
+    def begin(self) -> list[Event]:
+        """The events that every connection starts with."""
+        events: list[Event] = [{"type": "RUN_STARTED", **self._ids}, self._snapshot()]
+        events += self._subagents.values()
+        events += self._texts.values()
+        for opener in self._thoughts.values():
+            events += _reasoning_start(opener)
+        events += self._calls.values()
+        return events
+
+    def chunk(self, chunk: Chunk) -> list[Event]:
+        """The events for one chunk."""
+        who = self._owner(chunk)
+        place = _place(chunk)
+        match chunk:
+            case {"type": "text_delta", "delta": str(delta)}:
+                return self._text(place, delta, who) if delta else []
+            case {"type": "thinking", "content": str(content)}:
+                return self._thought(f"{place}-thinking", content, bool(chunk.get("is_complete")), who)
+            case {"type": "tool_arg_delta", "tool_call_id": str(call), "delta": str(delta)}:
+                return self._arguments(call, chunk.get("tool_name"), delta, place, who)
+            case {"type": "tool_start" | "tool_approval_request" | "client_tool_request", "tool_call_id": str(call)}:
+                return self._call(call, chunk, place, who)
+            case {"type": "tool_end", "tool_call_id": str(call)}:
+                return [*self._call(call, chunk, place, who), _result(call, chunk, who)]
+            case {"type": "state_patch", "patches": list(patches)} if not who:
+                return self._changed(patches)
+            case {"type": "subagent_start", "sub_session_id": str(sub)}:
+                return self._subagent(sub, chunk)
+            case {"type": "subagent_end", "sub_session_id": str(sub)}:
+                return self._subagent_end(sub)
+            case {"type": "custom", "name": str(name)}:
+                return [{"type": "CUSTOM", "name": name, "value": chunk.get("data"), **who}]
+            case {"type": str(kind)} if kind in LIFECYCLE:
+                return self._lifecycle(kind, chunk)
+            case {"type": "run_started" | "run_resumed" | "output" | "error"}:
+                return []  # the start, the result and the error of the run have events of their own
+        return [{"type": "RAW", "event": chunk, "source": "helix"}]
+
+    def end(self, name: str, data: dict[str, Json]) -> list[Event]:
+        """The events for the last word of a feed (`feed.Event`)."""
+        closing = self._close()
+        if name == "end":
+            outcome = {"type": "success"}
+            return [*closing, {"type": "RUN_FINISHED", **self._ids, "result": data["output"], "outcome": outcome}]
+        if name == "pause":
+            interrupts = [_interrupt(question) for question in data["suspended"]]
+            rest = {"type": "interrupt", "interrupts": interrupts} if interrupts else {"type": "cancelled"}
+            return [*closing, {"type": "RUN_FINISHED", **self._ids, "outcome": rest}]
+        message = str(data.get("error") or f"The stream is {name}.")
+        return [*closing, {"type": "RUN_ERROR", "message": message, "code": name}]
+
+    # -- how
+
+    def _snapshot(self) -> Event:
+        return {"type": "STATE_SNAPSHOT", "snapshot": self._state}
+
+    def _changed(self, patches: list[Any]) -> list[Event]:
+        try:
+            self._state = apply_patch(self._state, patches)
+        except PatchError:
+            return []  # the turn's first chunks are no longer kept: a client could not apply it either
+        return [{"type": "STATE_DELTA", "delta": patches}]
+
+    def _lifecycle(self, kind: str, chunk: Chunk) -> list[Event]:
+        told = {key: chunk[key] for key in ("checkpoint_id", "step_count", "reason") if key in chunk}
+        events = [*self._close(), {"type": "CUSTOM", "name": f"helix.{kind}", "value": told}]
+        if kind == "step_committed":
+            self._committed = self._state
+        elif kind == "stream_rewound":
+            # What the open step changed did not happen, and its calls are made again.
+            self._state = self._committed
+            events.append(self._snapshot())
+        return events
+
+    def _text(self, place: str, delta: str, who: Event) -> list[Event]:
+        events: list[Event] = []
+        if place not in self._texts:
+            events += self._close_prose(who)
+            self._texts[place] = {"type": "TEXT_MESSAGE_START", "messageId": place, "role": "assistant", **who}
+            events.append(self._texts[place])
+        return [*events, {"type": "TEXT_MESSAGE_CONTENT", "messageId": place, "delta": delta, **who}]
+
+    def _thought(self, place: str, content: str, complete: bool, who: Event) -> list[Event]:
+        events: list[Event] = []
+        if content:
+            if place not in self._thoughts:
+                events += self._close_prose(who)
+                self._thoughts[place] = {"messageId": place, **who}
+                events += _reasoning_start(self._thoughts[place])
+            events.append({"type": "REASONING_MESSAGE_CONTENT", "messageId": place, "delta": content, **who})
+        if complete and place in self._thoughts:
+            events += _reasoning_end(self._thoughts.pop(place))
+        return events
+
+    def _arguments(self, call: str, name: Json, delta: str, place: str, who: Event) -> list[Event]:
+        if call in self._named:
+            if call not in self._calls:
+                return []
+            return [{"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": delta, **who}] if delta else []
+        if not isinstance(name, str) or not name:
+            return []  # AG-UI cannot open a call without a name: it opens with `tool_start`
+        events = self._open_call(call, name, place, who)
+        return [*events, {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": delta, **who}] if delta else events
+
+    def _open_call(self, call: str, name: str, place: str, who: Event) -> list[Event]:
+        closing = self._close_prose(who)
+        self._named.add(call)
+        self._calls[call] = {
+            "type": "TOOL_CALL_START",
+            "toolCallId": call,
+            "toolCallName": name,
+            "parentMessageId": place,
+            **who,
+        }
+        return [*closing, self._calls[call]]
+
+    def _call(self, call: str, chunk: Chunk, place: str, who: Event) -> list[Event]:
+        """A call that is complete: opened if it was not, and closed."""
+        events: list[Event] = []
+        if call not in self._named:
+            given = chunk.get("arguments", chunk.get("input", {}))
+            events += self._open_call(call, str(chunk.get("tool_name") or "unknown"), place, who)
+            events.append({"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": encode(given), **who})
+        if self._calls.pop(call, None) is not None:
+            events.append({"type": "TOOL_CALL_END", "toolCallId": call, **who})
+        return events
+
+    def _owner(self, chunk: Chunk) -> Event:
+        sub = chunk.get("sub_session_id")
+        if not isinstance(sub, str) or chunk["type"].startswith("subagent_"):
+            return {}
+        return {"subagentRunId": self._subagent_id(sub)}
+
+    def _subagent_id(self, sub: str) -> str:
+        """AG-UI wants an id for each call of a sub-agent; one that keeps its session is called several times in it."""
+        finished = self._finished[sub]
+        return f"{sub}#{finished + 1}" if finished else sub
+
+    def _subagent(self, sub: str, chunk: Chunk) -> list[Event]:
+        if sub in self._subagents:
+            return []
+        name = str(chunk.get("agent_type") or "agent")
+        event = {"type": "SUBAGENT_STARTED", "subagentRunId": self._subagent_id(sub), "name": name}
+        if isinstance(chunk.get("tool_call_id"), str):
+            event["parentToolCallId"] = chunk["tool_call_id"]
+        self._subagents[sub] = event
+        return [event]
+
+    def _subagent_end(self, sub: str) -> list[Event]:
+        who = {"subagentRunId": self._subagent_id(sub)}
+        closing = self._close(who)
+        self._finished[sub] += 1
+        if self._subagents.pop(sub, None) is None:
+            return closing
+        return [*closing, {"type": "SUBAGENT_FINISHED", **who}]
+
+    def _close_prose(self, who: Event) -> list[Event]:
+        """Close the open text and reasoning of one speaker; others may speak at the same time."""
+        events: list[Event] = []
+        for place, opener in list(self._texts.items()):
+            if _owner_of(opener) == who:
+                del self._texts[place]
+                events.append({"type": "TEXT_MESSAGE_END", "messageId": place, **who})
+        for place, opener in list(self._thoughts.items()):
+            if _owner_of(opener) == who:
+                events += _reasoning_end(self._thoughts.pop(place))
+        return events
+
+    def _close(self, only: Event | None = None) -> list[Event]:
+        """Close everything that is open, or all of one speaker."""
+        speakers = [*self._texts.values(), *self._thoughts.values(), *self._calls.values()]
+        owners = [only] if only is not None else [_owner_of(opener) for opener in speakers]
+        events: list[Event] = []
+        for who in owners:
+            events += self._close_prose(who)
+            for call, opener in list(self._calls.items()):
+                if _owner_of(opener) == who:
+                    del self._calls[call]
+                    events.append({"type": "TOOL_CALL_END", "toolCallId": call, **who})
+        if only is None:
+            for sub in list(self._subagents):
+                del self._subagents[sub]
+                who = {"subagentRunId": self._subagent_id(sub)}
+                events.append({"type": "SUBAGENT_FINISHED", **who, "outcome": {"type": "suspended"}})
+        return events
+
+
+def _owner_of(opener: Event) -> Event:
+    return {"subagentRunId": opener["subagentRunId"]} if "subagentRunId" in opener else {}
+
+
+def _place(chunk: Chunk) -> str:
+    return f"{chunk.get('agent_id', 'run')}-{chunk.get('sub_step', chunk.get('step', 0))}"
+
+
+def _reasoning_start(opener: Event) -> list[Event]:
+    return [
+        {"type": "REASONING_START", **opener},
+        {"type": "REASONING_MESSAGE_START", **opener, "role": "reasoning"},
+    ]
+
+
+def _reasoning_end(opener: Event) -> list[Event]:
+    return [{"type": "REASONING_MESSAGE_END", **opener}, {"type": "REASONING_END", **opener}]
+
+
+def _result(call: str, chunk: Chunk, who: Event) -> Event:
+    if chunk.get("success", True):
+        value = chunk.get("result")
+        content = value if isinstance(value, str) else encode(value)
+    else:
+        content = f"Error: {chunk.get('error')}"
+    return {"type": "TOOL_CALL_RESULT", "messageId": f"{call}-result", "toolCallId": call, "content": content, **who}
+
+
+def _interrupt(question: dict[str, Json]) -> Event:
+    approval = question["kind"] == "approval"
+    return {
+        "id": question["tool_call_id"],
+        "reason": "confirmation" if approval else "tool_call",
+        "toolCallId": question["tool_call_id"],
+        "metadata": {"toolName": question["tool_name"], "input": question["input"], "kind": question["kind"]},
+    }

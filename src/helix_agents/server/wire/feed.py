@@ -1,0 +1,230 @@
+"""Feed: what a client of a session's stream is told, in order, whatever the wire: open, chunks, the last word.
+
+Replay and live are one path (the reader's). A feed knows sessions and streams; it knows no bytes (`framing.py`) and no
+users (`desk.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Literal, NamedTuple
+
+from ...codec import Json
+from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
+from ...executor import AgentExecutor
+from ...executor.session.deletion import DELETING
+from ...executor.step.questions import all_waiting
+from ...streams.contract import StreamOutcome, StreamReader
+from ...streams.reader import DELETED
+from ...streams.records import StoredText
+from ...types import PendingClientToolCall, SessionState
+
+logger = logging.getLogger("helix_agents.server")
+
+FIRST_LOOK_SECONDS = 0.05
+LAST_LOOK_SECONDS = 1.0
+
+EventName = Literal["open", "end", "fail", "pause", "truncated", "gone"]
+
+
+class Event(NamedTuple):
+    """Something other than a chunk."""
+
+    name: EventName
+    data: dict[str, Json]
+
+
+class Chunks(NamedTuple):
+    """Chunks that are ready together."""
+
+    rows: list[StoredText]
+
+
+class Silence(NamedTuple):
+    """Nothing came for a while: time for a sign of life."""
+
+
+Item = Event | Chunks | Silence
+
+
+class Feed:
+    """One client's view of one session's stream. Make it with `open_feed`."""
+
+    def __init__(
+        self,
+        executor: AgentExecutor,
+        session: SessionState,
+        reader: StreamReader | None,
+        *,
+        from_sequence: int,
+        latest_sequence: int,
+        follow: bool,
+        heartbeat_seconds: float,
+    ) -> None:
+        self.session = session
+        self.from_sequence = from_sequence
+        self._executor = executor
+        self._reader = reader
+        self._latest_sequence = latest_sequence
+        self._follow = follow
+        self._heartbeat_seconds = heartbeat_seconds
+        self._closed = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """End the feed, without a last word if there was none. Safe to call twice and from another task."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self._reader is not None:
+            self._closing = asyncio.get_running_loop().create_task(self._reader.close())
+
+    async def items(self) -> AsyncGenerator[Item, None]:
+        """Everything there is to tell. Ends after a last word, or without one if the connection should be resumed."""
+        yield Event("open", self._opening())
+        try:
+            while self._reader is None:
+                last = None if self._follow else await last_word_without_stream(self._executor, self.session)
+                if last is not None:
+                    yield last
+                    return
+                if not await self._wait_for_stream():
+                    return
+                if self._reader is None:
+                    yield Silence()
+            async for item in self._read(self._reader):
+                yield item
+        except StreamTruncated as error:
+            yield Event("truncated", {"first_sequence": error.first_sequence})
+        except (SessionNotFound, StreamCursorAhead):
+            yield Event("gone", {})
+        except StoreError as error:
+            # No last word: the client comes back, perhaps to another process.
+            logger.warning("The stream of session %r was cut: %s", self.session.session_id, error)
+
+    async def _read(self, reader: StreamReader) -> AsyncGenerator[Item, None]:
+        while True:
+            rows = await reader.read(timeout_seconds=self._heartbeat_seconds)
+            if rows:
+                yield Chunks(rows)
+                continue
+            if self._closed.is_set():
+                return
+            if reader.outcome is None:
+                yield Silence()
+                continue
+            last = await last_word(self._executor, self.session.session_id, reader.outcome)
+            if last is not None:
+                yield last
+                if not self._follow or last.name not in ("end", "pause"):
+                    return
+            reader.go_on()
+
+    def _opening(self) -> dict[str, Json]:
+        return {
+            "session_id": self.session.session_id,
+            "status": self.session.status,
+            "from_sequence": self.from_sequence,
+            "latest_sequence": self._latest_sequence,
+            "step_count": self.session.step_count,
+        }
+
+    async def _wait_for_stream(self) -> bool:
+        """Look for the stream for as long as a heartbeat; False if the feed was closed. Raises `SessionNotFound`."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._heartbeat_seconds
+        delay_seconds = FIRST_LOOK_SECONDS
+        while loop.time() < until:
+            try:
+                async with asyncio.timeout(delay_seconds):
+                    await self._closed.wait()
+                return False
+            except TimeoutError:
+                delay_seconds = min(delay_seconds * 2, LAST_LOOK_SECONDS)
+            self.session = await _load(self._executor, self.session.session_id)
+            self._reader = await self._executor.services.streams.create_resumable_reader(
+                self.session.stream_id, from_sequence=self.from_sequence
+            )
+            if self._reader is not None or (self.session.status != "active" and not self._follow):
+                return True
+        return True
+
+
+async def open_feed(
+    executor: AgentExecutor,
+    session: SessionState,
+    *,
+    from_sequence: int,
+    follow: bool = False,
+    whole_turn: bool = False,
+    heartbeat_seconds: float,
+) -> Feed:
+    """A feed from a place in the stream. Raises `StreamTruncated` or `StreamCursorAhead` while it can still be told.
+
+    `whole_turn`: also the chunks before that place, for those who have to know what is open there.
+    """
+    streams = executor.services.streams
+    info = await streams.get_stream_info(session.stream_id)
+    reader = await streams.create_resumable_reader(session.stream_id, from_sequence=from_sequence)
+    if whole_turn and info is not None and reader is not None and info.first_sequence <= from_sequence:
+        await reader.close()
+        first = info.first_sequence - 1
+        reader = await streams.create_resumable_reader(session.stream_id, from_sequence=first)
+    return Feed(
+        executor,
+        session,
+        reader,
+        from_sequence=from_sequence,
+        latest_sequence=info.latest_sequence if info else 0,
+        follow=follow,
+        heartbeat_seconds=heartbeat_seconds,
+    )
+
+
+async def last_word(executor: AgentExecutor, session_id: str, outcome: StreamOutcome) -> Event | None:
+    """What the end of a stream means for its session; None if that goes on already. Raises `SessionNotFound`."""
+    if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETING):
+        return Event("gone", {})
+    if outcome.status == "ended":
+        return Event("end", {"status": "completed", "output": outcome.final_output})
+    if outcome.status == "failed":
+        return Event("fail", {"error": outcome.error})
+    session = await _load(executor, session_id)
+    return None if session.status == "active" else await _pause(executor, session)
+
+
+async def last_word_without_stream(executor: AgentExecutor, session: SessionState) -> Event | None:
+    """A session at rest whose stream has expired, or that never had one (a fork), has nothing to wait for."""
+    if session.status == "active":
+        return None
+    if session.status == "completed":
+        return Event("end", {"status": "completed", "output": session.output})
+    if session.status == "failed":
+        return Event("fail", {"error": session.error})
+    return await _pause(executor, session)
+
+
+async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
+    waits = await all_waiting(executor.services.store, session, executor.services.clock())
+    return Event("pause", {"status": session.status, "suspended": [question(wait) for wait in waits]})
+
+
+def question(pending: PendingClientToolCall) -> dict[str, Json]:
+    """A question that waits, as clients see it."""
+    return {
+        "tool_call_id": pending.tool_call_id,
+        "tool_name": pending.tool_name,
+        "input": pending.input,
+        "kind": "client" if pending.approval_id is None else "approval",
+        "approval_id": pending.approval_id,
+        "deadline_at": pending.deadline_at,
+    }
+
+
+async def _load(executor: AgentExecutor, session_id: str) -> SessionState:
+    session = await executor.services.store.load_state(session_id)
+    if session is None:
+        raise SessionNotFound(session_id)
+    return session

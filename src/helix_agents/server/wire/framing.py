@@ -1,0 +1,130 @@
+"""Framing: the items of a feed as Server-Sent Events or as WebSocket messages. The only place that knows either.
+
+A chunk is encoded once for all clients of a process (`StoredText.frame`); chunks that are ready together leave in one
+write. A slow client holds up nobody but itself: its `send` waits, and what it misses meanwhile comes from storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from ...codec import Json, encode
+from ...streams.records import StoredText
+from .feed import Chunks, Event, Feed, Item
+
+HEARTBEAT = b": hb\n\n"
+RETRY = b"retry: 1000\n\n"
+EVENT_STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+)
+NORMAL_CLOSURE = 1000
+SERVICE_RESTART = 1012
+
+
+class Encoder(Protocol):
+    """Turns what a feed tells into the bytes of one SSE body."""
+
+    headers: tuple[tuple[bytes, bytes], ...]
+
+    def encode(self, item: Item) -> bytes:
+        """The bytes for one item; none if this format has no word for it."""
+
+
+class HelixEvents:
+    """Our own format: chunks as they are, with their sequence as the event id."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def encode(self, item: Item) -> bytes:
+        if isinstance(item, Chunks):
+            return b"".join([row.frame or chunk_frame(row) for row in item.rows])
+        if isinstance(item, Event):
+            frame = sse(item.name, item.data)
+            return RETRY + frame if item.name == "open" else frame
+        return HEARTBEAT
+
+
+def chunk_frame(row: StoredText) -> bytes:
+    """The event of one chunk; kept with the row for the next client."""
+    row.frame = f"event: chunk\nid: {row.sequence}\ndata: {row.text}\n\n".encode()
+    return row.frame
+
+
+def sse(event: str, data: Json) -> bytes:
+    """One event. JSON has no line breaks, so one `data` line is enough."""
+    return f"event: {event}\ndata: {encode(data)}\n\n".encode()
+
+
+def websocket_messages(item: Item) -> list[str]:
+    """The same as text messages; a WebSocket has pings of its own, so silence needs none."""
+    if isinstance(item, Chunks):
+        return [f'{{"event":"chunk","id":{row.sequence},"data":{row.text}}}' for row in item.rows]
+    if isinstance(item, Event):
+        return [encode({"event": item.name, "id": None, "data": item.data})]
+    return []
+
+
+class EventStream:
+    """An SSE response: pumps a feed into the connection until either ends."""
+
+    def __init__(self, feed: Feed, encoder: Encoder, at_end: Callable[[], None]) -> None:
+        self._feed = feed
+        self._encoder = encoder
+        self._at_end = at_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.create_task(self._watch(receive))
+        try:
+            headers = [*EVENT_STREAM_HEADERS, *self._encoder.headers]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            if scope["method"] != "HEAD":
+                await self._pump(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            self._at_end()
+
+    async def _pump(self, send: Send) -> None:
+        async with aclosing(self._feed.items()) as items:
+            async for item in items:
+                if body := self._encoder.encode(item):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _watch(self, receive: Receive) -> None:
+        """Notice that the client has gone. Nothing but the feed ends with it: the run goes on."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._feed.close()
+
+
+async def pump_websocket(socket: WebSocket, feed: Feed) -> None:
+    """Send a feed over a WebSocket that was accepted, then close it."""
+    gone = asyncio.create_task(_watch_websocket(socket, feed))
+    said_last = False
+    try:
+        async with aclosing(feed.items()) as items:
+            async for item in items:
+                said_last = isinstance(item, Event) and item.name != "open"
+                for message in websocket_messages(item):
+                    await socket.send_text(message)
+        await socket.close(NORMAL_CLOSURE if said_last else SERVICE_RESTART)
+    except (WebSocketDisconnect, RuntimeError):
+        pass  # the client has gone in the middle of a message, or before the close
+    finally:
+        gone.cancel()
+
+
+async def _watch_websocket(socket: WebSocket, feed: Feed) -> None:
+    """Notice that the client has gone; what it sends means nothing."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+    feed.close()

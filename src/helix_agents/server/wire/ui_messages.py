@@ -1,0 +1,175 @@
+"""Chunks as the UI message stream of the AI SDK: a pure function of the chunks of a turn, to be joined anywhere.
+
+The same use as `agui.py`: one encoder a connection; to join in the middle, hand it the chunks before and drop what it
+returns; `begin` then opens again what is open there. The protocol has no sub-agents: what they say are data parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...chunks import Chunk
+from ...codec import Json
+
+Part = dict[str, Any]
+
+IN_A_STEP = frozenset(
+    {"text_delta", "thinking", "tool_arg_delta", "tool_start", "tool_approval_request", "client_tool_request"}
+)
+
+
+class UiMessageEncoder:
+    """The parts of one assistant message, which is one turn."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+        self._in_step = False
+        self._text: str | None = None
+        self._thought: str | None = None
+        self._calls: dict[str, Part] = {}
+        """Calls without an outcome, each as the part that shows it again."""
+        self._started: set[str] = set()
+        self._settled: set[str] = set()
+        self._inputs: dict[str, Part] = {}
+        """Calls of the open step with an outcome, in case that there is another one."""
+
+    def begin(self) -> list[Part]:
+        """The parts that every connection starts with."""
+        parts: list[Part] = [{"type": "start", "messageId": self._message_id}]
+        if self._in_step:
+            parts.append({"type": "start-step"})
+        parts += self._calls.values()
+        if self._text is not None:
+            parts.append({"type": "text-start", "id": self._text})
+        if self._thought is not None:
+            parts.append({"type": "reasoning-start", "id": self._thought})
+        return parts
+
+    def chunk(self, chunk: Chunk) -> list[Part]:
+        """The parts for one chunk."""
+        if isinstance(chunk.get("sub_session_id"), str):
+            return [{"type": "data-helix-subagent", "data": chunk, "transient": True}]
+        parts: list[Part] = []
+        if chunk["type"] in IN_A_STEP and not self._in_step:
+            self._in_step = True
+            parts.append({"type": "start-step"})
+        return parts + self._parts(chunk)
+
+    def end(self, name: str, data: dict[str, Json]) -> list[Part]:
+        """The parts for the last word of a feed (`feed.Event`)."""
+        parts = self._close()
+        if self._in_step and name == "end":
+            self._in_step = False
+            parts.append({"type": "finish-step"})
+        if name == "end" or (name == "pause" and data["status"] != "interrupted"):
+            return [*parts, {"type": "finish"}]
+        if name == "pause":
+            return [*parts, {"type": "abort"}]
+        return [*parts, {"type": "error", "errorText": str(data.get("error") or f"The stream is {name}.")}]
+
+    def _parts(self, chunk: Chunk) -> list[Part]:
+        place = f"{chunk.get('agent_id', 'run')}-{chunk.get('step', 0)}"
+        match chunk:
+            case {"type": "text_delta", "delta": str(delta)}:
+                opening: list[Part] = []
+                if self._text != place:
+                    opening = [*self._close(), {"type": "text-start", "id": place}]
+                    self._text = place
+                return [*opening, {"type": "text-delta", "id": place, "delta": delta}]
+            case {"type": "thinking", "content": str(content)}:
+                return self._thinking(place, content, bool(chunk.get("is_complete")))
+            case {"type": "tool_arg_delta", "tool_call_id": str(call), "delta": str(delta), "tool_name": str(name)}:
+                return self._arguments(call, name, delta)
+            case {"type": "tool_start", "tool_call_id": str(call)}:
+                return self._call(call, chunk, chunk.get("arguments"))
+            case {"type": "client_tool_request", "tool_call_id": str(call)}:
+                return self._call(call, chunk, chunk.get("input"))
+            case {"type": "tool_approval_request", "tool_call_id": str(call), "approval_id": str(approval)}:
+                request = {"type": "tool-approval-request", "toolCallId": call, "approvalId": approval}
+                return [*self._call(call, chunk, chunk.get("input")), request]
+            case {"type": "tool_end", "tool_call_id": str(call)}:
+                return self._outcome(call, chunk)
+            case {"type": "state_patch", "patches": patches}:
+                return [{"type": "data-helix-state", "data": patches, "transient": True}]
+            case {"type": "custom", "name": str(name)}:
+                return [{"type": f"data-{name}", "data": chunk.get("data")}]
+            case {"type": "step_committed"}:
+                return self._end_step({"type": "finish-step"})
+            case {"type": "stream_rewound" | "stream_resync"}:
+                # The open step is shown again from its beginning.
+                self._calls.clear()
+                return self._end_step({"type": "reset-step"})
+        return []
+
+    def _thinking(self, place: str, content: str, complete: bool) -> list[Part]:
+        parts: list[Part] = []
+        if content:
+            if self._thought != place:
+                parts = [*self._close(), {"type": "reasoning-start", "id": place}]
+                self._thought = place
+            parts.append({"type": "reasoning-delta", "id": place, "delta": content})
+        if complete and self._thought is not None:
+            parts.append({"type": "reasoning-end", "id": self._thought})
+            self._thought = None
+        return parts
+
+    def _arguments(self, call: str, name: str, delta: str) -> list[Part]:
+        parts = self._close()
+        if call not in self._started:
+            self._started.add(call)
+            opener = {"type": "tool-input-start", "toolCallId": call, "toolName": name, "dynamic": True}
+            self._calls[call] = opener
+            parts.append(opener)
+        elif call not in self._calls:
+            return parts
+        return [*parts, {"type": "tool-input-delta", "toolCallId": call, "inputTextDelta": delta}]
+
+    def _call(self, call: str, chunk: Chunk, given: Json) -> list[Part]:
+        if call in self._settled:
+            return []
+        self._started.add(call)
+        part = {
+            "type": "tool-input-available",
+            "toolCallId": call,
+            "toolName": str(chunk.get("tool_name") or "unknown"),
+            "input": given,
+            "dynamic": True,
+        }
+        self._calls[call] = part
+        return [*self._close(), part]
+
+    def _outcome(self, call: str, chunk: Chunk) -> list[Part]:
+        parts = self._close()
+        known = self._calls.pop(call, None)
+        if known is None and call in self._inputs:
+            # The outcome could not be stored and is corrected; whoever joined after the first one has no such call.
+            parts.append(self._inputs[call])
+        elif known is None or known["type"] != "tool-input-available":
+            # An outcome needs an input before it: this call was answered without having been shown whole.
+            parts += self._call(call, chunk, chunk.get("arguments", {}))
+            known = self._calls.pop(call, None)
+        if known is not None:
+            self._inputs[call] = known
+        self._settled.add(call)
+        if chunk.get("success", True):
+            output = chunk.get("result")
+            return [*parts, {"type": "tool-output-available", "toolCallId": call, "output": output, "dynamic": True}]
+        text = str(chunk.get("error"))
+        return [*parts, {"type": "tool-output-error", "toolCallId": call, "errorText": text, "dynamic": True}]
+
+    def _end_step(self, part: Part) -> list[Part]:
+        parts = self._close()
+        self._inputs.clear()
+        if self._in_step:
+            self._in_step = False
+            parts.append(part)
+        return parts
+
+    def _close(self) -> list[Part]:
+        parts: list[Part] = []
+        if self._text is not None:
+            parts.append({"type": "text-end", "id": self._text})
+        if self._thought is not None:
+            parts.append({"type": "reasoning-end", "id": self._thought})
+        self._text = self._thought = None
+        return parts

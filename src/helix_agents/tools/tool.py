@@ -1,0 +1,410 @@
+"""Tools: Python functions that a model may call, and the context that such a function may ask for.
+
+A tool knows its name, its schema, how long it may take and who executes it. It knows nothing of sessions being stored
+or of the model's messages: the executor hands it arguments and a `ToolContext` and gets a JSON value back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import re
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
+
+from ..codec import Json, ensure_json
+from ..errors import InvalidArgument, NotSerializable
+from ..ids import ensure_id
+from ..llm.contract import ToolSpec
+from ..schema.docstrings import split_docstring
+from ..schema.signature import InputModel, context_arguments, find_context, input_model, state_schema
+from ..state import Op, StateTracker, StepWrites, TypedState, view
+from ..stores.memory.contract import MemoryStore
+from ..stores.memory.scoped import ScopedMemory
+from ..values import to_json
+from .calling import contained, in_thread
+
+Execution = Literal["server", "client"]
+Condition = Callable[[Any], bool]
+"""Of the committed custom state: plain, or as what the annotation of its parameter says."""
+ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Deps = DefaultTypeVar("Deps", default=Any)
+    State = DefaultTypeVar("State", default=Any)
+else:
+    Deps = TypeVar("Deps")
+    State = TypeVar("State")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_RETRIES = 20
+MAX_AMOUNT = 10**15
+"""The most that one amount of `record_usage` may be, as the usage stores have it."""
+
+
+class ToolOutlet(Protocol):
+    """Where a context sends what its tool does; called in the event loop's thread."""
+
+    def state_changed(
+        self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
+    ) -> None:
+        """An update was made: what it changed, the state after it, and how to get all writes of the call."""
+        ...
+
+    def emit(self, name: str, data: Json) -> None: ...
+
+    def record_usage(self, name: str, value: float) -> None: ...
+
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class ToolContext(Generic[Deps, State]):
+    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type.
+
+    `ToolContext[Deps]` also says what the tool expects of `deps`, and `ToolContext[Deps, State]` as what it sees the
+    state (`ToolContext[None, State]` if it needs no deps). `user_id` and `metadata` are the session's.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, kinds: Any) -> Any:
+            """What is left out may be anything: type variables have no defaults before Python 3.13."""
+            given = kinds if isinstance(kinds, tuple) else (kinds,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
+
+    def __init__(
+        self,
+        tracker: StateTracker,
+        outlet: ToolOutlet,
+        *,
+        session_id: str,
+        run_id: str,
+        tool_call_id: str,
+        user_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        deps: Any = None,
+        memory_store: MemoryStore | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self.tool_call_id = tool_call_id
+        self.user_id = user_id
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
+        self._deps = deps
+        self._memory_store = memory_store
+        self._tracker = tracker
+        self._typed: TypedState[Any] | None = None
+        self._outlet = outlet
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def state(self) -> State:
+        """The session's custom state as this tool sees it: committed state plus its own updates. Immutable.
+
+        With `ToolContext[Deps, State]` an instance of `State`; a tool that changes it in place fails.
+        """
+        state: State = self._tracker.state if self._typed is None else self._typed.state  # type: ignore[assignment]
+        return state
+
+    @property
+    def deps(self) -> Deps:
+        """What was given to `execute(..., deps=...)`, or whatever else started this run. Never stored."""
+        if self._deps is None:
+            raise InvalidArgument(
+                f"No deps were given to run {self.run_id!r}: give deps=... to execute, resume or retry, or "
+                "deps_factory=... to the executor."
+            )
+        deps: Deps = self._deps
+        return deps
+
+    @property
+    def memory(self) -> ScopedMemory:
+        """What is remembered of the session's user, over all sessions. For async tools."""
+        if self._memory_store is None:
+            raise InvalidArgument(
+                "This executor has no memory store: use AgentExecutor(stores, ...), or give memory_store=..."
+            )
+        if self.user_id is None:
+            raise InvalidArgument(
+                f"Session {self.session_id!r} has no user to remember things about: give execute(..., user_id=...)."
+            )
+        return ScopedMemory(self._memory_store, self.user_id)
+
+    def update_state(self, fn: Callable[[State], object]) -> State:
+        """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
+
+        With `ToolContext[Deps, State]` the draft is an instance of `State`. Siblings do not see it; it is merged and
+        committed with the step, or dropped if this tool fails.
+        """
+        changed: State = self._update(self._tracker if self._typed is None else self._typed, fn)
+        return changed
+
+    def _update(self, changer: StateTracker | TypedState[Any], fn: Callable[[Any], object]) -> Any:
+        with self._lock:
+            self._ensure_open()
+            changed = changer.update(fn)
+            # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
+            ops, state = self._tracker.drain_ops(), self._tracker.state
+        if ops:
+            self._at_home(lambda: self._outlet.state_changed(ops, state, self._writes))
+        return changed
+
+    def increment(self, *path: str, by: float = 1) -> None:
+        """Count: the number at `path` of the state grows by so much. What parallel tools count adds up."""
+        if not path or not all(isinstance(key, str) for key in path):
+            raise InvalidArgument(f"increment() takes the keys that lead to a number of the state, not {path!r}.")
+
+        def count(draft: Any) -> None:
+            for key in path[:-1]:
+                draft = draft[key]
+            draft.increment(path[-1], by)
+
+        self._update(self._tracker, count)
+
+    def see_state_as(self, schema: Any) -> None:
+        """From now on `state` and drafts are instances of `schema`; None: plain JSON."""
+        self._typed = None if schema is None else TypedState(self._tracker, schema)
+
+    def ensure_untouched(self) -> None:
+        """Raise `InvalidArgument` if the tool has changed `state` in place, which would be lost."""
+        if self._typed is not None:
+            self._typed.ensure_untouched()
+
+    def _writes(self, keys: Collection[str] | None) -> StepWrites:
+        with self._lock:
+            return self._tracker.get_step_writes(keys)
+
+    def emit(self, name: str, data: Json = None) -> None:
+        """Send a `custom` chunk to whoever reads the stream."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"The name of a custom chunk must be a string, not {name!r}.")
+        ensure_json(data)
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.emit(name, data))
+
+    def record_usage(self, name: str, value: float = 1) -> None:
+        """Count something under the session's usage, e.g. pages fetched."""
+        ensure_id(name, "the name of an amount")
+        ensure_amount(value)  # here, where the tool hears of it, not when the step is committed
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.record_usage(name, value))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody asked the run to stop; a long tool should look, and return early."""
+        return self._outlet.interrupted
+
+    def close(self) -> None:
+        """Refuse further use: the call has its outcome (a thread that outlives its timeout must not write)."""
+        with self._lock:
+            self._closed = True
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument(f"Tool call {self.tool_call_id!r} has ended: its context takes nothing more.")
+
+    def _at_home(self, action: Callable[[], None]) -> None:
+        if threading.get_ident() == self._home:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+
+class Tool:
+    """A function as a tool. Still callable, so that it can be tested without an agent."""
+
+    execute: Execution = "server"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_seconds: float | None = None,
+        requires_approval: ApprovalRule = False,
+        execute: Execution = "server",
+        deadline_seconds: float | None = None,
+        idempotent: bool = False,
+        retries: int = 0,
+        sequential: bool = False,
+        when: Condition | None = None,
+        local_names: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`local_names`: what the annotations may mean besides the names of the function's module."""
+        if not callable(function) or (name is None and not hasattr(function, "__name__")):
+            raise InvalidArgument(f"@tool needs a function, not {function!r}. To name it, write @tool(name=...).")
+        if execute not in ("server", "client"):
+            raise InvalidArgument(f"execute must be 'server' or 'client', not {execute!r}.")
+        if not isinstance(requires_approval, bool) and not callable(requires_approval):
+            raise InvalidArgument(
+                f"requires_approval must be a bool or a function of the arguments, not {requires_approval!r}."
+            )
+        self.name = _tool_name(function.__name__ if name is None else name)
+        _ensure_seconds(self.name, timeout_seconds, "timeout_seconds")
+        _ensure_seconds(self.name, deadline_seconds, "deadline_seconds")
+        self.description = inspect.cleandoc(description) if description else split_docstring(function.__doc__)[0]
+        self.timeout_seconds = timeout_seconds
+        self.deadline_seconds = deadline_seconds
+        self.execute = execute
+        self.idempotent = idempotent
+        self.retries = _retries(self.name, retries)
+        self.sequential = sequential
+        self._when = when
+        self._when_sees = state_schema(when, local_names)
+        if when is not None and not callable(when):
+            raise InvalidArgument(f"Tool {self.name!r}: when must be a function of the state, not {when!r}.")
+        self._requires_approval = requires_approval
+        self._function = function
+        self._context_name = find_context(function, ToolContext, local_names)
+        asked = context_arguments(function, ToolContext, local_names)
+        self.needs_deps = bool(asked) and asked[0] not in (Any, None, type(None))
+        self.state_type = asked[1] if len(asked) > 1 and asked[1] is not Any else None
+        skip = frozenset({self._context_name} if self._context_name else ())
+        self.input: InputModel = input_model(function, skip=skip, local_names=local_names)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(self.name, self.description, self.input.schema)
+
+    @property
+    def requires_approval(self) -> bool | None:
+        """Whether a person must agree to every call; None if that depends on the arguments."""
+        return self._requires_approval if isinstance(self._requires_approval, bool) else None
+
+    def is_offered(self, state: Any) -> bool:
+        """Whether the model has the tool while the custom state is this."""
+        if self._when is None:
+            return True
+        try:
+            return bool(self._when(state if self._when_sees is None else view(state, self._when_sees)))
+        except Exception as error:
+            raise InvalidArgument(
+                f"The condition of tool {self.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    @property
+    def asks_outside(self) -> bool:
+        """Whether a call may have to wait for a person or a client."""
+        return self.execute == "client" or self._requires_approval is not False
+
+    async def needs_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person must agree before these arguments may run."""
+        rule = self._requires_approval
+        if isinstance(rule, bool):
+            return rule
+        verdict = rule(arguments)
+        return bool(await verdict if inspect.isawaitable(verdict) else verdict)
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> Json:
+        """Call the function with parsed arguments; a sync one in a thread of its own. Answers JSON.
+
+        Raises what the function raises; `ToolEscape` for what would end more than the function.
+        """
+        if self._context_name:
+            arguments = {**arguments, self._context_name: context}
+            context.see_state_as(self.state_type)
+        if inspect.iscoroutinefunction(self._function):
+            answer = await contained(self._function(**arguments))
+        else:
+            answer = await in_thread(lambda: self._function(**arguments))
+            if inspect.isawaitable(answer):
+                answer = await contained(answer)
+        context.ensure_untouched()
+        try:
+            return to_json(answer)
+        except NotSerializable as error:
+            raise AnswerNotJson(error.path, error.type_name) from error
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = None,
+    requires_approval: ApprovalRule = False,
+    execute: Execution = "server",
+    deadline_seconds: float | None = None,
+    idempotent: bool = False,
+    retries: int = 0,
+    sequential: bool = False,
+    when: Condition | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function; its signature is the schema, its docstring the description.
+
+    `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
+    (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
+    `deadline_seconds`: how long an answer or approval is waited for. `idempotent=True`: may run again after a crash, so
+    that its outcome need not be made durable before the step's commit. `retries`: how often a call that raised is run
+    again before the model hears of it; not for a `ModelRetry`, which is for the model. `sequential=True`: calls of such
+    tools run one after the other, in the model's order. `when`: a function of the custom state that says whether
+    the model has the tool at all in this step.
+    """
+    if function is not None:
+        return Tool(function, local_names=_names_of_caller())
+    return lambda decorated: Tool(decorated, local_names=_names_of_caller(), **options)
+
+
+def _names_of_caller() -> Mapping[str, Any]:
+    """What is defined where a function is decorated: its annotations may be texts that mean local classes."""
+    frame = sys._getframe(2)
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _tool_name(name: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"Invalid tool name {name!r}: models accept 1 to 64 letters, digits, '_' and '-'. Set name=..."
+        )
+    return name
+
+
+def _ensure_seconds(name: str, seconds: float | None, what: str) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise InvalidArgument(f"Tool {name!r}: {what} must be above zero, not {seconds!r}.")
+
+
+def ensure_amount(value: object) -> None:
+    """Refuse what cannot be counted."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
+        raise InvalidArgument(f"An amount must be a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
+
+
+def _retries(name: str, retries: object) -> int:
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= MAX_RETRIES:
+        raise InvalidArgument(f"Tool {name!r}: retries must be a number from 0 to {MAX_RETRIES}, not {retries!r}.")
+    return retries
+
+
+class ModelRetry(Exception):
+    """Raise it in a tool to tell the model what to do differently: its text is the call's result, as an error."""
+
+
+class AnswerNotJson(NotSerializable):
+    """What a tool returned is not JSON; a value that it put elsewhere (state, a chunk) is an ordinary error of it."""
