@@ -62,7 +62,9 @@ def test_guards_are_read_from_what_sqlite_says() -> None:
         assert refused.reason == reason
 
 
-@pytest.mark.parametrize("file", ["queries", "stream_queries", "usage_queries", "memory_queries"])
+@pytest.mark.parametrize(
+    "file", ["state/queries", "streams/stream_queries", "usage/usage_queries", "memory/memory_queries"]
+)
 def test_every_parameter_has_a_number_so_that_it_can_be_cast(file: str) -> None:
     queries = Queries(file, "sqlite")
     for name in queries.names():

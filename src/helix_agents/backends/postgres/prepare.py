@@ -46,7 +46,7 @@ class Found(NamedTuple):
 def batch_functions(schema: str | None, prefix: str) -> list[BatchFunction]:
     """The functions that this version of the library calls, one for each file of statements."""
     return [
-        BatchFunction(file, label, schema=schema, prefix=prefix, own_writes=file == "queries") for file, label in FILES
+        BatchFunction(file, label, schema=schema, prefix=prefix, own_writes=label == "state") for file, label in FILES
     ]
 
 
