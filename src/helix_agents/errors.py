@@ -115,6 +115,15 @@ class VersionConflict(HelixError):
         )
 
 
+class LeaseConflict(HelixError):
+    """The run has ended or renewed its lease since it was read; nothing was written."""
+
+    def __init__(self, session_id: str, run_id: str) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        super().__init__(f"Run {run_id!r} of session {session_id!r} has changed: load it again and retry.")
+
+
 class IllegalTransition(HelixError):
     """A status change that the lifecycle does not allow; nothing was written."""
 

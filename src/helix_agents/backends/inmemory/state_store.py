@@ -62,6 +62,9 @@ class InMemoryStateStore(StateStoreBase):
         session.state = _advanced(session.state, commit, plan.after)
         if commit.checkpoint is not None:
             session.checkpoints.append(_numbered(session.state, commit.checkpoint, plan.after, commit.now))
+        if commit.change_run is not None:
+            wanted = commit.change_run.wanted
+            session.runs[:] = [_detached(wanted) if run.run_id == wanted.run_id else run for run in session.runs]
         if commit.run is not None:
             session.runs.append(_detached(replace(commit.run, turn=plan.turn)))
             self._data.run_owner[commit.run.run_id] = commit.session_id
@@ -95,6 +98,9 @@ class InMemoryStateStore(StateStoreBase):
         elif commit.discard_step is not None:
             seen.discarded = len(session.staged.get(commit.discard_step, ()))
         seen.turns = len(session.runs)
+        if (change := commit.change_run) is not None:
+            found = (run for run in session.runs if run.run_id == change.seen.run_id)
+            seen.lease = next(((run.status, run.lease_until) for run in found), None)
         return seen
 
     async def _swap_status(

@@ -269,6 +269,21 @@ BEGIN
       RETURNING turn INTO _turn;
       _i := _i + 8;
 
+    ELSIF _word = 'change' THEN
+      -- Run, the status and lease it must have, then what changes: status, step count, error, output, end, lease,
+      -- first sequence, metadata (NULL: as it was).
+      UPDATE __agents_runs SET status = COALESCE(_t[_i + 4], status),
+        step_count = COALESCE(_t[_i + 5]::bigint, step_count), error = COALESCE(_t[_i + 6], error),
+        output = COALESCE(_t[_i + 7], output), completed_at = COALESCE(_t[_i + 8]::bigint, completed_at),
+        lease_until = COALESCE(_t[_i + 9]::bigint, lease_until),
+        start_sequence = COALESCE(_t[_i + 10]::bigint, start_sequence), metadata = COALESCE(_t[_i + 11], metadata)
+      WHERE run_id = _t[_i + 1] AND session_id = _session AND status = _t[_i + 2]
+        AND lease_until IS NOT DISTINCT FROM _t[_i + 3]::bigint;
+      IF NOT FOUND THEN
+        INSERT INTO __agents_guard (reason) VALUES ('run');
+      END IF;
+      _i := _i + 12;
+
     ELSIF _word = 'ref' THEN
       -- Session, agent type, tool call, status, mode, name, remote, begin, end: one that is known keeps its place.
       INSERT INTO __agents_sub_session_refs (session_id, sub_session_id, position, agent_type, parent_tool_call_id,

@@ -32,7 +32,7 @@ from ..paging import ensure_limit
 from . import validate
 from .cells import replacement
 from .checkpoints import CheckpointingStore
-from .commit import NO_CHANGES, ClaimableFilter, Commit, SessionFilter
+from .commit import NO_CHANGES, ClaimableFilter, Commit, RunChange, SessionFilter
 from .contract import UNSET, Unset
 from .merging import new_run, with_run
 from .refusals import require_session
@@ -138,6 +138,7 @@ class StateStoreBase(CheckpointingStore):
         *,
         expected_version: int | None = None,
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
@@ -153,6 +154,7 @@ class StateStoreBase(CheckpointingStore):
             bump_version=True,
             custom=changes,
             run=with_run(session_id, run, now),
+            change_run=change_run,
         )
         applied = await self._write(commit)
         self._cells.learn(session_id, changes)

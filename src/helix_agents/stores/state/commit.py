@@ -112,6 +112,13 @@ class CheckpointRow(NamedTuple):
     state: str
 
 
+class RunChange(NamedTuple):
+    """A run as its writer saw it, and as it is from now on: it ends, or gets another lease."""
+
+    seen: RunRecord
+    wanted: RunRecord
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One atomic write to one session."""
 
@@ -149,6 +156,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """
     run: RunRecord | None = None
     """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
+    change_run: RunChange | None = None
+    """Change a run of this session. Guard `run`: its status and its lease are still as seen."""
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False

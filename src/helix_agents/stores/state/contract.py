@@ -51,6 +51,7 @@ from ...types import (
     StatusSwapped,
     SubSessionRef,
 )
+from .commit import RunChange
 
 
 class _Unset(Enum):
@@ -114,6 +115,7 @@ class StateStore(ABC):
         *,
         expected_version: int | None = None,
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> int:
         """Store the session's fields; return the new version (S3). *Atomic.* `run` begins with it, as in a commit.
 
@@ -133,6 +135,7 @@ class StateStore(ABC):
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 

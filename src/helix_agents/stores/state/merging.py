@@ -25,7 +25,17 @@ from ...types import CheckpointKind, CheckpointMeta, Committed, RunRecord, Sessi
 from . import validate
 from .cache import CellCache, PreparedStep, StagedCall, StagingCache, prepare_step, staged_call, writes_of
 from .cells import plan_merge, prepare, replacement
-from .commit import Applied, CellName, CellTexts, CheckpointRow, Commit, CommitRefused, CustomChanges, StagedRow
+from .commit import (
+    Applied,
+    CellName,
+    CellTexts,
+    CheckpointRow,
+    Commit,
+    CommitRefused,
+    CustomChanges,
+    RunChange,
+    StagedRow,
+)
 from .fields import fields_to_text
 from .keyed_lock import KeyedLock
 from .lost_reply import outcome_of
@@ -155,6 +165,7 @@ class MergingStore(ExplainingStore):
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
@@ -173,6 +184,7 @@ class MergingStore(ExplainingStore):
             messages=texts,
             checkpoint=row,
             run=with_run(session_id, run, now),
+            change_run=change_run,
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
         promoted = checkpoint.step_id if checkpoint.kind == "step" else None

@@ -57,7 +57,7 @@ class Counters(NamedTuple):
 class Seen:
     """What a backend found of all that `needs` names. `session` is None if there is none."""
 
-    __slots__ = ("cells", "discarded", "keys", "lists", "run_is_taken", "session", "staged", "turns")
+    __slots__ = ("cells", "discarded", "keys", "lease", "lists", "run_is_taken", "session", "staged", "turns")
 
     def __init__(self) -> None:
         self.session: Counters | None = None
@@ -68,6 +68,8 @@ class Seen:
         self.staged: frozenset[tuple[str, str, str]] = frozenset()
         self.discarded = 0
         self.run_is_taken = False
+        self.lease: tuple[str, int | None] | None = None
+        """Status and lease of the run that changes."""
         self.turns = 0
 
     def text(self, name: CellName) -> str | None:
@@ -218,6 +220,9 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
         if seen.text(name) != text:
             return "cells"
     if seen.run_is_taken:
+        return "run"
+    change = commit.change_run
+    if change is not None and seen.lease != (change.seen.status, change.seen.lease_until):
         return "run"
     if commit.restore_number is not None and (session is None or commit.restore_number > session.checkpoint_count):
         return "checkpoint"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ...errors import InvalidArgument, SessionExists, SessionNotFound, StoreUnavailable, VersionConflict
+from ...errors import (
+    InvalidArgument,
+    LeaseConflict,
+    SessionExists,
+    SessionNotFound,
+    StoreUnavailable,
+    VersionConflict,
+)
 from ...lifecycle import illegal_transition
 from ...types import SessionState
 from .commit import Applied, Commit, CommitRefused
@@ -36,6 +43,8 @@ class ExplainingStore(StateStoreVerbs):
         """
         if failed.reason == "exists":
             raise SessionExists(commit.session_id) from failed
+        if failed.reason == "run" and commit.change_run is not None:
+            raise LeaseConflict(commit.session_id, commit.change_run.seen.run_id) from failed
         if failed.reason == "run" and commit.run is not None:
             raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed
         if failed.reason == "version":

@@ -70,6 +70,8 @@ def compiled(
         facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now, row.kind])
         short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
         program.op("checkpoint", short, f"{facts}{SEPARATOR}{row.state}")
+    if (change := commit.change_run) is not None:
+        program.do("HSET", keys.runs, change.wanted.run_id, f"{change.seen.turn}:{struct_text(change.wanted)}")
     if commit.run is not None:
         lists = program.key(keys.run_ids), program.key(keys.runs)
         program.op("run", *lists, commit.run.run_id, struct_text(commit.run))
@@ -116,6 +118,9 @@ def _add_guards(
         _add_cell_guards(program, commit.custom, keys)
     if commit.run is not None:
         program.require("run", IMPOSSIBLE if run_taken else 0, "HEXISTS", keys.runs, commit.run.run_id)
+    if (change := commit.change_run) is not None:
+        seen = f"{change.seen.turn}:{struct_text(change.seen)}"
+        program.require("run", seen, "HGET", keys.runs, change.seen.run_id)
     if commit.restore_number is not None and rewind is None:
         program.require_field("checkpoint", "absent", "", "version")
     if rewind is not None:

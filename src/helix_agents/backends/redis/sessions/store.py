@@ -46,6 +46,8 @@ class RedisStateStore(RedisRecords):
         run_taken = commit.run is not None and not await self._claim_run(commit.run)
         if commit.run is not None and not run_taken:
             await self._running.enter(commit.run)
+        if commit.change_run is not None:
+            await self._running.before_change(*commit.change_run)
         if commit.refs:
             await self._index.note_refs(commit.session_id, [ref.sub_session_id for ref in commit.refs])
         for _ in range(MAX_ATTEMPTS):
@@ -104,6 +106,8 @@ class RedisStateStore(RedisRecords):
             await self._keep_alive(commit.session_id)
         if commit.run is not None and time.time() * 1000 - commit.run.started_at > LATE_SECONDS * 1000:
             await self._running.enter(commit.run)  # another process may have taken it for a run that never came
+        if commit.change_run is not None:
+            await self._running.after_change(*commit.change_run)
         if commit.create:
             self._created += 1
             if self._created % SWEEP_EVERY == 0:

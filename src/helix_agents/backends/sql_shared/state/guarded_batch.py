@@ -77,6 +77,9 @@ class CommitBatch:
         if commit.custom.expected:
             for part in self._parts([_cell(name, text) for name, text in commit.custom.expected.items()]):
                 self._add("guard_cells", commit.session_id, part)
+        if (change := commit.change_run) is not None:
+            seen = (change.seen.run_id, change.seen.status, change.seen.lease_until)
+            self._add("guard_lease", commit.session_id, *seen)
         if commit.restore_number is not None:
             self._add("guard_checkpoint", commit.session_id, commit.restore_number)
 
@@ -171,6 +174,9 @@ class CommitBatch:
             self._add("insert_checkpoint", commit.session_id, *row, commit.now)
 
     def _add_run_refs_and_flag(self, commit: Commit) -> None:
+        if commit.change_run is not None:
+            wanted = commit.change_run.wanted
+            self._add("update_run", wanted.run_id, '["running"]', *rows.changed_columns(wanted))
         if commit.run is not None:
             self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
         for ref in commit.refs:

@@ -113,6 +113,14 @@ class PlannedCommits:
         for at, taken, turn in run(connection, "turns", begun):
             commits[at].seen.run_is_taken, commits[at].seen.turns = bool(taken), turn
 
+        changed = [
+            (at, each.commit.change_run.seen.run_id, each.commit.session_id)
+            for at, each in enumerate(commits)
+            if each.commit.change_run is not None
+        ]
+        for at, status, lease in run(connection, "lease", changed):
+            commits[at].seen.lease = (status, lease)
+
     def _look_at_cells(self, connection: RowConnection, commits: list[_SeenCommit]) -> None:
         cells = [(each, name) for each in commits for name in each.needs.cells]
         keys = [(each, key) for each in commits for key in each.needs.keys]
@@ -256,6 +264,9 @@ class _Writes:
             others.append(query("discard_all", session_id))
         elif commit.discard_step is not None:
             others.append(query("discard_step", session_id, commit.discard_step))
+        if commit.change_run is not None:
+            run_id, changes = commit.change_run.wanted.run_id, rows.changed_columns(commit.change_run.wanted)
+            others.append(query("update_run", run_id, '["running"]', *changes))
         if commit.run is not None:
             others.append(query("insert_run", session_id, commit.run.run_id, *rows.run_columns(commit.run)))
         others += [query("put_ref", session_id, *rows.ref_columns(ref)) for ref in commit.refs]

@@ -62,6 +62,11 @@ SELECT v.column1, COUNT(*) FROM (VALUES :rows) AS v CROSS JOIN __agents_staging 
 SELECT v.column1, EXISTS (SELECT 1 FROM __agents_runs WHERE run_id = v.column2),
   (SELECT COALESCE(MAX(turn), 0) FROM __agents_runs WHERE session_id = v.column3) FROM (VALUES :rows) AS v;
 
+-- name: lease_rows
+-- Status and lease of a run of the session.
+SELECT v.column1, r.status, r.lease_until FROM (VALUES :rows) AS v
+JOIN __agents_runs AS r ON r.run_id = v.column2 AND r.session_id = v.column3;
+
 -- name: insert_session_rows
 -- Create sessions.
 INSERT INTO __agents_states (session_id, created_at, updated_at, version, message_count, checkpoint_count, step_count,
