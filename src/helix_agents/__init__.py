@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .errors import IdempotencyConflict as IdempotencyConflict
     from .errors import IllegalTransition as IllegalTransition
     from .errors import InvalidArgument as InvalidArgument
+    from .errors import LeaseConflict as LeaseConflict
     from .errors import ModelError as ModelError
     from .errors import NotMigrated as NotMigrated
     from .errors import NotResumable as NotResumable
@@ -138,6 +139,7 @@ _ON_DEMAND = {
     "Hooks": "executor.run.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
+    "LeaseConflict": "errors",
     "InMemoryMemoryStore": "backends.inmemory.memory_store",
     "InMemoryStateStore": "backends.inmemory.state_store",
     "InMemoryStreamManager": "backends.inmemory.stream_manager",

@@ -8,6 +8,7 @@
     ├── RunNotFound                no such run
     ├── CheckpointNotFound         no such checkpoint in that session
     ├── VersionConflict            another writer was first
+    ├── LeaseConflict              a run has ended or renewed its lease since it was read
     ├── IllegalTransition          a status change that the lifecycle tables forbid
     ├── AlreadyRunning             the session has a live run
     ├── StaleTicket                a ticket whose step has been done
@@ -116,12 +117,12 @@ class VersionConflict(HelixError):
 
 
 class LeaseConflict(HelixError):
-    """The run has ended or renewed its lease since it was read; nothing was written."""
+    """A run has ended or its lease has changed since it was read; nothing was written."""
 
     def __init__(self, session_id: str, run_id: str) -> None:
         self.session_id = session_id
         self.run_id = run_id
-        super().__init__(f"Run {run_id!r} of session {session_id!r} has changed: load it again and retry.")
+        super().__init__(f"Run {run_id!r} of session {session_id!r} is not as it was read: load it again and retry.")
 
 
 class IllegalTransition(HelixError):

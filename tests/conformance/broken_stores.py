@@ -14,7 +14,7 @@ from helix_agents.messages import Message
 from helix_agents.state import StepWrites, apply_step_writes
 from helix_agents.stores.state.commit import Applied, Commit
 from helix_agents.stores.state.contract import StateStore
-from helix_agents.types import Checkpoint, CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
+from helix_agents.types import Checkpoint, CheckpointMeta, Committed, SessionState
 from tests.conformance.harnesses import MemoryHarness
 
 
@@ -27,16 +27,11 @@ class CommitIsNotAtomic(InMemoryStateStore):
         state: SessionState,
         append_messages: Sequence[Message],
         checkpoint: CheckpointMeta,
-        *,
-        expected_version: int | None = None,
-        unstaged: Sequence[StagedChanges] = (),
-        run: RunRecord | None = None,
+        **options: Any,
     ) -> Committed:
         if append_messages:
             await self.append_messages(session_id, append_messages)
-        return await super().save_state_and_promote_staging(
-            session_id, state, [], checkpoint, expected_version=expected_version, unstaged=unstaged, run=run
-        )
+        return await super().save_state_and_promote_staging(session_id, state, [], checkpoint, **options)
 
 
 class MergeLosesAParallelAppend(InMemoryStateStore):
@@ -62,22 +57,11 @@ class CheckpointCopiesAStaleCount(InMemoryStateStore):
         state: SessionState,
         append_messages: Sequence[Message],
         checkpoint: CheckpointMeta,
-        *,
-        expected_version: int | None = None,
-        unstaged: Sequence[StagedChanges] = (),
-        run: RunRecord | None = None,
+        **options: Any,
     ) -> Committed:
         count = await self.get_message_count(session_id) + len(append_messages)
         await asyncio.sleep(0)
-        done = await super().save_state_and_promote_staging(
-            session_id,
-            state,
-            append_messages,
-            checkpoint,
-            expected_version=expected_version,
-            unstaged=unstaged,
-            run=run,
-        )
+        done = await super().save_state_and_promote_staging(session_id, state, append_messages, checkpoint, **options)
         return msgspec.structs.replace(done, message_count=count)
 
 

@@ -62,9 +62,9 @@ class InMemoryStateStore(StateStoreBase):
         session.state = _advanced(session.state, commit, plan.after)
         if commit.checkpoint is not None:
             session.checkpoints.append(_numbered(session.state, commit.checkpoint, plan.after, commit.now))
-        if commit.change_run is not None:
-            wanted = commit.change_run.wanted
-            session.runs[:] = [_detached(wanted) if run.run_id == wanted.run_id else run for run in session.runs]
+        if (change := commit.change_run) is not None:
+            place = _place_of(session.runs, change.seen.run_id)
+            session.runs[place] = _detached(replace(session.runs[place], **change.changes))
         if commit.run is not None:
             session.runs.append(_detached(replace(commit.run, turn=plan.turn)))
             self._data.run_owner[commit.run.run_id] = commit.session_id
@@ -98,9 +98,8 @@ class InMemoryStateStore(StateStoreBase):
         elif commit.discard_step is not None:
             seen.discarded = len(session.staged.get(commit.discard_step, ()))
         seen.turns = len(session.runs)
-        if (change := commit.change_run) is not None:
-            found = (run for run in session.runs if run.run_id == change.seen.run_id)
-            seen.lease = next(((run.status, run.lease_until) for run in found), None)
+        if commit.change_run is not None and (place := _place_of(session.runs, commit.change_run.seen.run_id)) >= 0:
+            seen.lease = (session.runs[place].status, session.runs[place].lease_until)
         return seen
 
     async def _swap_status(
@@ -129,7 +128,7 @@ class InMemoryStateStore(StateStoreBase):
         if owner is None:
             return False, None
         runs = self._data.by_id[owner].runs
-        place = next(index for index, run in enumerate(runs) if run.run_id == run_id)
+        place = _place_of(runs, run_id)
         if runs[place].status not in allowed_from:
             return False, _detached(runs[place])
         runs[place] = _detached(replace(runs[place], **changes))
@@ -266,6 +265,11 @@ class InMemoryStateStore(StateStoreBase):
         found.sort(key=lambda pair: (pair[0].lease_until or 0, pair[0].started_at, pair[0].run_id))
         page = found[offset : offset + limit]
         return [replace(_detached(session.state), interrupt_flag=session.flag) for _, session in page]
+
+
+def _place_of(runs: list[RunRecord], run_id: str) -> int:
+    """Return the index of a run, or -1."""
+    return next((place for place, run in enumerate(runs) if run.run_id == run_id), -1)
 
 
 def _detached(kept: Kept) -> Kept:

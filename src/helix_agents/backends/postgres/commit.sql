@@ -270,8 +270,8 @@ BEGIN
       _i := _i + 8;
 
     ELSIF _word = 'change' THEN
-      -- Run, the status and lease it must have, then what changes: status, step count, error, output, end, lease,
-      -- first sequence, metadata (NULL: as it was).
+      -- Run, the status and lease it must have, then its new status, step count, error, output, end, lease,
+      -- first sequence, metadata (NULL: unchanged).
       UPDATE __agents_runs SET status = COALESCE(_t[_i + 4], status),
         step_count = COALESCE(_t[_i + 5]::bigint, step_count), error = COALESCE(_t[_i + 6], error),
         output = COALESCE(_t[_i + 7], output), completed_at = COALESCE(_t[_i + 8]::bigint, completed_at),

@@ -100,7 +100,7 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
     else:
         texts += _without_a_step(commit)
     if (change := commit.change_run) is not None:
-        columns = rows.changed_columns(change.wanted)
+        columns = rows.run_changes(change.changes)
         texts += _texts("change", change.seen.run_id, change.seen.status, change.seen.lease_until, *columns)
     if commit.run is not None:
         texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))

@@ -1,12 +1,19 @@
-"""Runs: turns, status, lease."""
+"""Runs: turns, status, lease, and claims that start one run and end another."""
 
 from __future__ import annotations
 
-from ...errors import HelixError, IllegalTransition, RunNotFound
+from typing import Any
+
+import msgspec
+
+from ...errors import HelixError, IllegalTransition, InvalidArgument, LeaseConflict, RunNotFound, VersionConflict
+from ...stores.state.commit import RunChange
+from ...stores.state.contract import StateStore
 from ...types import RunRecord, RunStatus
 from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump
+from ..tools.sample import meta, plain_state, user
 
 check = STATE_STORE.check
 
@@ -105,3 +112,97 @@ async def run_is_changed_from_the_expected_status(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
     with raises(HelixError, "a status that there is not"):
         await store.update_run_status("run-1", "interrupted", expected_status="gone")  # type: ignore[arg-type]
+
+
+async def _claim(store: StateStore, old: RunRecord, run_id: str, *, by_commit: bool, **options: Any) -> None:
+    """End a run and start another in one write."""
+    ended = msgspec.structs.replace(old, status="interrupted", error="replaced", output={"o": 1.0})
+    options |= {"run": RunRecord(run_id, "a", 0, lease_until=90), "change_run": RunChange(old, ended)}
+    if by_commit:
+        await store.save_state_and_promote_staging("a", plain_state("a"), [user("next")], meta(), **options)
+    else:
+        await store.save_state("a", plain_state("a"), **options)
+
+
+@check("S2", "a commit starts a run and ends another one together, or does neither")
+async def a_run_replaces_another(harness: Harness) -> None:
+    store = await harness.open()
+    state = await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))
+    for number, by_commit in enumerate((False, True), start=1):
+        old = (await store.list_runs("a"))[-1]
+        before = await dump(store)
+        with raises(VersionConflict, "a claim of a session that has moved on"):
+            await _claim(store, old, "late", by_commit=by_commit, expected_version=state.version + number)
+        expect_same(await dump(store), before, "all data after a conflict")
+        await _claim(store, old, f"run-{number + 1}", by_commit=by_commit, expected_version=number)
+        ended, new = (await store.list_runs("a"))[-2:]
+        expect(ended.completed_at, "a run that ended has no end")
+        wanted = {"status": "interrupted", "error": "replaced", "output": {"o": 1.0}}
+        expect_same(
+            ended, msgspec.structs.replace(old, completed_at=ended.completed_at, **wanted), "the run that ended"
+        )
+        expect_same((new.run_id, new.turn, new.status), (f"run-{number + 1}", number + 1, "running"), "the new run")
+        expect_same(await store.get_current_run("a"), new, "the current run")
+
+
+@check("S2", "a run that has renewed its lease or ended since it was read refuses the commit")
+async def a_live_run_is_not_replaced(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))
+    (seen,) = await store.list_runs("a")
+    changes: tuple[dict[str, Any], ...] = ({"status": "running", "lease_until": 6}, {"status": "completed"})
+    for change in changes:
+        await store.update_run_status("run-1", **change)
+        before = await dump(store)
+        for by_commit in (False, True):
+            with raises(LeaseConflict, f"a claim after {change}") as caught:
+                await _claim(store, seen, "late", by_commit=by_commit)
+            expect_same(getattr(caught.error, "run_id", None), "run-1", "the run that the error names")
+        with raises(LeaseConflict, "a claim from a run that there is not"):
+            await _claim(store, msgspec.structs.replace(seen, run_id="nothing"), "late", by_commit=False)
+        expect_same(await dump(store), before, "all data")
+
+
+@check("S2", "a commit can give a run a new lease and keeps what else was written to it")
+async def a_lease_changes_with_a_commit(harness: Harness) -> None:
+    store = await harness.open()
+    run = RunRecord("run-1", "a", 0, lease_until=5, metadata={"m": [1.0]})
+    await store.create_session("a", agent_type="agent", run=run)
+    (seen,) = await store.list_runs("a")
+    await store.update_run_status("run-1", "running", step_count=7)
+    change = RunChange(seen, msgspec.structs.replace(seen, lease_until=70))
+    await store.save_state("a", plain_state("a"), change_run=change)
+    expected = msgspec.structs.replace(seen, step_count=7, lease_until=70)
+    store = await harness.reopen()
+    expect_same(await store.list_runs("a"), [expected], "the runs")
+    expect_same([it.session_id for it in await store.list_claimable(69)], [], "what a worker finds before the end")
+    expect_same([it.session_id for it in await store.list_claimable(70)], ["a"], "what a worker finds afterwards")
+
+
+@check("input", "a run that belongs elsewhere, or changes what is fixed, is refused")
+async def odd_changes_of_runs(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))
+    (seen,) = await store.list_runs("a")
+    before = await dump(store)
+    odd: tuple[dict[str, Any], ...] = (
+        {"run_id": "other"},
+        {"turn": 9},
+        {"started_at": 1},
+        {"lease_until": None},
+        {"lease_until": -1},
+        {"status": "asleep"},
+        {"step_count": 1.5},
+        {"error": 7},
+    )
+    for change in odd:
+        with raises(InvalidArgument, f"a change to {change}"):
+            wanted = msgspec.structs.replace(seen, **change)
+            await store.save_state("a", plain_state("a"), change_run=RunChange(seen, wanted))
+    elsewhere = msgspec.structs.replace(seen, session_id="b")
+    with raises(InvalidArgument, "a run of another session"):
+        await store.save_state("a", plain_state("a"), change_run=RunChange(elsewhere, elsewhere))
+    ended = msgspec.structs.replace(seen, status="failed")
+    with raises(IllegalTransition, "a run that starts again"):
+        await store.save_state("a", plain_state("a"), change_run=RunChange(ended, seen))
+    expect_same(await dump(store), before, "all data")

@@ -1,7 +1,7 @@
 """The contract on a handful of verbs. All policy of the state store is in these rooms, once, for every backend.
 
 Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
-and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`.
+and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`, runs in `runs.py`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 
 from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_storable
-from ...errors import InvalidArgument, RunNotFound, SessionNotFound
+from ...errors import InvalidArgument, SessionNotFound
 from ...ids import ensure_id
-from ...lifecycle import RUN_TERMINAL, ensure_status, guarded_sources, illegal_transition, may_become
+from ...lifecycle import ensure_status, guarded_sources, illegal_transition, may_become
 from ...messages import Message, is_thinking, without_thinking
 from ...types import (
     CheckpointMeta,
     InterruptFlag,
     Page,
     RunRecord,
-    RunStatus,
     SessionState,
     SessionStatus,
     StatusConflict,
@@ -34,8 +33,8 @@ from .cells import replacement
 from .checkpoints import CheckpointingStore
 from .commit import NO_CHANGES, ClaimableFilter, Commit, RunChange, SessionFilter
 from .contract import UNSET, Unset
-from .merging import new_run, with_run
 from .refusals import require_session
+from .runs import checked_change, with_run
 
 
 class StateStoreBase(CheckpointingStore):
@@ -154,7 +153,7 @@ class StateStoreBase(CheckpointingStore):
             bump_version=True,
             custom=changes,
             run=with_run(session_id, run, now),
-            change_run=change_run,
+            change_run=checked_change(session_id, change_run, now),
         )
         applied = await self._write(commit)
         self._cells.learn(session_id, changes)
@@ -375,78 +374,3 @@ class StateStoreBase(CheckpointingStore):
         if not wanted.statuses or types == ():
             return []
         return await self._scan_claimable(wanted, limit=limit, offset=offset)
-
-    # -- runs
-
-    async def create_run(
-        self,
-        session_id: str,
-        run_id: str,
-        *,
-        start_sequence: int = 0,
-        metadata: Mapping[str, Json] | None = None,
-        lease_until: int | None = None,
-        expected_version: int | None = None,
-    ) -> RunRecord:
-        ensure_id(session_id, "session_id")
-        validate.ensure_version(expected_version)
-        now = self._clock()
-        wanted = RunRecord(run_id, session_id, 0, start_sequence=start_sequence, lease_until=lease_until)
-        run = new_run(session_id, wanted, now, {} if metadata is None else metadata)
-        applied = await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, run=run))
-        return msgspec.structs.replace(run, turn=applied.turn)
-
-    async def update_run_status(
-        self,
-        run_id: str,
-        status: RunStatus,
-        *,
-        step_count: int | None = None,
-        error: str | None = None,
-        output: Json = None,
-        completed_at: int | None = None,
-        lease_until: int | None = None,
-        start_sequence: int | None = None,
-        metadata: Mapping[str, Json] | None = None,
-        expected_status: RunStatus | None = None,
-    ) -> RunRecord:
-        ensure_id(run_id, "run_id")
-        ensure_status("run", status)
-        ensure_storable(output, "/output")
-        times = {"completed_at": completed_at, "lease_until": lease_until}
-        counts = {"step_count": step_count, "start_sequence": start_sequence, **times}
-        validate.ensure_optional(texts={"error": error}, counts=counts)
-        if metadata is not None:
-            validate.ensure_run_metadata(metadata)
-        if completed_at is None and status in RUN_TERMINAL:
-            completed_at = self._clock()
-        given = {
-            "status": status,
-            "step_count": step_count,
-            "error": error,
-            "output": output,
-            "completed_at": completed_at,
-            "lease_until": lease_until,
-            "start_sequence": start_sequence,
-            "metadata": None if metadata is None else dict(metadata),
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
-        allowed = may_become("run", status)
-        if expected_status is not None:
-            ensure_status("run", expected_status)
-            allowed = tuple(each for each in allowed if each == expected_status)
-        changed, run = await self._update_run(run_id, changes, allowed)
-        if run is None:
-            raise RunNotFound(run_id)
-        if not changed:
-            raise illegal_transition("run", run_id, run.status, status)
-        return run
-
-    async def get_current_run(self, session_id: str) -> RunRecord | None:
-        ensure_id(session_id, "session_id")
-        runs = await self._read_runs(session_id, last=True)
-        return runs[-1] if runs else None
-
-    async def list_runs(self, session_id: str) -> list[RunRecord]:
-        ensure_id(session_id, "session_id")
-        return require_session(session_id, await self._read_runs(session_id, last=False))

@@ -12,7 +12,7 @@ tools that set different members do not meet.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -113,10 +113,20 @@ class CheckpointRow(NamedTuple):
 
 
 class RunChange(NamedTuple):
-    """A run as its writer saw it, and as it is from now on: it ends, or gets another lease."""
+    """A run as the writer read it, and as it must be from now on: ended, or with another lease.
+
+    The guard compares status and lease only. The write changes only the fields in which the two records differ.
+    """
 
     seen: RunRecord
     wanted: RunRecord
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields that change, with their new values."""
+        names = self.seen.__struct_fields__
+        both = ((name, getattr(self.seen, name), getattr(self.wanted, name)) for name in names)
+        return {name: new for name, old, new in both if new != old or type(new) is not type(old)}
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +167,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     run: RunRecord | None = None
     """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
     change_run: RunChange | None = None
-    """Change a run of this session. Guard `run`: its status and its lease are still as seen."""
+    """Change a run of this session. Guard `run`: its status and lease are still as they were read."""
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False

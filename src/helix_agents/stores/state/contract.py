@@ -117,7 +117,7 @@ class StateStore(ABC):
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
     ) -> int:
-        """Store the session's fields; return the new version (S3). *Atomic.* `run` begins with it, as in a commit.
+        """Store the session's fields; return the new version (S3). *Atomic.* `run` and `change_run` as in a commit.
 
         `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
         `updated_at`, `interrupt_flag`. Raises `VersionConflict`, and `IllegalTransition` for a status that the
@@ -145,7 +145,9 @@ class StateStore(ABC):
         checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
 
         `unstaged`: calls that were never staged; they merge at their index as if they had been. `run`: a run that
-        begins with this commit, as `create_run` would begin it; its turn and its start are filled in.
+        begins with this commit, as `create_run` would begin it; its turn and its start are filled in. `change_run`:
+        end another run of this session, or give it a new lease. Raises `LeaseConflict` if its status or lease is no
+        longer as it was read.
         """
 
     # -- staging

@@ -9,7 +9,7 @@ session queue up, so that only other processes can make them retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -39,12 +39,13 @@ from .commit import (
 from .fields import fields_to_text
 from .keyed_lock import KeyedLock
 from .lost_reply import outcome_of
-from .refusals import ExplainingStore, require_session
+from .refusals import require_session
+from .runs import RunStore, checked_change, with_run
 
 MAX_MERGE_ATTEMPTS = 200
 
 
-class MergingStore(ExplainingStore):
+class MergingStore(RunStore):
     """The part of the state store that merges."""
 
     def __init__(self, *, clock: Clock = system_clock, ids: IdSource = random_id) -> None:
@@ -184,7 +185,7 @@ class MergingStore(ExplainingStore):
             messages=texts,
             checkpoint=row,
             run=with_run(session_id, run, now),
-            change_run=change_run,
+            change_run=checked_change(session_id, change_run, now),
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
         promoted = checkpoint.step_id if checkpoint.kind == "step" else None
@@ -298,26 +299,3 @@ def _contended(session_id: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"The custom state of session {session_id!r} changed {MAX_MERGE_ATTEMPTS} times during the write. Try again."
     )
-
-
-def new_run(session_id: str, run: RunRecord, now: int, metadata: Mapping[str, Json] | None = None) -> RunRecord:
-    """A run that is about to begin, checked: with what the caller may choose of it, and no more."""
-    ensure_id(run.run_id, "run_id")
-    ensure_count(run.start_sequence, "start_sequence")
-    validate.ensure_optional(counts={"lease_until": run.lease_until})
-    noted = run.metadata if metadata is None else metadata
-    validate.ensure_run_metadata(noted)
-    return RunRecord(
-        run.run_id,
-        session_id,
-        turn=0,
-        start_sequence=run.start_sequence,
-        started_at=now,
-        metadata=dict(noted),
-        lease_until=run.lease_until,
-    )
-
-
-def with_run(session_id: str, run: RunRecord | None, now: int) -> RunRecord | None:
-    """The run that begins with a write, checked, if one does."""
-    return None if run is None else new_run(session_id, run, now)

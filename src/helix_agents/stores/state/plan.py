@@ -69,7 +69,7 @@ class Seen:
         self.discarded = 0
         self.run_is_taken = False
         self.lease: tuple[str, int | None] | None = None
-        """Status and lease of the run that changes."""
+        """Status and lease of the run that the commit changes."""
         self.turns = 0
 
     def text(self, name: CellName) -> str | None:

@@ -109,7 +109,10 @@ class RunningRuns:
             fields, last, text = replies[3 * place : 3 * place + 3]
             state = from_hash(entry.session_id, as_fields(fields)) if fields else None
             record = text_or_none(text) if text_or_none(last) == entry.run_id else None
-            looked.append((entry, state, None if record is None else run_from(record)))
+            run = None if record is None else run_from(record)
+            if run is not None and run.started_at != entry.started_at:
+                run = None  # entered by an earlier try to start it, which was refused
+            looked.append((entry, state, run))
         return looked
 
     async def _drop(self, entries: list[Entry]) -> None:

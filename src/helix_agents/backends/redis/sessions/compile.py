@@ -16,7 +16,7 @@ from ..keys import SessionKeys, digest_of, field_name, short_checkpoint_id
 from ..program.vocabulary import ABSENT, ANYTHING, BATCH, Program
 from .expiry import lives_until
 from .history import SEPARATOR, Entry, add_take_back
-from .session_hash import struct_text, to_hash
+from .session_hash import numbered_run, run_text, struct_text, to_hash
 
 MAX_INDEX = 2**53
 IMPOSSIBLE = "impossible"
@@ -71,10 +71,10 @@ def compiled(
         short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
         program.op("checkpoint", short, f"{facts}{SEPARATOR}{row.state}")
     if (change := commit.change_run) is not None:
-        program.do("HSET", keys.runs, change.wanted.run_id, f"{change.seen.turn}:{struct_text(change.wanted)}")
+        program.do("HSET", keys.runs, change.wanted.run_id, numbered_run(change.wanted))
     if commit.run is not None:
         lists = program.key(keys.run_ids), program.key(keys.runs)
-        program.op("run", *lists, commit.run.run_id, struct_text(commit.run))
+        program.op("run", *lists, commit.run.run_id, run_text(commit.run))
     for ref in commit.refs:
         program.op("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
     if commit.state is None:
@@ -119,8 +119,7 @@ def _add_guards(
     if commit.run is not None:
         program.require("run", IMPOSSIBLE if run_taken else 0, "HEXISTS", keys.runs, commit.run.run_id)
     if (change := commit.change_run) is not None:
-        seen = f"{change.seen.turn}:{struct_text(change.seen)}"
-        program.require("run", seen, "HGET", keys.runs, change.seen.run_id)
+        program.require("run", numbered_run(change.seen), "HGET", keys.runs, change.seen.run_id)
     if commit.restore_number is not None and rewind is None:
         program.require_field("checkpoint", "absent", "", "version")
     if rewind is not None:

@@ -15,6 +15,7 @@ import msgspec
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import decode, to_struct
 from ....errors import StoreUnavailable
+from ....stores.state.commit import RunChange
 from ....types import RunRecord, SubSessionRef
 from ..client.connection import Client
 from ..keys import SessionKeys, run_key
@@ -23,7 +24,7 @@ from ..program.vocabulary import Program
 from .compile import finish
 from .expiry import SESSION_TTL_SECONDS
 from .read_verbs import MAX_ATTEMPTS, RedisReads
-from .session_hash import as_texts, run_from, struct_text, text_or_none
+from .session_hash import as_texts, numbered_run, run_from, struct_text, text_or_none
 
 MAX_KNOWN_RUNS = 4096
 
@@ -98,10 +99,26 @@ class RedisRecords(RedisReads):
                 return False, run
             new = msgspec.structs.replace(run, **changes)
             await self._running.before_change(run, new)
-            if await self._put_text(keys, keys.runs, run_id, old, f"{run.turn}:{struct_text(new)}"):
+            if await self._put_text(keys, keys.runs, run_id, old, numbered_run(new)):
                 await self._running.after_change(run, new)
                 return True, new
         raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
+
+    async def _reread(self, change: RunChange | None) -> RunChange | None:
+        """The same change of a run whose other fields have moved on; None if the refusal stands.
+
+        The guard compares the whole record, as text. The contract refuses only if status or lease differ.
+        """
+        if change is None:
+            return None
+        runs = self._keys(change.seen.session_id).runs
+        text = text_or_none(await self._servers.one(runs, "HGET", runs, change.seen.run_id))
+        run = None if text is None else run_from(text)
+        if run is None or run == change.seen:
+            return None
+        if (run.status, run.lease_until) != (change.seen.status, change.seen.lease_until):
+            return None
+        return RunChange(run, msgspec.structs.replace(run, **change.changes))
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int

@@ -83,7 +83,17 @@ def text_or_none(reply: Any) -> str | None:
     return None if reply is None else str(reply.decode())
 
 
+def run_text(run: RunRecord) -> str:
+    """A run's record without its turn, which the write puts before it: equal for equal runs."""
+    return struct_text(msgspec.structs.replace(run, turn=0))
+
+
+def numbered_run(run: RunRecord) -> str:
+    """A run whose turn is known, as it is stored."""
+    return f"{run.turn}:{run_text(run)}"
+
+
 def run_from(text: str) -> RunRecord:
-    """A run as it is stored: its turn, and the record."""
+    """What `numbered_run` was given."""
     turn, _, record = text.partition(":")
     return msgspec.structs.replace(to_struct(RunRecord, decode(record)), turn=int(turn))

@@ -174,9 +174,9 @@ class CommitBatch:
             self._add("insert_checkpoint", commit.session_id, *row, commit.now)
 
     def _add_run_refs_and_flag(self, commit: Commit) -> None:
-        if commit.change_run is not None:
-            wanted = commit.change_run.wanted
-            self._add("update_run", wanted.run_id, '["running"]', *rows.changed_columns(wanted))
+        if (change := commit.change_run) is not None:
+            changes = rows.run_changes(change.changes)
+            self._add("update_run", change.seen.run_id, encode([change.seen.status]), *changes)
         if commit.run is not None:
             self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
         for ref in commit.refs:

@@ -264,9 +264,9 @@ class _Writes:
             others.append(query("discard_all", session_id))
         elif commit.discard_step is not None:
             others.append(query("discard_step", session_id, commit.discard_step))
-        if commit.change_run is not None:
-            run_id, changes = commit.change_run.wanted.run_id, rows.changed_columns(commit.change_run.wanted)
-            others.append(query("update_run", run_id, '["running"]', *changes))
+        if (change := commit.change_run) is not None:
+            changes = rows.run_changes(change.changes)
+            others.append(query("update_run", change.seen.run_id, encode([change.seen.status]), *changes))
         if commit.run is not None:
             others.append(query("insert_run", session_id, commit.run.run_id, *rows.run_columns(commit.run)))
         others += [query("put_ref", session_id, *rows.ref_columns(ref)) for ref in commit.refs]

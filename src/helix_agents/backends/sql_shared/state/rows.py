@@ -190,12 +190,6 @@ def run_columns(run: RunRecord) -> tuple[Value, ...]:
     return (run.status, run.step_count, run.start_sequence, run.started_at, encode(run.metadata), run.lease_until)
 
 
-def changed_columns(run: RunRecord) -> tuple[Value, ...]:
-    """A run whose end or lease changes, as `update_run` takes it."""
-    names = ("status", "step_count", "error", "output", "completed_at", "lease_until", "start_sequence", "metadata")
-    return run_changes({name: getattr(run, name) for name in names})
-
-
 def run_changes(changes: Mapping[str, Any]) -> tuple[Value, ...]:
     """From status to lease_until, as `update_run` takes them; None where nothing is given."""
     return (

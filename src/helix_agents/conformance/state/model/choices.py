@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ....types import CheckpointMeta, SessionState, SubSessionRef
+from ....stores.state.commit import RunChange
+from ....types import CheckpointMeta, RunRecord, SessionState, SubSessionRef
 from ...tools.dump import STEPS
 from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
@@ -118,7 +119,7 @@ class Choices:
         return Call("create_session", (name,), labels)
 
     def _save(self, name: str) -> Call:
-        return Call("save_state", (name, self._state(name)), {"expected_version": self._version(name)})
+        return Call("save_state", (name, self._state(name)), self._guards(name))
 
     def _commit(self, name: str) -> Call:
         counts = self._chance.randint(0, 50), self._chance.randint(0, 1000)
@@ -127,8 +128,26 @@ class Choices:
         return Call(
             "save_state_and_promote_staging",
             (name, state, self._messages(), meta),
-            {"expected_version": self._version(name)},
+            self._guards(name),
         )
+
+    def _guards(self, name: str) -> dict[str, Any]:
+        """A version, and now and then a run that starts and another one that ends or gets a new lease."""
+        options: dict[str, Any] = {"expected_version": self._version(name)}
+        known = self._model.sessions.get(name)
+        if self._chance.random() < 0.3:
+            self._runs += 1
+            options["run"] = RunRecord(f"run-{self._runs}", name, 0, lease_until=self._chance.choice((None, 0, 5)))
+        if known and known.runs and self._chance.random() < 0.4:
+            seen = self._chance.choice(known.runs)
+            lease = self._chance.choice((0, 5, 9)) if seen.lease_until is None else seen.lease_until + 1
+            changes: dict[str, Any] = {"lease_until": lease}
+            if seen.status == "running" and self._chance.random() < 0.5:
+                changes = {"status": "interrupted", "error": "replaced", "completed_at": 8}
+            elif self._chance.random() < 0.3:
+                seen = msgspec.structs.replace(seen, lease_until=lease)  # not what is stored
+            options["change_run"] = RunChange(seen, msgspec.structs.replace(seen, **changes))
+        return options
 
     def _stage(self, name: str) -> Call:
         where = {"tool_call_id": f"call-{self._chance.randint(0, 3)}", "index": self._chance.randint(0, 3)}

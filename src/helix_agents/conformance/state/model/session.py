@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ....errors import CheckpointNotFound, IllegalTransition, VersionConflict
-from ....lifecycle import SESSION_TRANSITIONS
+from ....errors import CheckpointNotFound, IllegalTransition, LeaseConflict, VersionConflict
+from ....lifecycle import RUN_TERMINAL, SESSION_TRANSITIONS
 from ....messages import Message
+from ....stores.state.commit import RunChange
 from ....types import Checkpoint, CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
 from .merge import naive_merge
 
@@ -87,6 +88,21 @@ class Session:
         )
         self.runs.append(made)
         return made
+
+    def change_run(self, change: RunChange | None, now: int) -> None:
+        """Change a run of this session; raise unless its status and lease are as they were read."""
+        if change is None:
+            return
+        seen, wanted = change
+        for place, run in enumerate(self.runs):
+            if (run.run_id, run.status, run.lease_until) == (seen.run_id, seen.status, seen.lease_until):
+                new = {name: getattr(wanted, name) for name in RunRecord.__struct_fields__}
+                new = {name: copy.deepcopy(value) for name, value in new.items() if value != getattr(seen, name)}
+                if wanted.status in RUN_TERMINAL and wanted.completed_at is None:
+                    new["completed_at"] = now
+                self.runs[place] = msgspec.structs.replace(run, **new)
+                return
+        raise LeaseConflict(self.state.session_id, seen.run_id)
 
     def make_checkpoint(self, meta: CheckpointMeta, now: int, number: int) -> Checkpoint:
         """Keep the session as it is now; `number` makes the id unique."""

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from ....codec import Json
-from ....errors import IllegalTransition, InvalidArgument, RunNotFound, SessionExists, SessionNotFound
-from ....lifecycle import ensure_status
+from ....errors import InvalidArgument, SessionExists
 from ....messages import Message
 from ....state.writes import StepWrites
-from ....stores.state.contract import UNSET, StateStore, Unset
+from ....stores.state.commit import RunChange
+from ....stores.state.contract import UNSET, Unset
 from ....types import (
     Checkpoint,
     CheckpointMeta,
@@ -26,7 +26,6 @@ from ....types import (
     InterruptFlag,
     Page,
     RunRecord,
-    RunStatus,
     SessionState,
     SessionStatus,
     StagedChanges,
@@ -36,15 +35,15 @@ from ....types import (
 )
 from .listing import longest_waiting_first, newest_first, page_of
 from .merge import naive_apply
+from .runs import RunModel
 from .session import Session
 
 
-class ModelStore(StateStore):
+class ModelStore(RunModel):
     """See the module."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        self.now = 1
+        super().__init__()
         self._numbers = itertools.count(1)
 
     # -- sessions
@@ -118,10 +117,12 @@ class ModelStore(StateStore):
         *,
         expected_version: int | None = None,
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> int:
         session = self._guarded(session_id, expected_version)
         session.require_transition(state.status)
         self._refuse_taken(run)
+        session.change_run(change_run, self.now)
         session.overwrite(state)
         session.begin(run, self.now)
         return session.state.version
@@ -136,10 +137,12 @@ class ModelStore(StateStore):
         expected_version: int | None = None,
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
+        change_run: RunChange | None = None,
     ) -> Committed:
         session = self._guarded(session_id, expected_version)
         session.require_transition(state.status)
         self._refuse_taken(run)
+        session.change_run(change_run, self.now)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count))
         warnings = session.promote(checkpoint.step_id) if checkpoint.kind == "step" else []
@@ -147,11 +150,6 @@ class ModelStore(StateStore):
         made = session.make_checkpoint(checkpoint, self.now, next(self._numbers))
         session.begin(run, self.now)
         return Committed(made.checkpoint_id, session.state.version, len(session.messages), warnings)
-
-    def _refuse_taken(self, run: RunRecord | None) -> None:
-        taken = {each.run_id for other in self.sessions.values() for each in other.runs}
-        if run is not None and run.run_id in taken:
-            raise InvalidArgument(f"There is a run {run.run_id!r} already.")
 
     # -- staging
 
@@ -333,71 +331,6 @@ class ModelStore(StateStore):
     ) -> list[SessionState]:
         return longest_waiting_first(self.sessions, now, agent_types=agent_types, status=status)[offset:][:limit]
 
-    # -- runs
-
-    async def create_run(
-        self,
-        session_id: str,
-        run_id: str,
-        *,
-        start_sequence: int = 0,
-        metadata: Mapping[str, Json] | None = None,
-        lease_until: int | None = None,
-        expected_version: int | None = None,
-    ) -> RunRecord:
-        session = self._guarded(session_id, expected_version)
-        wanted = RunRecord(
-            run_id, session_id, 0, start_sequence=start_sequence, metadata=dict(metadata or {}), lease_until=lease_until
-        )
-        self._refuse_taken(wanted)
-        made = session.begin(wanted, self.now)
-        assert made is not None
-        return made
-
-    async def update_run_status(
-        self,
-        run_id: str,
-        status: RunStatus,
-        *,
-        step_count: int | None = None,
-        error: str | None = None,
-        output: Json = None,
-        completed_at: int | None = None,
-        lease_until: int | None = None,
-        start_sequence: int | None = None,
-        metadata: Mapping[str, Json] | None = None,
-        expected_status: RunStatus | None = None,
-    ) -> RunRecord:
-        if expected_status is not None:
-            ensure_status("run", expected_status)
-        for session in self.sessions.values():
-            for place, run in enumerate(session.runs):
-                if run.run_id != run_id:
-                    continue
-                ended = run.status in ("completed", "failed", "interrupted") and status != run.status
-                if ended or expected_status not in (None, run.status):
-                    raise IllegalTransition("run", run.status, status, run_id)
-                extra = {
-                    "step_count": step_count,
-                    "error": error,
-                    "output": output,
-                    "completed_at": completed_at,
-                    "lease_until": lease_until,
-                    "start_sequence": start_sequence,
-                    "metadata": metadata,
-                }
-                given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
-                session.runs[place] = msgspec.structs.replace(run, status=status, **given)
-                return copy.deepcopy(session.runs[place])
-        raise RunNotFound(run_id)
-
-    async def get_current_run(self, session_id: str) -> RunRecord | None:
-        found = self.sessions.get(session_id)
-        return copy.deepcopy(found.runs[-1]) if found and found.runs else None
-
-    async def list_runs(self, session_id: str) -> list[RunRecord]:
-        return copy.deepcopy(self._session(session_id).runs)
-
     # -- checkpoints
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
@@ -436,15 +369,3 @@ class ModelStore(StateStore):
             raise SessionExists(new_session_id)
         self.sessions[new_session_id] = made
         return copy.deepcopy(made.state)
-
-    # -- what the methods share
-
-    def _session(self, session_id: str) -> Session:
-        if session_id not in self.sessions:
-            raise SessionNotFound(session_id)
-        return self.sessions[session_id]
-
-    def _guarded(self, session_id: str, expected_version: int | None) -> Session:
-        session = self._session(session_id)
-        session.require_version(expected_version)
-        return session
