@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import pytest
 
@@ -47,5 +49,18 @@ async def test_the_first_error_ends_the_other_jobs_before_it_is_raised() -> None
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await all_of(wait(), fail())
+        await all_of(wait, fail)
     assert ended == ["other"]
+
+
+async def test_jobs_of_a_caller_that_is_cancelled_before_it_starts_leave_no_coroutine() -> None:
+    async def work() -> None:
+        raise AssertionError("started")
+
+    jobs = asyncio.ensure_future(all_of(work, work))
+    jobs.cancel()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await asyncio.gather(jobs, return_exceptions=True)
+        gc.collect()
+    assert jobs.cancelled()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-async def all_of(*jobs: Any) -> None:
-    """Run jobs side by side; the first error cancels the others and is raised once they have ended."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
+async def all_of(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run jobs concurrently; the first error cancels the others and is raised once they have ended.
+
+    Takes functions, so that a caller cancelled before it starts leaves no coroutine that was never awaited.
+    """
+    tasks = [asyncio.ensure_future(job()) for job in jobs]
     try:
         await asyncio.gather(*tasks)
     except BaseException:

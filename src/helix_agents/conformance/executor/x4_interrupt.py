@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from ...agent import Agent
 from ...executor import Hooks
 from ...executor.run.hooks import RunInfo
 from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, Script, ScriptedLLM
+from ...stores.state.contract import StateStore
 from ...tools.tool import ToolContext, tool
+from ...types import StagedChanges
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
-from .harness import check, chunks_of, custom_state, executing, family, of_type, simple_agent, transcript
+from .harness import Parts, check, chunks_of, custom_state, executing, family, of_type, simple_agent, transcript
 from .view import View
 
 LONG = "word " * 400
@@ -303,3 +305,56 @@ async def interrupted_before_the_model(harness: Harness) -> None:
         result = await asyncio.wait_for((await executor.execute(simple_agent(), "Go", session_id="s")).result(), 20)
     expect_same([result.status, asked], ["interrupted", []], "the status, and the steps that the model was asked for")
     expect_same(len(await transcript(stores, "s")), 1, "the number of messages")
+
+
+class _SlowStaging:
+    """A state store whose replies to staged outcomes wait until they are released."""
+
+    def __init__(self, inner: StateStore) -> None:
+        self._inner = inner
+        self.staged, self.released = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def stage_calls(self, session_id: str, step_id: str, calls: list[StagedChanges], **options: Any) -> None:
+        await self._inner.stage_calls(session_id, step_id, calls, **options)
+        if any(row.kind == "call" for row in calls):
+            self.staged.set()
+            await self.released.wait()
+
+
+@check("X4", "an abort while a finished call is being staged: the conversation and the committed writes agree")
+async def aborted_while_staging(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    slow = _SlowStaging(stores.state)
+
+    @tool
+    async def stubborn() -> str:
+        """Never end."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            slow.released.set()  # the abort has arrived
+        return "never"
+
+    @tool
+    async def pay(ctx: ToolContext) -> str:
+        """End immediately."""
+        ctx.update_state(lambda draft: draft.update(paid=True))
+        return "paid"
+
+    agent = simple_agent(pay, stubborn, state={})
+    parts = Parts(cast(StateStore, slow), stores.streams, stores.usage)
+    async with executing(parts, ScriptedLLM([[Call("pay"), Call("stubborn")]])) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await slow.staged.wait()
+        await executor.abort("s", "stop")
+        result = await asyncio.wait_for(handle.result(), 20)
+    expect_same([result.status, result.failure_reason], ["failed", "aborted"], "the result")
+    told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told[0], "paid", "what the conversation says of the finished call")
+    expect(told[1].startswith("Error: "), f"what the conversation says of the call that was cut off: {told[1]}")
+    expect_same(await custom_state(stores, "s"), {"paid": True}, "custom state")
+    ends = {chunk["tool_call_id"]: chunk["success"] for chunk in of_type(await chunks_of(stores, "s"), "tool_end")}
+    expect_same(ends.get("call_1_1"), True, "the last tool_end of the finished call")

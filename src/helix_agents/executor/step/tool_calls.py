@@ -26,6 +26,7 @@ from ...values import InvalidInput
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
 from ..stream.emitter import Emitter
+from ..tasks import unbroken
 from .decisions import Outcome, StagedOutcome
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
 from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
@@ -85,14 +86,22 @@ class ToolRunner:
         usage: Sequence[UsageEntry] = (),
         executed: bool = True,
     ) -> None:
-        """Make an outcome durable together with the writes, then tell the readers."""
+        """Make an outcome durable together with the writes, then emit it.
+
+        An abort does not cut this off: a staged outcome that the step does not know would be committed as "not
+        executed", together with its writes.
+        """
         entries = [msgspec.to_builtins(entry) for entry in usage]
-        outcome = await self._stage(step, call, outcome, writes, entries, executed)
-        step.outcomes[call["id"]] = outcome
-        step.usage += entries
-        self._emitter.emit(tool_end_chunk(call, outcome))
+
+        async def record() -> None:
+            stored = await self._stage(step, call, outcome, writes, entries, executed)
+            step.outcomes[call["id"]] = stored
+            step.usage += entries
+            self._emitter.emit(tool_end_chunk(call, stored))
+
+        await unbroken(record())
         if executed:
-            await self._context.hooks.call("tool_ended", step.number, call, outcome)
+            await self._context.hooks.call("tool_ended", step.number, call, step.outcomes[call["id"]])
 
     async def _stage(
         self,

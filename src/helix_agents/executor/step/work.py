@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -173,7 +174,7 @@ class StepWork:
         children = [call for call in calls if isinstance(self._context.agent.tools.get(call["name"]), AgentTool)]
         functions = [call for call in calls if call not in children]
         try:
-            await all_of(self._run_functions(functions), *(self._run_one(call) for call in children))
+            await all_of(partial(self._run_functions, functions), *(partial(self._run_one, call) for call in children))
         finally:
             if timer is not None:
                 timer.cancel()
@@ -191,7 +192,9 @@ class StepWork:
         tools = self._context.agent.tools
         queue = [call for call in calls if (tool := tools.get(call["name"])) is not None and tool.sequential]
         rest = [call for call in calls if call not in queue]
-        jobs = asyncio.ensure_future(all_of(self._run_in_turn(queue), *(self._run_one(call) for call in rest)))
+        jobs = asyncio.ensure_future(
+            all_of(partial(self._run_in_turn, queue), *(partial(self._run_one, call) for call in rest))
+        )
         unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
             jobs.cancel()
