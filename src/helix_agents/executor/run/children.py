@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from ..handle import AgentResult, result_of
 from ..run_context import RunContext
 from ..services import Services
 from ..session.claim import Claim
+from ..session.deletion import delete_tree
 from ..session.resumable import load_messages
 from ..session.take_over import claim_unfinished
 from ..session.tidying import fail_children, tidy_up
@@ -71,6 +73,13 @@ def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) ->
     return f"{parent_session_id[:180]}/{hashlib.sha256(wanted.encode()).hexdigest()[:32]}"
 
 
+class ForeignSession(Exception):  # an outcome inside this module; the model reads it
+    """The id of a sub-agent's session is taken by a session that is not this parent's."""
+
+    def __init__(self) -> None:
+        super().__init__("The sub-agent is not available: its session id is in use by another session.")
+
+
 class SubAgents:
     """Runs sub-agents in this process; see `loop.Children`."""
 
@@ -82,11 +91,12 @@ class SubAgents:
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         return await _ChildCall(self, parent, step.number, call, tool, stop).run()
 
-    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
-        await fail_children(services, session_ids, error, reason)
+    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: str) -> None:
+        await _ChildCall(self, parent, 0, call, tool, parent.stop).end(error, reason)
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
-        await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
+        with suppress(ForeignSession):
+            await _ChildCall(self, parent, 0, call, tool, parent.stop).show_again()
 
 
 class _ChildCall:
@@ -126,6 +136,9 @@ class _ChildCall:
         for _ in range(MAX_LOOKS):
             try:
                 return await self._conclude(await self._go_on(), began)
+            except ForeignSession as error:
+                self._parent.emitter.emit(tool_start_chunk(self._call))
+                return Outcome(success=False, error=str(error)), ()
             except LOST_TO_ANOTHER as error:
                 if isinstance(error, RunLost) and error.session_id == self._parent.session_id:
                     raise
@@ -139,6 +152,7 @@ class _ChildCall:
     async def _go_on(self) -> AgentResult:
         """Look at the child, and go on with what is there."""
         session = await self._services.store.load_state(self._session_id)
+        self._ensure_child(session)
         run = await self._services.store.get_current_run(self._session_id) if session else None
         # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
         await self._parent.watch.ensure_owner()
@@ -193,7 +207,7 @@ class _ChildCall:
                 "tags": above.tags,
                 "expires_at": above.expires_at,
             }
-            return await claim_turn(
+            claim = await claim_turn(
                 self._services,
                 self._agent,
                 self._session_id,
@@ -202,12 +216,41 @@ class _ChildCall:
                 run_metadata=metadata,
                 seen=Seen(session, run),
             )
+            if session is None:
+                await self._ensure_parent()
+            return claim
         message = None
         if not mine:
             history = await load_messages(self._services, self._session_id)
             if not history or history[-1] != self._input:
                 message = self._input
         return await claim_unfinished(self._services, session, run, message=message, run_metadata=metadata)
+
+    async def _ensure_parent(self) -> None:
+        """Raise `RunLost`, and delete a child that was created after its parent was deleted: nobody else would."""
+        services, above = self._services, self._parent.owned
+        try:
+            await above.refresh()
+        except RunLost:
+            if not await services.store.session_exists(above.session_id):
+                await delete_tree(services.store, services.streams, services.usage, self._session_id)
+            raise
+
+    def _ensure_child(self, session: SessionState | None) -> None:
+        """Raise `ForeignSession` for a session that has the child's id but was not created by this parent."""
+        above = self._parent.owned.session
+        if session is not None and (
+            session.parent_session_id != above.session_id
+            or session.root_session_id != (above.root_session_id or above.session_id)
+            or session.user_id != above.user_id
+            or session.agent_type != self._agent.name
+        ):
+            logger.warning(
+                "Session %s does not use session %s as its sub-agent: it belongs to another parent, user or agent.",
+                above.session_id,
+                session.session_id,
+            )
+            raise ForeignSession
 
     def _is_mine(self, session: SessionState | None, run: RunRecord | None) -> bool:
         """Whether the child's latest run was begun for this very call, and did not merely end with its parent's."""
@@ -231,11 +274,18 @@ class _ChildCall:
             await all_waiting(self._services.store, session, self._services.clock())
         )
 
+    async def end(self, error: str, reason: str) -> None:
+        """End the child, if there is one: nobody will continue it."""
+        with suppress(ForeignSession):
+            self._ensure_child(await self._services.store.load_state(self._session_id))
+            await fail_children(self._services, [self._session_id], error, reason)
+
     async def show_again(self) -> None:
         """Show a child that had finished before the parent's stream was rewound."""
         session = await self._services.store.load_state(self._session_id)
         if session is None:
             return
+        self._ensure_child(session)
         self._show_history = True
         self._announce_start()
         await self._forward_history(session)

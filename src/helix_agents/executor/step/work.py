@@ -16,7 +16,6 @@ from ...stores.usage.contract import UsageEntry
 from ...types import PendingClientToolCall, SuspendedChildWait
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
-from ..services import Services
 from ..tasks import all_of
 from .decisions import Outcome
 from .open_step import OpenStep, with_arguments
@@ -56,8 +55,8 @@ class Children(Protocol):
         """Run the child of one call until it is at rest, or asked to stop; what that costs."""
         ...
 
-    async def end(self, services: Services, session_ids: list[str], error: str, reason: str) -> None:
-        """End child sessions that nobody will go on with."""
+    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: str) -> None:
+        """End the child of one call, which nobody will continue."""
         ...
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
@@ -215,13 +214,10 @@ class StepWork:
 
     async def end_children(self, error: str, reason: str) -> None:
         """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
-        calls = [(call, self._context.agent.tools.get(call["name"])) for call in self._step.missing]
-        below = [
-            self._children.session_id(self._context.session_id, tool, call)
-            for call, tool in calls
-            if isinstance(tool, AgentTool)
-        ]
-        await self._children.end(self._context.services, below, error, reason)
+        for call in self._step.missing:
+            tool = self._context.agent.tools.get(call["name"])
+            if isinstance(tool, AgentTool) and "invalid_arguments" not in call:
+                await self._children.end(self._context, call, tool, error, reason)
 
     async def _run_one(self, call: ToolCall) -> None:
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])

@@ -1,0 +1,115 @@
+"""X5: a sub-agent's session belongs to its parent: to no other parent, user or agent, whoever took its id first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...agent import Agent
+from ...errors import RunLost
+from ...llm.scripted import Call, Script, ScriptedLLM
+from ...tools.tool import ToolContext, tool
+from ..expect import expect, expect_same, raises
+from ..harness import Harness
+from .frozen import Freezer
+from .harness import Clockwork, check, executing, of_type, simple_agent, transcript
+
+SECRET = "Ann's private plan"
+
+
+@check("X5", "a session that somebody else made under a sub-agent's id is not used: the call fails")
+async def a_squatted_child(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    child, other = Agent("child"), Agent("other")
+    agent = simple_agent(child.as_tool(mode="persistent"), child.as_tool(name="brief"))
+    calls = [Call("child", {"input": SECRET}), Call("brief", {"input": SECRET})]
+    script: dict[str, Script] = {"main": [calls, "Done."], "child": ["Buy mine."], "other": ["Buy mine."]}
+    cases = {"user": (child, "bob"), "agent": (other, "ann"), "parent": (child, "ann")}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        for session_id, (squatter, user_id) in cases.items():
+            squatted = [f"{session_id}/@child", f"{session_id}/call_1_2"]
+            for taken in squatted:
+                await (await executor.execute(squatter, "Mine.", session_id=taken, user_id=user_id)).result()
+            before = [await transcript(stores, taken) for taken in squatted]
+            handle = await executor.execute(agent, "Go", session_id=session_id, user_id="ann")
+            chunks = [chunk async for chunk in handle.stream()]
+            expect_same((await handle.result()).output, "Done.", "the parent's output")
+            told = [message for message in await transcript(stores, session_id) if message["role"] == "tool"]
+            expect_same(
+                [message["success"] for message in told], [False, False], f"whether the calls of {session_id} succeed"
+            )
+            after = [await transcript(stores, taken) for taken in squatted]
+            expect_same(after, before, f"the foreign sessions of {session_id}")
+            expect_same(len(await stores.state.list_sub_session_refs(session_id)), 0, "the children")
+            for kind in ("tool_start", "tool_end"):
+                expect_same(len(of_type(chunks, kind)), 2, f"the number of {kind} chunks")
+
+
+@check("X5", "aborting a parent leaves a foreign session under its sub-agent's id alone")
+async def a_squatted_child_is_left_alone(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool(execute="client")
+    def ask() -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    @tool
+    async def stop(ctx: ToolContext) -> str:
+        """Abort the run from inside."""
+        await executor.abort(ctx.session_id, "enough")
+        return "aborted"
+
+    child = Agent("child", tools=[ask])
+    agent = simple_agent(stop, child.as_tool())
+    script: dict[str, Script] = {"main": [[Call("stop"), Call("child", {"input": "x"})]], "child": [[Call("ask")]]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        await (await executor.execute(child, "Mine.", session_id="s/call_1_2", user_id="bob")).result()
+        result = await (await executor.execute(agent, "Go", session_id="s", user_id="ann")).result()
+        expect_same([result.status, result.error], ["failed", "enough"], "the parent")
+    foreign = await stores.state.load_state("s/call_1_2")
+    expect(foreign is not None and foreign.status == "suspended_client_tool", f"the foreign session: {foreign}")
+
+
+@check("X5", "tools of a sub-agent get the user of its parent")
+async def a_child_has_the_parents_user(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    users: list[str | None] = []
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Note the user."""
+        users.append(ctx.user_id)
+        return "ok"
+
+    inner = Agent("inner", tools=[look])
+    child = Agent("child", tools=[inner.as_tool(), look])
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": "x"})], "Done."],
+        "child": [[Call("inner", {"input": "x"}), Call("look")], "Done."],
+        "inner": [[Call("look")], "Done."],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        await (await executor.execute(simple_agent(child.as_tool()), "Go", session_id="s", user_id="ann")).result()
+    expect_same(users, ["ann", "ann"], "the users")
+
+
+@check("X5", "a parent that is deleted while its process stalls before it creates a child leaves no child behind")
+async def a_child_of_a_deleted_parent(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent = simple_agent(Agent("child").as_tool())
+    script: dict[str, Script] = {"main": [[Call("child", {"input": SECRET})], "Done."], "child": ["Helped."]}
+    freezer, later = Freezer(on="create_session", session_id="s/call_1_1"), Clockwork()
+    later.pass_seconds(3600)
+    async with (
+        executing(freezer.wrap(stores), ScriptedLLM(script)) as frozen,
+        executing(stores, ScriptedLLM(script), clock=later) as other,
+    ):
+        handle = await frozen.execute(agent, "Go", session_id="s")
+        await asyncio.wait_for(freezer.frozen.wait(), 20)
+        expect(await other.delete_session("s"), "there was nothing to delete")
+        freezer.wake()
+        with raises(RunLost, "a run whose session was deleted"):
+            await asyncio.wait_for(handle.result(), 20)
+    for session_id in ("s", "s/call_1_1"):
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} is there")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is there")
