@@ -1,4 +1,8 @@
-"""A session as a chat shows it: what was said so far, read at one moment, and what happens from exactly there on."""
+"""Snapshot: a session as a chat shows it, read at one moment, with the stream position from which to continue.
+
+What is committed is in the messages and the custom state; what an open step has shown so far is in the chunks after
+`sequence`. So a client that applies those chunks ends with exactly the committed state, also after a rewind.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from typing import Self
 import msgspec
 
 from ...errors import SessionNotFound, StoreUnavailable
+from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
 from ...streams.contract import StoredChunk
-from ...types import SessionState
+from ...types import Checkpoint, SessionState
 from ..services import Services
 from .follow import RunChunks, StreamPlace
 
@@ -18,9 +23,11 @@ SNAPSHOT_TRIES = 50
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A session and its messages at one moment; reading its stream from `sequence` goes on from exactly there.
+    """A session and its messages at one moment; reading its stream from `sequence` continues from exactly there.
 
-    `message_count`: how many messages there are in all, if only the later ones were asked for.
+    While a step waits (for an approval, a client tool, a sub-agent), its assistant message comes with the chunks, not
+    with `messages`, as long as the stream still has them. `message_count`: the number of messages up to here, where
+    only the later ones were asked for.
     """
 
     session: SessionState
@@ -30,14 +37,19 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 async def take_snapshot(services: Services, session_id: str, *, offset: int = 0) -> Snapshot:
-    """Read a session, its messages and its place in the stream; again if a commit came in between."""
+    """Read a session, its messages and its position in the stream; again if a commit came in between."""
     session = await _load(services, session_id)
     for _ in range(SNAPSHOT_TRIES):
         page = await services.store.get_messages(session_id, offset=offset, limit=None)
-        sequence = await _place(services, session)
+        latest = await services.store.get_latest_checkpoint(session_id)
+        replay = None
+        if latest is not None and latest.kind == "aside" and session.status not in SESSION_TERMINAL:
+            replay = await _replay_from(services, session)
+        sequence = await _position(services, session, latest) if replay is None else replay
         again = await _load(services, session_id)
         if again.version == session.version:
-            return Snapshot(again, list(page.items), sequence, page.total or 0)
+            committed = (page.total or 0) - (replay is not None)
+            return Snapshot(again, list(page.items[: max(0, committed - offset)]), sequence, committed)
         session = again
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 
@@ -49,13 +61,27 @@ async def _load(services: Services, session_id: str) -> SessionState:
     return session
 
 
-async def _place(services: Services, session: SessionState) -> int:
-    """Where the last commit stood in the stream."""
-    latest = await services.store.get_latest_checkpoint(session.session_id)
-    if latest is not None and latest.kind != "turn":
+async def _replay_from(services: Services, session: SessionState) -> int | None:
+    """Return the position before the step that was put aside, or None if the stream does not show all of its answer."""
+    last = (await services.store.get_messages(session.session_id, offset=-1, limit=1)).items
+    chunks = await services.streams.get_chunks_from_step(session.stream_id, session.step_count + 1)
+    own = [stored for stored in chunks if "sub_session_id" not in stored.chunk]
+    text = "".join(stored.chunk["delta"] for stored in own if stored.chunk["type"] == "text_delta")
+    if not own or not last or last[0]["role"] != "assistant" or last[0]["content"] != text:
+        return None
+    return chunks[0].sequence - 1
+
+
+async def _position(services: Services, session: SessionState, latest: Checkpoint | None) -> int:
+    """Return the stream position of the last commit."""
+    if latest is not None and latest.kind == "step":
         return latest.stream_sequence
-    # The last commit is the claim of a turn, which knows no place: the turn begins where its run does.
     info = await services.streams.get_stream_info(session.stream_id)
+    if latest is not None and latest.kind == "aside":
+        if info is not None and session.status in SESSION_TERMINAL:
+            return info.latest_sequence  # it failed while it waited, and its patches were taken back since
+        return latest.stream_sequence
+    # The last commit claimed a turn, which records no position: the turn starts where its run does.
     if info is None:
         return 0
     run = await services.store.get_current_run(session.session_id)
@@ -92,7 +118,7 @@ class SessionView:
 
     @property
     def messages(self) -> list[Message]:
-        """The whole conversation by then."""
+        """The conversation by then; the assistant message of a step that waits comes with the chunks."""
         return self._entered.messages
 
     @property
