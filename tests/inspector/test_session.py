@@ -46,6 +46,7 @@ async def test_thinking_and_calls_unfold_and_stay_so_while_the_step_goes_on(
 async def test_an_approval_with_changed_arguments(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "delete notes.txt", sid)
     await page.goto(f"/#/s/{sid}")
+    await page.get_by_role("button", name="Edit", exact=True).click()
     await page.get_by_label("path").fill("letters.txt")
     await expect(page.locator(".was")).to_contain_text("notes.txt")
     await page.get_by_role("button", name="Approve with 1 change").click()

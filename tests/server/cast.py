@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores
@@ -30,7 +31,13 @@ async def nap(seconds: float) -> str:
     return "rested"
 
 
-manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, ask_user])
+@tool(requires_approval=True)
+def pay(account: int, note: str = "") -> str:
+    """Pay somebody, if a person agrees."""
+    return f"paid {account} {note}".rstrip()
+
+
+manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, pay, ask_user])
 
 
 def play(request: ModelRequest) -> Line:
@@ -46,6 +53,9 @@ def play(request: ModelRequest) -> Line:
             return Reply("I will look.", [Call("search", {"query": rest})], thinking="Where could it be?")
         case "delete":
             return [Call("delete_file", {"path": path}) for path in rest.split()]
+        case "call":  # call delete_file {"path": "notes.txt"}
+            name, _, arguments = rest.partition(" ")
+            return [Call(name, json.loads(arguments))]
         case "ask":
             return [Call("ask_user", {"question": rest})]
         case "tell":

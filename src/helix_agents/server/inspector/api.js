@@ -1,5 +1,7 @@
 // Talks to the server. One place for the token, for problems (application/problem+json) and for paths.
 
+import { parseJson, writeJson } from "./json.js";
+
 const KEY = "helix-token";
 let onRefused = () => {};
 
@@ -62,14 +64,14 @@ async function call(method, address, body, signal) {
 			method,
 			signal,
 			headers: headers(body === undefined ? {} : { "content-type": "application/json" }),
-			body: body === undefined ? undefined : JSON.stringify(body),
+			body: body === undefined ? undefined : writeJson(body),
 		});
 	} catch (error) {
 		if (error.name === "AbortError") throw error;
 		throw new Unreachable(error);
 	}
 	if (!response.ok) throw await refusal(response);
-	return response.status === 204 ? null : response.json();
+	return response.status === 204 ? null : parseJson(await response.text());
 }
 
 export const get = (address, signal) => call("GET", address, undefined, signal);

@@ -4,6 +4,7 @@
 // `handle(frame)` gets {event, id, data}; `tell(state)` gets "live", "lost" (with a retry time), "over" or a Problem.
 
 import { headers, refusal } from "./api.js";
+import { parseJson } from "./json.js";
 
 const FINAL = new Set(["end", "fail", "pause", "truncated", "gone"]);
 const FIRST_WAIT = 500;
@@ -105,6 +106,6 @@ function parse(text) {
 		else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
 	}
 	if (!data.length) return null;
-	frame.data = JSON.parse(data.join("\n"));
+	frame.data = parseJson(data.join("\n"));
 	return frame;
 }

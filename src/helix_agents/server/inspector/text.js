@@ -1,34 +1,57 @@
 // How values are written for people: numbers, times, sizes, and text that may be hostile.
 
 import { h } from "./dom.js";
+import { writeJson } from "./json.js";
 
-// Control characters and marks that change the direction of text: shown, never obeyed.
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/u;
-const UNSEEN_ALL = new RegExp(UNSEEN, "gu");
+// Characters that cannot be seen, or that change how others are drawn: shown by their code, never obeyed.
+const UNSEEN = /(?![\t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u2800\u3164\uffa0]/u;
+const UNSEEN_ALL = new RegExp(`\\r\\n|${UNSEEN.source}`, "gu");
+// Blank lines and spaces that could move what follows out of sight.
+const GAPS = /\n(?:[^\S\n]*\n){3,}|[^\S\n]{40,}/;
+const UNSEEN_OR_GAPS = new RegExp(`${GAPS.source}|${UNSEEN_ALL.source}`, "gu");
+const MOST_MARKS = 2000;
+
+const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+function nameOf(found) {
+	if (found.length === 1 || (found.length === 2 && found.codePointAt(0) > 0xffff)) return codeOf(found);
+	const lines = found.split("\n").length - 2;
+	return lines > 0 ? `${lines} blank lines` : `${found.length} spaces`;
+}
+
+function marked(text, pattern, isBlock) {
+	const parts = [];
+	let from = 0;
+	for (const match of text.matchAll(pattern)) {
+		if (match[0] === "\r\n") continue;
+		if (match.index > from) parts.push(text.slice(from, match.index));
+		const name = nameOf(match[0]);
+		parts.push(parts.length < MOST_MARKS ? h("span.unseen", name) : `[${name}]`);
+		if (isBlock && match[0][0] === "\n") { parts.splice(-1, 0, "\n"); parts.push("\n"); }
+		from = match.index + match[0].length;
+	}
+	if (from < text.length) parts.push(text.slice(from));
+	return parts;
+}
 
 export function shown(text) {
 	const value = String(text);
-	if (!UNSEEN.test(value)) return [value];
-	const parts = [];
-	let from = 0;
-	for (const match of value.matchAll(UNSEEN_ALL)) {
-		if (match.index > from) parts.push(value.slice(from, match.index));
-		const code = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-		parts.push(h("span.unseen", `U+${code}`));
-		from = match.index + match[0].length;
-	}
-	if (from < value.length) parts.push(value.slice(from));
-	return parts;
+	return UNSEEN.test(value) ? marked(value, UNSEEN_ALL, false) : [value];
 }
+
+// The whole text, and nothing in it can be overlooked: for what a person is about to approve.
+export const shownInFull = (text) => marked(String(text), UNSEEN_OR_GAPS, true);
+export const hidesSomething = (text) => UNSEEN.test(text) || GAPS.test(text);
+
+// The same characters as JSON escapes, for text that will be parsed again.
+export const escaped = (text) => text.replace(UNSEEN_ALL, (found) => [...Array(found.length).keys()].map((at) => `\\u${found.charCodeAt(at).toString(16).padStart(4, "0")}`).join(""));
 
 export function short(text, length = 80) {
 	const value = String(text);
 	return value.length > length ? `${value.slice(0, length)}…` : value;
 }
 
-export function json(value, indent) {
-	return JSON.stringify(value, null, indent) ?? "null";
-}
+export const json = writeJson;
 
 const whole = new Intl.NumberFormat();
 export const number = (value) => whole.format(value);

@@ -70,9 +70,13 @@ class Reason(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToolResult(msgspec.Struct, forbid_unknown_fields=True):
-    """The answer to a question of a run: exactly one of `result`, `error` and `approved`."""
+    """The answer to a question of a run: exactly one of `result`, `error` and `approved`.
 
-    tool_call_id: str
+    An approval is best named by its `approval_id`: it is rejected if something else is asked for since then.
+    """
+
+    tool_call_id: str | None = None
+    approval_id: str | None = None
     result: Any | UnsetType = UNSET
     error: str | UnsetType = UNSET
     approved: bool | UnsetType = UNSET
@@ -172,7 +176,7 @@ async def answer_question(desk: Desk, session: SessionState, given: ToolResult) 
     if "arguments" in answer and answer.get("approved") is not True:
         raise InvalidArgument("arguments go with approved=true: they are what is approved instead.")
     receipt = await desk.executor.submit_tool_result(
-        session.session_id, given.tool_call_id, **answer, reason=given.reason
+        session.session_id, given.tool_call_id, approval_id=given.approval_id, **answer, reason=given.reason
     )
     root_id = session.root_session_id or session.session_id
     can_resume = (await desk.executor.can_resume(root_id)).can_resume

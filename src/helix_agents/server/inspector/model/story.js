@@ -1,13 +1,16 @@
 // The stored conversation as what is drawn: speakers, and the calls of a step in one box with their results. Pure.
 // It holds the messages from `first` up to `count`; earlier ones may be put in front.
 
-const textOf = (content) => (typeof content === "string" ? content : JSON.stringify(content, null, 2));
+import { parseJson, writeJson } from "../json.js";
+
+const textOf = (content) => (typeof content === "string" ? content : writeJson(content, 2));
 
 function resultOf(message) {
-	if (message.success === false) return { state: "failed", error: textOf(message.content).replace(/^Error: /, "") };
+	const answeredBy = message.answered_by;
+	if (message.success === false) return { state: "failed", error: textOf(message.content).replace(/^Error: /, ""), answeredBy };
 	let result = message.content;
-	try { result = JSON.parse(message.content); } catch { /* plain text is a result too */ }
-	return { state: "done", result };
+	try { result = parseJson(message.content); } catch { /* plain text is a result too */ }
+	return { state: "done", result, answeredBy };
 }
 
 export class Story {

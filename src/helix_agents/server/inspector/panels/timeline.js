@@ -3,7 +3,7 @@
 import { choices, eachFrame, h, put, redraw as drawAgain, s } from "../dom.js";
 import { blank } from "../parts/blank.js";
 import { glyph } from "../status.js";
-import { at, brief, duration, money, shown, short } from "../text.js";
+import { at, brief, duration, json, money, shown, short } from "../text.js";
 
 const LOOK = { done: "completed", fail: "failed", live: "active", wait: "suspended_client_tool" };
 const TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400];
@@ -98,7 +98,7 @@ export function timelinePanel(store, { goTo }) {
 	const redraw = eachFrame(draw, 250);
 	for (const topic of ["history", "session", "usage"]) store.on(topic, redraw);
 	redraw();
-	return { node, json: () => JSON.stringify(store.history.steps, null, 2), stop() { redraw.stop(); clearTimeout(ticking); } };
+	return { node, json: () => json(store.history.steps, 2), stop() { redraw.stop(); clearTimeout(ticking); } };
 }
 
 const kindOf = (span) => (span.state === "fail" ? "fail" : span.state === "wait" ? "wait" : span.state === "live" || (span.open && span.state !== "done") ? "live" : span.kind === "model" ? "model" : span.kind === "agent" ? "span" : "");

@@ -2,7 +2,7 @@
 
 import { eachFrame, h, put } from "../dom.js";
 import { blank, skeleton } from "../parts/blank.js";
-import { brief, duration, money, number, plural, shown } from "../text.js";
+import { brief, duration, json, money, number, plural, shown } from "../text.js";
 import { columns, running, share } from "./charts.js";
 
 export function usagePanel(store) {
@@ -35,7 +35,7 @@ export function usagePanel(store) {
 	const redraw = eachFrame(draw);
 	store.on("usage", redraw);
 	redraw();
-	return { node, json: () => JSON.stringify(store.usage, null, 2), stop: () => redraw.stop() };
+	return { node, json: () => json(store.usage, 2), stop: () => redraw.stop() };
 }
 
 const fact = (name, value, more) => h("div", h("dt", name), h("dd", value, h("small", more ?? "")));

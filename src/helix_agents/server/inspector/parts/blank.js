@@ -1,7 +1,7 @@
 // What is drawn where there is nothing: empty, broken, loading.
 
 import { button, copyButton, h, icon, put } from "../dom.js";
-import { shown } from "../text.js";
+import { json, shown } from "../text.js";
 
 export function blank(title, text, { glyph, code, actions = [] } = {}) {
 	return h("div.blank", glyph && icon(glyph), h("h2", title), text && h("p", shown(text)), code && h("pre.code", code), actions.length ? h("div.row", actions) : null);
@@ -12,7 +12,7 @@ export function broken(error, tryAgain) {
 	return blank(
 		error.status === 404 ? "Not found" : error.status === 401 ? "Sign in to see this" : "This did not work",
 		error.message,
-		{ glyph: "i-bolt", actions: [tryAgain && button("Try now", tryAgain, { kind: "primary" }), copyButton(() => JSON.stringify(facts, null, 2), "Copy details")].filter(Boolean) },
+		{ glyph: "i-bolt", actions: [tryAgain && button("Try now", tryAgain, { kind: "primary" }), copyButton(() => json(facts, 2), "Copy details")].filter(Boolean) },
 	);
 }
 

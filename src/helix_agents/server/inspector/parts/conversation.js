@@ -3,7 +3,7 @@
 import { button, eachFrame, h, put, redraw } from "../dom.js";
 import { isLive } from "../status.js";
 import { plural } from "../text.js";
-import { ask } from "./ask.js";
+import { ask, questionKey } from "./ask.js";
 import { blank } from "./blank.js";
 import { cut, message, note, openStep } from "./message.js";
 import { Pages } from "./pages.js";
@@ -27,8 +27,9 @@ export function conversation(store, { answered, narrow }) {
 	const root = () => (narrow.matches ? null : log);
 	// What somebody types into a question survives a new drawing.
 	const question = (each) => {
-		if (!asks.has(each.tool_call_id)) asks.set(each.tool_call_id, ask(each, { sessionId: store.session.root_session_id ?? store.id, answered }));
-		return asks.get(each.tool_call_id);
+		const key = questionKey(each);
+		if (!asks.has(key)) asks.set(key, ask(each, { sessionId: store.session.root_session_id ?? store.id, answered }));
+		return asks.get(key);
 	};
 	const context = () => ({ agent: store.session.agent_type, sessionId: store.id, question, below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep });
 	const pages = new Pages(root(), list, (item) => (item.kind === "cut" ? cut(item, (run) => store.workerOf(run)) : message(item, context())));
@@ -105,7 +106,8 @@ export function conversation(store, { answered, narrow }) {
 			const { child, ...now } = live.get(call.id) ?? {};
 			const known = call.state === "asked" ? { ...call, ...now, input: now.input ?? call.input, child: child ?? call.child } : call;
 			const isOpen = known.state !== "done" && known.state !== "failed";
-			return [call.id, { ...known, ask: isOpen ? waiting.get(call.id) : undefined }];
+			const answeredBy = store.session.pending_client_tool_calls?.[call.id]?.answered_by ?? known.answeredBy;
+			return [call.id, { ...known, answeredBy, ask: isOpen ? waiting.get(call.id) : undefined }];
 		});
 		return message({ ...item, calls: new Map(calls) }, { ...context(), live: isLive(store.session.status) });
 	}
@@ -122,15 +124,15 @@ export function conversation(store, { answered, narrow }) {
 	// Somebody writes an answer to a question that still waits: what they see stays until they are done.
 	const isAnswering = () => {
 		const { activeElement } = document;
-		return open.contains(activeElement) && activeElement.matches("input, textarea") && asks.has(activeElement.closest(".ask")?.dataset.call);
+		return open.contains(activeElement) && activeElement.matches("input, textarea") && asks.has(activeElement.closest(".ask")?.dataset.question);
 	};
 
 	// Both halves in one frame: a step that goes from the open ones to the stored ones is never in both or in neither.
 	let isNew = true;
 	let isPutOff = false;
 	const drawNow = () => keep(() => {
-		const waiting = new Set(store.waiting.map((each) => each.tool_call_id));
-		for (const id of asks.keys()) if (!waiting.has(id)) asks.delete(id);
+		const waiting = new Set(store.waiting.map(questionKey));
+		for (const key of asks.keys()) if (!waiting.has(key)) asks.delete(key);
 		isPutOff = isAnswering() && known === store.story.count;
 		if (isNew) drawStory();
 		isNew = false;

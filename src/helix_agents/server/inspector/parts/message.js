@@ -64,7 +64,7 @@ function call(each, { times, live }) {
 	const span = times?.get(each.id);
 	const [from, to] = span ? [span.from, span.to] : [each.startedAt, each.endedAt];
 	const input = each.input === undefined ? short(each.inputText ?? "", 90) : gist(each.input);
-	return fold("call", each.id, [glyph(isOpen && !running ? "interrupted" : CALL_STATE[each.state]), h("b.mono", shown(each.name)), h("span.mono.dim.clip.grow", shown(input)), each.error && h("span.red.clip", shown(short(each.error, 60))), h("span.dim", running ? "running" : isOpen ? "not finished" : to ? duration(to - from) : "")], () =>
+	return fold("call", each.id, [glyph(isOpen && !running ? "interrupted" : CALL_STATE[each.state]), h("b.mono", shown(each.name)), h("span.mono.dim.clip.grow", shown(input)), each.error && h("span.red.clip", shown(short(each.error, 60))), each.answeredBy && h("span.tag", "answered by ", shown(each.answeredBy)), h("span.dim", running ? "running" : isOpen ? "not finished" : to ? duration(to - from) : "")], () =>
 		h("div.ios",
 			io("Arguments", each.input ?? each.inputText ?? ""),
 			each.error ? io("Error", each.error) : each.result === undefined ? h("p.dim", "No result yet.") : io(Array.isArray(each.result) ? `Result, ${plural(each.result.length, "item")}` : "Result", each.result)));

@@ -15,7 +15,7 @@ import { conversation } from "../parts/conversation.js";
 import { tellNews } from "../parts/news.js";
 import { amend, go, link, sessionLink } from "../router.js";
 import { isLive, isOver, pill, waits } from "../status.js";
-import { brief, inFull, money, plural, shown, when } from "../text.js";
+import { brief, inFull, json, money, plural, shown, when } from "../text.js";
 
 const TABS = [["talk", "Conversation"], ["state", "State"], ["timeline", "Timeline"], ["usage", "Usage"], ["chunks", "Chunks"]];
 const MAKE = { state: statePanel, timeline: timelinePanel, usage: usagePanel, chunks: chunksPanel };
@@ -90,7 +90,7 @@ export function session(view, { parts, search }) {
 	function menu(now) {
 		const item = (label, run, { why, danger } = {}) => h("button", { type: "button", role: "menuitem", class: danger ? "danger" : "", disabled: Boolean(why), onclick: () => { node.open = false; run(); } }, label, why && h("small", why));
 		const node = h("details.menu", h("summary.btn.icon", { label: "More actions" }, icon("i-more")),
-			h("div", { role: "menu" }, item("Resume", resume, { why: isLive(now.status) ? "is running" : now.status === "completed" ? "is completed" : undefined }), item("Copy as JSON", () => copy(JSON.stringify(now, null, 2))), item("Copy link", () => copy(location.href, "Link")), h("hr"), item("Abort run", abort, { why: isLive(now.status) || waits(now.status) ? undefined : "no run at work", danger: true }), item("Delete session…", erase, { danger: true })));
+			h("div", { role: "menu" }, item("Resume", resume, { why: isLive(now.status) ? "is running" : now.status === "completed" ? "is completed" : undefined }), item("Copy as JSON", () => copy(json(now, 2))), item("Copy link", () => copy(location.href, "Link")), h("hr"), item("Abort run", abort, { why: isLive(now.status) || waits(now.status) ? undefined : "no run at work", danger: true }), item("Delete session…", erase, { danger: true })));
 		node.addEventListener("focusout", (event) => { if (!node.contains(event.relatedTarget)) node.open = false; });
 		node.addEventListener("keydown", (event) => { if (event.key === "Escape") { node.open = false; node.firstChild.focus(); } });
 		return node;
@@ -172,7 +172,7 @@ export function session(view, { parts, search }) {
 	const byNumber = Object.fromEntries(TABS.slice(1).map(([name], place) => [String(place + 1), () => choose(name)]));
 	const release = useKeys({
 		...byNumber, a: () => focusAsk("approve"), r: () => focusAsk("reject"), i: interrupt, f: () => say(talk?.follow() ? "Following" : "Not following"),
-		c: () => copy(panel?.json?.() ?? JSON.stringify(store.session, null, 2)), l: () => copy(location.href, "Link"),
+		c: () => copy(panel?.json?.() ?? json(store.session, 2)), l: () => copy(location.href, "Link"),
 		"[": () => panel?.step?.(-1), "]": () => panel?.step?.(1), "/": () => left.querySelector(".composer textarea")?.focus(),
 		x: () => {
 			const here = document.activeElement.closest?.("details, article");

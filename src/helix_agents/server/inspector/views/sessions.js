@@ -8,7 +8,7 @@ import { askFilter } from "../parts/filter.js";
 import { vitals } from "../parts/vitals.js";
 import { amend, go, link, sessionLink } from "../router.js";
 import { GROUPS, glyph, mark, word } from "../status.js";
-import { ago, brief, inFull, money, number, shown } from "../text.js";
+import { ago, brief, inFull, json, money, number, shown } from "../text.js";
 
 const PAGE = 50;
 const REFRESH_EVERY = 4000;
@@ -172,7 +172,7 @@ export function sessions(view, { search, stats }) {
 	const release = useKeys({
 		j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
 		Enter: () => { if (chosenId()) go(sessionLink(chosenId())); },
-		"/": () => field.focus(), c: () => copy(JSON.stringify(state.rows[state.chosen], null, 2)), l: () => copy(location.href, "Link"),
+		"/": () => field.focus(), c: () => copy(json(state.rows[state.chosen], 2)), l: () => copy(location.href, "Link"),
 	});
 	body.addEventListener("keydown", (event) => { if (event.key === "Enter") go(sessionLink(chosenId())); });
 	stats.listeners.add(drawStats);

@@ -4,14 +4,12 @@
 import { get, query } from "../api.js";
 import { button, h, keepFocus, put } from "../dom.js";
 import { useKeys } from "../keys.js";
-import { ask } from "../parts/ask.js";
+import { ask, questionKey } from "../parts/ask.js";
 import { blank, broken, skeleton } from "../parts/blank.js";
 import { go, link, sessionLink } from "../router.js";
 import { shown } from "../text.js";
 
 const REFRESH_EVERY = 4000;
-// Models number their calls anew in every conversation.
-const keyOf = (each) => `${each.session_id} ${each.tool_call_id}`;
 
 export function waiting(view, { search }) {
 	const list = h("div.asks");
@@ -36,11 +34,11 @@ export function waiting(view, { search }) {
 	}
 
 	function draw(page) {
-		const ids = new Set(page.items.map(keyOf));
+		const ids = new Set(page.items.map(questionKey));
 		for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
 		if (!page.items.length) return put(list, blank("Nothing waits", "Approvals and questions of client tools appear here while their run is suspended.", { glyph: "s-done" }));
-		for (const each of page.items) if (!known.has(keyOf(each))) known.set(keyOf(each), question(each));
-		const wanted = [...page.items.map((each) => known.get(keyOf(each))), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
+		for (const each of page.items) if (!known.has(questionKey(each))) known.set(questionKey(each), question(each));
+		const wanted = [...page.items.map((each) => known.get(questionKey(each))), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
 		// Only what changed is touched: somebody may be writing an answer.
 		for (const node of [...list.childNodes]) if (!wanted.includes(node)) node.remove();
 		wanted.forEach((node, place) => { if (list.childNodes[place] !== node) list.insertBefore(node, list.childNodes[place] ?? null); });
