@@ -69,7 +69,9 @@ def test_circular_data_is_refused() -> None:
 
 def test_the_same_value_twice_is_not_circular() -> None:
     shared = [1]
-    ensure_json({"a": shared, "b": shared})
+    value = {"a": shared, "b": shared}
+    ensure_json(value)
+    assert decode(encode(value)) == {"a": [1], "b": [1]}
 
 
 def test_many_texts_decode_as_one_by_one() -> None:

@@ -85,11 +85,11 @@ async def test_types_are_known_to_type_checkers() -> None:
         executor = AgentExecutor(stores, ScriptedLLM(lambda request: [Call("finish", {"title": "Ants"})]))
         agent = Agent("writer", output=Plain)
         assert_type(agent, Agent[Plain])
-        assert_type((await executor.run(agent, "Write")).output, Plain)
+        assert assert_type((await executor.run(agent, "Write")).output, Plain).title == "Ants"
         handle = await executor.submit(agent, "Write")
         assert_type(handle, RunHandle[Plain])
         await executor.recover()
-        assert_type((await handle.result()).output, Plain)
+        assert assert_type((await handle.result()).output, Plain).title == "Ants"
 
 
 async def test_a_check_of_the_output_sees_what_the_caller_gets() -> None:

@@ -64,7 +64,9 @@ async def test_no_key_of_the_application_is_immortal(connect: Connect, prefix: s
     await prepare(store, "a")
     await store.fork_session("a", "b")
     await store.update_status("a", "completed")
-    async for key in client.scan_iter(match=f"{prefix}*"):
+    keys = [key async for key in client.scan_iter(match=f"{prefix}*")]
+    assert {len([key for key in keys if b"{%s}" % name in key]) > 1 for name in (b"a", b"b")} == {True}
+    for key in keys:
         assert await client.pttl(key) > 0, key
 
 
