@@ -68,14 +68,21 @@ def ensure_exact(value: Json, path: str) -> None:
 
 
 def decode(text: str | bytes) -> Json:
-    """The value of a JSON text that `encode` made."""
+    """Return the value of a JSON text that `encode` made. Raise `StoreCorrupt` if it cannot have made it."""
     try:
         return _decoder.decode(text)
+    except RecursionError as error:
+        raise StoreCorrupt(f"Stored JSON is nested too deeply: {text[:80]!r}") from error
     except msgspec.DecodeError:
         try:
-            return json.loads(text)
-        except ValueError as error:
+            return json.loads(text, parse_constant=_reject_constant)
+        except (ValueError, RecursionError) as error:
             raise StoreCorrupt(f"Stored text is not JSON: {text[:80]!r}") from error
+
+
+def _reject_constant(name: str) -> None:
+    """Reject NaN and the infinities, which Python's parser accepts."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def decode_many(texts: list[str]) -> list[Json]:

@@ -79,9 +79,10 @@ def test_many_texts_decode_as_one_by_one() -> None:
     assert decode_many(texts) == ["\ud800", {"a": 1}, [1.0]]
 
 
-def test_damaged_text_is_corrupt_storage() -> None:
+@pytest.mark.parametrize("text", ["{not json", '{"a": NaN}', "[-Infinity]", "[" * 100_000, '{"a":' * 100_000])
+def test_damaged_text_is_corrupt_storage(text: str) -> None:
     with pytest.raises(StoreCorrupt):
-        decode("{not json")
+        decode(text)
 
 
 @pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "nul\x00", "\ud800", "line\nbreak", "é😀", ""])

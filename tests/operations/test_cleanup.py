@@ -13,6 +13,7 @@ NOW = 1_000_000
 class Snapshots:
     def __init__(self, kept: dict[str, list[str]]) -> None:
         self.kept = kept
+        self.stuck: set[str] = set()
 
     async def list(self, session_id: str) -> list[str]:
         if session_id == "bad":
@@ -20,6 +21,8 @@ class Snapshots:
         return list(self.kept.get(session_id, []))
 
     async def delete(self, snapshot_id: str) -> None:
+        if snapshot_id in self.stuck:
+            raise OSError(f"{snapshot_id!r} is in use")
         for ids in self.kept.values():
             if snapshot_id in ids:
                 ids.remove(snapshot_id)
@@ -74,6 +77,27 @@ async def test_snapshots_are_deleted_and_one_bad_session_does_not_stop_the_sweep
     assert (summary.detected, summary.marked, summary.snapshots_deleted) == (3, 3, 3)
     assert summary.errors == ["bad: provider 'p': the bucket is gone"]
     assert provider.snapshots.kept == {"one": [], "two": [], "other": ["d"]}
+
+
+async def test_a_snapshot_that_could_not_be_deleted_is_tried_again_by_the_next_sweep() -> None:
+    store = await store_with(old=NOW - 1)
+    provider = Provider(old=["a", "b", "c"])
+    provider.snapshots.stuck = {"b"}
+    first = await expired_session_cleanup(store, now=NOW, workspace_providers={"p": provider})
+    assert (first.marked, first.snapshots_deleted) == (1, 2)
+    assert first.errors == ["old: provider 'p': 'b' is in use"]
+    provider.snapshots.stuck = set()
+    second = await expired_session_cleanup(store, now=NOW, workspace_providers={"p": provider})
+    assert (second.already_terminal, second.snapshots_deleted, second.errors) == (1, 1, [])
+    assert provider.snapshots.kept == {"old": []}
+
+
+async def test_a_session_that_ended_before_it_expired_keeps_its_snapshots() -> None:
+    store = await store_with(old=NOW - 1)
+    await store.update_status("old", "completed")
+    provider = Provider(old=["a"])
+    await expired_session_cleanup(store, now=NOW, workspace_providers={"p": provider})
+    assert provider.snapshots.kept == {"old": ["a"]}
 
 
 async def test_a_store_that_fails_for_one_session_goes_on_with_the_next() -> None:

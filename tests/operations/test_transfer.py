@@ -14,7 +14,7 @@ from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.cli import main
 from helix_agents.errors import InvalidArgument, StoreUnavailable
 from helix_agents.operations.transfer import export_sessions, import_sessions
-from helix_agents.operations.transfer.records import blocks
+from helix_agents.operations.transfer.records import Block, blocks
 from helix_agents.operations.verify import verify_sessions
 from helix_agents.stores.memory.contract import Memory
 from tests.server.cast import make_executor, manager
@@ -139,6 +139,60 @@ async def test_one_session_is_exported_with_those_below_it(source: Stores) -> No
     ]
     assert sessions[0] == "talk"
     assert len(sessions) == 2
+
+
+def resealed(lines: list[str], old: str, new: str) -> list[str]:
+    """The export with one value exchanged and the digests made again: a file that somebody wrote by hand."""
+    changed, block = [lines[0]], Block()
+    for line in lines[1:]:
+        text = line.replace(old, new)
+        if '"kind":"end_session"' in text:
+            text = json.dumps({**json.loads(text), "sha256": block.sha256})
+            block = Block()
+        else:
+            block.take(text)
+        changed.append(text)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"search ants"', "NaN"),
+        ('"search ants"', "[" * 20_000 + "]" * 20_000),
+        ('"kind":"messages","items"', '"kind":"messages","things"'),
+        ('"kind":"run","run"', '"kind":"run","walk"'),
+        ('"agent_type":"manager"', '"agent_type":7'),
+    ],
+    ids=["NaN", "nested", "no items", "no run", "wrong type"],
+)
+async def test_a_file_made_by_hand_is_refused_in_one_sentence(
+    source: Stores, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    lines = resealed(await exported(source), old, new)
+    file = tmp_path / "made.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    assert await asyncio.to_thread(main, ["import", str(file), "--url", f"sqlite:{tmp_path / 'h.db'}"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("helix: ")
+    assert told.count("\n") == 1
+    assert len(told) < 400
+
+
+async def test_one_user_is_exported_with_what_is_remembered(source: Stores) -> None:
+    await source.memory.save(Memory(entity_id="bob", content="likes bees"))
+    text = "\n".join(await exported(source, user_id="alice"))
+    assert '"session_id":"talk"' in text
+    assert "likes ants" in text
+    assert '"session_id":"dies"' not in text
+    assert "likes bees" not in text
+
+
+def test_an_export_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    url, file = f"sqlite:{tmp_path / 'a.db'}", tmp_path / "all.jsonl"
+    assert helix("migrate", "--url", url) == 0
+    assert helix("export", str(file), "--url", url) == 0
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("damage", ["word", "line", "cut", "newer", "foreign", "no end"])

@@ -182,6 +182,22 @@ async def test_a_closed_driver_says_so(tmp_path: Path) -> None:
         await driver.batch([COUNT])
 
 
+async def test_the_file_and_its_log_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "a.db")
+    await driver.batch([Statement("CREATE TABLE t (x)")])
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("a.db", "a.db-wal", "a.db-shm")}
+    assert set(modes.values()) == {0o600}, modes
+    await driver.close()
+
+
+async def test_a_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch(0o640)
+    driver = SqliteDriver(tmp_path / "a.db")
+    await driver.batch([Statement("CREATE TABLE t (x)")])
+    await driver.close()
+    assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o640
+
+
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "no" / "t.db")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):

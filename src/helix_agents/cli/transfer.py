@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..backends.registry import Stores
 from ..codec import decode
@@ -25,6 +25,7 @@ def add_transfer(commands: Any) -> None:
     out = add_command(commands, "export", _export, "write sessions, usage and memories to a file")
     out.add_argument("file", type=Path, help="must not exist yet, unless with --resume")
     out.add_argument("--session", metavar="ID", help="only this session and those below it")
+    out.add_argument("--user", metavar="ID", help="only the sessions of this user, and what is remembered about them")
     out.add_argument("--resume", action="store_true", help="go on with an export that was interrupted")
     add_json(out, "one JSON document")
     into = add_command(commands, "import", _import, "read an export into these stores", creates=True)
@@ -38,7 +39,7 @@ async def _export(given: argparse.Namespace, stores: Stores) -> int:
         already = _cut_to_whole_sessions(given.file)
     elif given.file.exists():
         raise InvalidArgument(f"{given.file} exists already: choose another file, or say --resume.")
-    with given.file.open("a", encoding="utf-8") as out:
+    with _open_private(given.file) as out:
 
         def write(line: str) -> None:
             out.write(line + "\n")
@@ -47,6 +48,7 @@ async def _export(given: argparse.Namespace, stores: Stores) -> int:
             stores,
             write,
             session_id=given.session,
+            user_id=given.user,
             already=already,
             resumed=out.tell() > 0,
             progress=_progress,
@@ -65,6 +67,11 @@ async def _import(given: argparse.Namespace, stores: Stores) -> int:
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"{given.file} is not an export, or damaged: it is not UTF-8 text.") from error
     return _report(given, done, "Imported")
+
+
+def _open_private(file: Path) -> TextIO:
+    """Open a file to append to. A new one is readable by its owner only: an export holds whole conversations."""
+    return open(file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 def _report(given: argparse.Namespace, done: Any, verb: str) -> int:

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 
 from ..backends.registry import Stores
-from ..errors import SessionNotFound
+from ..errors import InvalidArgument, SessionNotFound
 from ..operations.cleanup import expired_session_cleanup
+from ..operations.erasure import erase_user
 from ..operations.verify import repair_session, session_problems, verify_sessions
 from ..operations.workspaces import FileWorkspaceProvider
 from .command import add_command, add_json, address
 from .output import complain, emit, say, say_document, when
 from .tail import tail
+from .targets import steering
 
 
 def add_upkeep(commands: Any) -> None:
@@ -34,6 +36,11 @@ def add_upkeep(commands: Any) -> None:
     cleanup.add_argument("--dry-run", action="store_true", help="only count")
     cleanup.add_argument("--workspaces", metavar="FOLDER", help="delete their snapshots in this folder too")
     add_json(cleanup, "one JSON document")
+    erase = add_command(commands, "erase", _erase, "delete everything stored for one user")
+    erase.add_argument("user", help="the user's id; sessions with their forks, streams, usage and memories go")
+    erase.add_argument("--entity", action="append", default=[], metavar="ID", help="also what is remembered about this")
+    erase.add_argument("--yes", action="store_true", help="do it; without this, only count")
+    add_json(erase, "one JSON document")
     usage = add_command(commands, "usage", _usage, "show what a session and those below it have spent, or all entries")
     usage.add_argument("session", nargs="?", help="without it the latest entries of all sessions are listed")
     usage.add_argument("--alone", action="store_true", help="without the sessions below")
@@ -89,6 +96,19 @@ async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
     for problem in summary.errors:
         complain(problem)
     return 1 if summary.errors else 0
+
+
+async def _erase(given: argparse.Namespace, stores: Stores) -> int:
+    if not given.yes:
+        found = await stores.state.list_sessions(user_id=given.user, limit=1)
+        raise InvalidArgument(f"{given.user!r} has {found.total} sessions. Add --yes to delete them for good.")
+    async with steering(stores) as executor:
+        erased = await erase_user(executor, stores.state, stores.memory, given.user, entities=given.entity)
+    if given.json:
+        emit(erased)
+    else:
+        say(f"Erased {given.user}: {erased.sessions} sessions, {erased.memories} memories.")
+    return 0
 
 
 async def _usage(given: argparse.Namespace, stores: Stores) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from ..clock import system_clock
-from ..errors import HelixError, InvalidArgument
+from ..errors import InvalidArgument
 from ..executor.session.failing import close_given_up, give_up
 from ..lifecycle import SESSION_TERMINAL
 from ..stores.paging import MAX_PAGE
@@ -63,8 +64,8 @@ async def expired_session_cleanup(
 ) -> CleanupSummary:
     """Fail the sessions whose `expires_at` has passed and delete their workspace snapshots.
 
-    Streams of sessions that were still going are failed too where a `stream_manager` is given. One bad session never
-    stops the sweep: what went wrong is in `errors`. `dry_run` only counts.
+    With a `stream_manager`, their streams fail too. One bad session never stops the sweep: what went wrong is in
+    `errors`, and the next sweep tries again. `dry_run` only counts.
     """
     if page_size.__class__ is not int or not 1 <= page_size <= MAX_PAGE:
         raise InvalidArgument(f"page_size must be a whole number from 1 to {MAX_PAGE}, not {page_size!r}.")
@@ -95,13 +96,16 @@ async def _reap(
     dry_run: bool,
     tally: _Tally,
 ) -> None:
-    if session.status in SESSION_TERMINAL:
+    ended = session.status in SESSION_TERMINAL
+    if not dry_run and (not ended or session.failure_reason == FAILURE_REASON):
+        # Also after an earlier sweep failed the session: what it could not delete costs money until it is deleted.
+        for name, provider in providers.items():
+            await _delete_snapshots(session.session_id, name, provider, tally)
+    if ended:
         tally.already_terminal += 1
         return
     if dry_run:
         return
-    for name, provider in providers.items():
-        await _delete_snapshots(session.session_id, name, provider, tally)
     for _ in range(MAX_LOOKS):
         now = await state_store.load_state(session.session_id)  # with its custom state, which a listing leaves out
         if now is None or now.status in SESSION_TERMINAL:
@@ -115,11 +119,20 @@ async def _reap(
 
 
 async def _delete_snapshots(session_id: str, name: str, provider: WorkspaceProvider, tally: _Tally) -> None:
-    try:
-        for snapshot_id in await provider.snapshots.list(session_id):
+    """Delete what can be deleted; the next sweep tries the rest again."""
+    snapshots: list[str] = []
+    with _reported(session_id, name, tally):
+        snapshots = await provider.snapshots.list(session_id)
+    for snapshot_id in snapshots:
+        with _reported(session_id, name, tally):
             await provider.snapshots.delete(snapshot_id)
             tally.snapshots_deleted += 1
-    except HelixError:
-        raise
-    except Exception as problem:  # a provider's fault; the session is expired all the same
+
+
+@contextmanager
+def _reported(session_id: str, name: str, tally: _Tally) -> Iterator[None]:
+    """Turn any exception of a provider into an entry of `errors`: the session has expired all the same."""
+    try:
+        yield
+    except Exception as problem:
         tally.errors.append(f"{session_id}: provider {name!r}: {problem}")

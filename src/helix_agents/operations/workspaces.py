@@ -71,11 +71,14 @@ class FileSnapshots:
         if not workspace.is_dir():
             raise InvalidArgument(f"There is no folder {str(workspace)!r} to take a snapshot of.")
         place = self._folder / home
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = random_id()
         unfinished = place / f".{name}"
         try:
-            with tarfile.open(unfinished, "w:gz") as archive:
+            with (
+                open(unfinished, "xb", opener=_open_private) as file,
+                tarfile.open(fileobj=file, mode="w:gz") as archive,
+            ):
                 archive.add(workspace, arcname=".")
             os.replace(unfinished, place / f"{name}{SUFFIX}")
         finally:
@@ -88,6 +91,10 @@ class FileSnapshots:
         workspace.mkdir(parents=True, exist_ok=True)
         with tarfile.open(path, "r:gz") as archive:
             archive.extractall(workspace, filter="data")  # nothing outside of the workspace, no devices
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _home(session_id: str) -> str:

@@ -13,6 +13,7 @@ An acknowledged batch survives power loss: WAL with `synchronous=FULL`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -23,6 +24,7 @@ from typing import Literal
 from ...errors import StoreUnavailable
 from ..sql_shared.driver import Dialect, Row, Statement
 from .driver_errors import translated
+from .file import create_private_file
 from .jobs import Answer, Item, Job, JobQueue, Work, answer, by_kind, run
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
@@ -121,7 +123,7 @@ class SqliteDriver:
             if not self._jobs.has_more:
                 self._answer_last_group()
         if connection is not None:
-            connection.close()
+            _close(connection)
 
     def _answer_last_group(self) -> None:
         """Answer the group before this one."""
@@ -129,6 +131,7 @@ class SqliteDriver:
         self._unanswered = []
 
     def _connect(self) -> sqlite3.Connection:
+        create_private_file(self.path)
         connection = sqlite3.connect(
             self.path, timeout=self._busy_timeout_seconds, isolation_level=None, cached_statements=512
         )
@@ -138,6 +141,8 @@ class SqliteDriver:
             # Only macOS tells the two kinds of fsync apart; elsewhere this does nothing.
             connection.execute("PRAGMA fullfsync=ON")
             connection.execute("PRAGMA temp_store=MEMORY")
+            # Deleted conversations must not stay readable in the file. Builds of SQLite differ in the default.
+            connection.execute("PRAGMA secure_delete=ON")
             # The default of 2 MB holds the indexes of a few sessions only; a page that fell out is read again.
             connection.execute(f"PRAGMA cache_size=-{CACHE_KILOBYTES}")
             if self._d1_limits:
@@ -249,6 +254,15 @@ def _snapshots(connection: sqlite3.Connection, batches: Sequence[Sequence[Statem
 
 def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
     return connection.execute(statement.sql, statement.params).fetchall()
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """Close; a connection that wrote first empties the log, which holds copies of deleted rows, if nobody uses it."""
+    if connection.total_changes:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA busy_timeout=0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
 
 
 def _enable_wal(connection: sqlite3.Connection, timeout_seconds: float) -> None:

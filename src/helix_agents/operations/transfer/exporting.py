@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...codec import Json, encode
-from ...errors import SessionNotFound, StoreUnavailable
+from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...state import diff
 from ...stores.memory.contract import MemoryStore
 from ...stores.state.contract import StateStore
@@ -50,15 +50,19 @@ async def export_sessions(
     write: Callable[[str], object],
     *,
     session_id: str | None = None,
+    user_id: str | None = None,
     already: Collection[str] = (),
     resumed: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Exported:
-    """Write all sessions, oldest first, or one with those below it, as lines.
+    """Write all sessions, oldest first, as lines; or one with its descendants, or those of one user.
 
+    Memories are written with all sessions, or with those of a user: then only what is stored about that user.
     `already`: sessions that an earlier, interrupted export has written whole; with `resumed` the header is there too.
     """
-    ids = await _ids(stores.state, session_id)
+    if session_id is not None and user_id is not None:
+        raise InvalidArgument("Give session_id or user_id, not both.")
+    ids = await _ids(stores.state, session_id, user_id)
     exported = Exported()
     if not resumed:
         write(header())
@@ -73,14 +77,14 @@ async def export_sessions(
             exported.sessions += 1
     progress(len(ids), len(ids))
     if session_id is None:
-        async for items in _memories(stores.memory):
+        async for items in _memories(stores.memory, user_id):
             write(encode({"kind": "memories", "items": items}))
             exported.memories += len(items)
     write(encode({"kind": "end", "sessions": exported.sessions + exported.skipped}))
     return exported
 
 
-async def _ids(store: StateStore, session_id: str | None) -> list[str]:
+async def _ids(store: StateStore, session_id: str | None, user_id: str | None) -> list[str]:
     """The ids, oldest first, so that an import makes them in the same order; parents come before their children."""
     if session_id is not None:
         tree = await session_tree(store, session_id)
@@ -90,7 +94,7 @@ async def _ids(store: StateStore, session_id: str | None) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
-        page = await store.list_sessions(limit=PAGE, cursor=cursor, count=False)
+        page = await store.list_sessions(user_id=user_id, limit=PAGE, cursor=cursor, count=False)
         found += [session.session_id for session in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -164,10 +168,10 @@ async def _checkpoints(store: StateStore, session_id: str) -> list[Checkpoint]:
             return found[::-1]
 
 
-async def _memories(store: MemoryStore) -> AsyncIterator[list[Json]]:
+async def _memories(store: MemoryStore, entity_id: str | None) -> AsyncIterator[list[Json]]:
     entities, offset = set[str](), 0
     while True:
-        page = await store.list_entities(limit=PAGE, offset=offset, count=False)
+        page = await store.list_entities(entity_id=entity_id, limit=PAGE, offset=offset, count=False)
         entities.update(item.entity_id for item in page.items)
         offset += len(page.items)
         if not page.has_more or not page.items:

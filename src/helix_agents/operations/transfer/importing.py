@@ -48,16 +48,10 @@ async def import_sessions(
     rest: Iterator[str] = iter(lines)
     read_header(next(rest, None))
     for records in blocks(rest):
-        if records[0]["kind"] == "end":
-            imported.complete = True
-        elif records[0]["kind"] == "memories":
-            for item in records[0]["items"]:
-                await stores.memory.save(to_struct(Memory, item))
-            imported.memories += len(records[0]["items"])
-        elif await _import_session(stores, records):
-            imported.sessions += 1
-        else:
-            imported.skipped += 1
+        try:
+            await _import_block(stores, records, imported)
+        except (KeyError, TypeError, StoreCorrupt) as error:  # a record without what records of its kind have
+            raise InvalidArgument(f"The export holds a record that cannot be read: {error!r}.") from error
         progress(imported.sessions + imported.skipped, 0)
     if not imported.complete:
         raise InvalidArgument(
@@ -67,12 +61,22 @@ async def import_sessions(
     return imported
 
 
+async def _import_block(stores: TransferStores, records: list[Record], imported: Imported) -> None:
+    if records[0]["kind"] == "end":
+        imported.complete = True
+    elif records[0]["kind"] == "memories":
+        for item in records[0]["items"]:
+            await stores.memory.save(to_struct(Memory, item))
+        imported.memories += len(records[0]["items"])
+    elif await _import_session(stores, records):
+        imported.sessions += 1
+    else:
+        imported.skipped += 1
+
+
 async def _import_session(stores: TransferStores, records: list[Record]) -> bool:
-    try:
-        wanted = to_struct(SessionState, records[0]["session"])
-        kinds = {kind: [record for record in records if record["kind"] == kind] for kind in _KINDS}
-    except (KeyError, StoreCorrupt) as error:
-        raise InvalidArgument(f"A session of the export cannot be read: {error}.") from error
+    wanted = to_struct(SessionState, records[0]["session"])
+    kinds = {kind: [record for record in records if record["kind"] == kind] for kind in _KINDS}
     store, session_id = stores.state, wanted.session_id
     there = await store.load_state(session_id)
     if there is not None:

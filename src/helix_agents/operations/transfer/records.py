@@ -94,8 +94,8 @@ def _session_of(records: list[Record]) -> str:
 def _record(text: str | None, number: int) -> Record:
     try:
         record = decode(text or "")
-    except StoreCorrupt:
-        record = None
+    except StoreCorrupt as error:
+        raise InvalidArgument(f"Line {number} is not a record of an export: {error}.") from error
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         raise InvalidArgument(f"Line {number} is not a record of an export: is the file whole?")
     return record
