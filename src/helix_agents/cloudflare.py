@@ -54,7 +54,20 @@ __all__ = [
 ]
 
 
+_WORKERS_RUNTIME = frozenset({"js", "pyodide", "workers"})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __package__), name)
+    try:
+        return getattr(import_module(f".{_HOMES[name]}", __package__), name)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in _WORKERS_RUNTIME:
+            raise
+        raise ImportError(
+            f"{name} works only inside a Cloudflare Worker, because it needs the Workers runtime (no module "
+            f"{missing.name!r} here). Outside a Worker use open_stores('d1://...') or open_stores('do://...'): "
+            "see docs/cloudflare.md, Imports.",
+            name=missing.name,
+        ) from missing

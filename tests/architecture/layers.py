@@ -15,6 +15,7 @@ from pathlib import Path
 PACKAGE = "helix_agents"
 MAX_LINES = 450
 MAX_FUNCTION_LINES = 60
+LONGEST_MICROTASK_SECONDS = 0.002
 
 CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values"})
 CONTRACTS = frozenset({"stores", "streams"})
@@ -240,6 +241,42 @@ def function_breaches(sources: dict[str, Source]) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
+
+
+# Where a short sleep in a loop is fine: what never runs in a Worker, and a loop that yields to others between pieces
+# of work and waits for nothing.
+MAY_SLEEP_BRIEFLY = tuple(
+    f"{PACKAGE}.{name}" for name in ("backends.postgres", "backends.redis", "backends.sqlite", "streams.tail")
+)
+
+
+def polling_breaches(sources: dict[str, Source]) -> list[str]:
+    """`while` loops that sleep for at most 2 ms: in workerd such a sleep is a microtask.
+
+    So nothing that the loop waits for can happen: no timer, no request, no other object. The loop spins for ever.
+    """
+    return [
+        f"{source.module}, line {call.lineno}: a loop that sleeps for at most 2 ms never ends in workerd; "
+        "await an event, or sleep longer."
+        for source in sources.values()
+        if not source.module.startswith(MAY_SLEEP_BRIEFLY)
+        for loop in ast.walk(source.tree)
+        if isinstance(loop, ast.While)
+        for call in ast.walk(loop)
+        if isinstance(call, ast.Call) and _sleeps_briefly(call, source)
+    ]
+
+
+def _sleeps_briefly(call: ast.Call, source: Source) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name != "sleep" or not call.args:
+        return False
+    given = call.args[0]
+    for node in source.tree.body if isinstance(given, ast.Name) else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(given):
+            given = node.value
+    seconds = given.value if isinstance(given, ast.Constant) else None
+    return isinstance(seconds, int | float) and seconds <= LONGEST_MICROTASK_SECONDS
 
 
 def file_breaches(sources: dict[str, Source]) -> list[str]:

@@ -26,6 +26,7 @@ CHECKS: list[Check] = [
     layers.cycle_breaches,
     layers.file_breaches,
     layers.function_breaches,
+    layers.polling_breaches,
 ]
 
 
@@ -81,6 +82,13 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
     layers.file_breaches: [
         ("lines, at most 450", {"cli.py": "X = 1\n" * 451}),
         ("cli: no docstring", {"cli.py": "!X = 1"}),
+    ],
+    layers.polling_breaches: [
+        (
+            "at most 2 ms never ends in workerd",
+            {"cli.py": f"SOON = 0.001\nasync def run():\n    while not done():\n        await sleep({seconds})"},
+        )
+        for seconds in ("0", "0.002", "SOON")
     ],
     layers.function_breaches: [
         ("run has 61 lines, at most 60", {"cli.py": "async def run():\n" + "    X = 1\n" * 60}),

@@ -66,6 +66,16 @@ async def test_rows_written_inside_an_object_stay_few(client: Client) -> None:
     assert turn_of_eleven / 11 <= 45
 
 
+async def test_a_model_at_fifty_chunks_a_second_costs_at_most_400_rows_a_thousand(client: Client) -> None:
+    await client.ask("GET", "/test/create/paced")
+    _, before = await client.ask("GET", "/test/pour/paced?n=1")
+    _, after = await client.ask("GET", "/test/pour/paced?n=150&paced=1")
+    written, seconds = after["written"] - before["written"], after["seconds"]
+    print(f"rows of 150 chunks in {seconds:.1f} s: {written}")
+    # Three rows an append, five appends a second, and the first and the last. In 20 s, the time of 1,000 chunks: 306.
+    assert written <= 3 * (5 * seconds + 2)
+
+
 async def test_a_session_without_an_id_gets_one_and_an_object(client: Client) -> None:
     status, begun = await client.ask("POST", "/execute", {"agent_type": "author", "message": "go"})
     assert status == 202

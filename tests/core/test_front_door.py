@@ -88,15 +88,9 @@ def test_the_stores_of_a_backend_have_a_room(room: str) -> None:
     assert all(getattr(found, name) is getattr(helix_agents, name) for name in found.__all__)
 
 
-def test_the_room_of_cloudflare_gives_what_this_place_can_import() -> None:
+def test_the_room_of_cloudflare_lists_what_it_can_load() -> None:
     room = import_module("helix_agents.cloudflare")
     assert room.__all__ == sorted(room._HOMES)
-    inside = {name for name in room.__all__ if name.startswith("DO")} | {"AgentServer", "route"}
-    for name in set(room.__all__) - inside:
-        assert getattr(room, name).__name__ == name
-    for name in inside:
-        with pytest.raises(ModuleNotFoundError, match=r"js|workers"):
-            getattr(room, name)
 
 
 @pytest.mark.parametrize("name", sorted(helix_agents._ON_DEMAND))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -75,7 +76,7 @@ class PyDO(AgentServer):
 
     async def test(self, verb: str, session_id: str, request: Any) -> Any:
         query = {name: int(texts[0]) for name, texts in parse_qs(urlsplit(request.url).query).items()}
-        count = query.get("n", 0)
+        count, began = query.get("n", 0), time.time()
         if verb == "create":
             await self.state.create_session(session_id, agent_type="author", user_id="alice")
         if verb == "again":
@@ -87,6 +88,7 @@ class PyDO(AgentServer):
                 await writer.write({"type": "text_delta", "delta": f"{number} ".ljust(query.get("size", 0))})
                 if query.get("each"):
                     await writer.flush()
+                if query.get("each") or query.get("paced"):
                     await asyncio.sleep(0.02)
             await writer.close()
         if verb == "refusals":
@@ -98,6 +100,7 @@ class PyDO(AgentServer):
             await self.streams.end_stream(session_id, "done")
         alarm = await self.ctx.storage.getAlarm()
         facts = {"born": self.born, "written": self.storage.rows_written, "alarm": alarm or None}
+        facts["seconds"] = time.time() - began
         return Response(encode(facts), headers={"content-type": "application/json"})
 
     async def refusals(self, session_id: str) -> Any:

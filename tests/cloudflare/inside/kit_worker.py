@@ -3,11 +3,13 @@
 GET /facts              what this Python is, and what the library asked for when it was imported
 GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the database, emptied afterwards
 GET /shared, /own       write to a session through a store kept in a module variable, or through one of this request's
+GET /tasks, /hang       what every task of this isolate waits at; wait for a minute
 GET /cut                the same after a request that was cut off in the middle
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 import traceback
@@ -179,6 +181,16 @@ async def outcome(name: str, home: type[Home]) -> str:
     return msgspec.json.encode({"name": name, **told, "seconds": time.time() - began}).decode()
 
 
+def _waits_at(task: asyncio.Task[Any]) -> str:
+    """Return where a task is suspended, outermost call first."""
+    places: list[str] = []
+    waiting: Any = task.get_coro()
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+        waiting = getattr(waiting, "cr_await", None)
+    return f"{task.get_name()}: {' > '.join(places)}"
+
+
 class PyDO(DurableObject):  # type: ignore[misc]
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
@@ -198,6 +210,10 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
                 "sqlite3": "sqlite3" in sys.modules,
             }
             return Response.json(facts)
+        if path[0] == "tasks":
+            return Response.json([_waits_at(task) for task in asyncio.all_tasks()])
+        if path[0] == "hang":
+            return Response.json(await asyncio.sleep(60))
         if path[0] == "run" and path[1] == "d1":
             return Response(await outcome(path[2], in_d1(self.env.DB)))
         if path[0] == "run":

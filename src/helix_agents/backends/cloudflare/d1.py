@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from ...clock import Clock, IdSource, random_id, system_clock
+from ...errors import InvalidArgument
 from ...stores.memory.contract import Embedder
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
@@ -79,8 +80,13 @@ def as_driver(database: Any) -> SqlDriver:
     """A driver as it is; a binding of a Worker as a driver."""
     if hasattr(database, "dialect"):
         return cast(SqlDriver, database)
-    # Imported only where there is a binding, because JavaScript's modules exist nowhere else.
-    bindings = import_module(".bindings", __package__)
+    try:  # imported only where there is a binding, because JavaScript's modules exist nowhere else
+        bindings = import_module(".bindings", __package__)
+    except ModuleNotFoundError as missing:
+        raise InvalidArgument(
+            f"A {type(database).__name__} is not a D1 database. Inside a Worker pass env.DB; outside a Worker pass a "
+            "BridgeD1 or a D1Rest, or use open_stores('d1://...')."
+        ) from missing
     return cast(SqlDriver, bindings.D1Binding(database))
 
 

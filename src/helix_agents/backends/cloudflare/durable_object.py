@@ -32,10 +32,9 @@ from ..sql_shared.usage.store import SqlUsageStore
 from . import sockets
 from .bindings import ObjectStorage, unwrapped
 from .sockets import Listener
-from .wire import MAX_VALUE_BYTES
+from .wire import GATHER_SECONDS, MAX_VALUE_BYTES
 
 MAX_PARAMETERS = 100
-GATHER_SECONDS = 0.05
 PAGE_CHUNKS = 512
 PAGE_CHARS = 4_000_000
 

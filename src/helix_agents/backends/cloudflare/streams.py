@@ -22,10 +22,9 @@ from ..sql_shared.driver import Row, SqlDriver, Statement
 from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.streams.manager import SqlStreamManager
 from .bridge import VERSION, Bridge, BridgeObject
-from .wire import MissingTable, Reply, WireStatement
+from .wire import GATHER_SECONDS, MissingTable, Reply, WireStatement
 
 RECONNECT_SECONDS = 0.5
-GATHER_SECONDS = 0.025
 MAX_OBJECTS = 10_000
 """How many objects a manager remembers; a forgotten one is only opened again."""
 

@@ -20,6 +20,8 @@ MAX_INTEGER = 2**53 - 1
 MAX_VALUE_BYTES = 2_000_000
 MAX_PARAMETER_BYTES = 1_000_000
 """Where bulk data is split: quoting it once more may double it."""
+GATHER_SECONDS = 0.2
+"""How long chunks gather after the first ones. An append costs three rows, however many chunks it holds."""
 
 _MARK = re.compile(r"\?(\d+)")
 _REFUSED_BEFORE_RUNNING = ("overloaded", "too many requests", "queued for too long")

@@ -84,7 +84,7 @@ async def nobody_holds_a_lease(harness: Harness) -> None:
         return "ok"
 
     agent = simple_agent(work)
-    executor = make_executor(stores, ScriptedLLM([[Call("work")], "Done.", "Again."]), lease_seconds=3600)
+    executor = make_executor(stores, ScriptedLLM([[Call("work")], "Done.", "Again."]), lease_seconds=60)
     for session_id in ("restored", "resumed"):
         await (await executor.execute(agent, "Go", session_id=session_id)).result()
     checkpoints = (await stores.state.list_checkpoints("restored")).items

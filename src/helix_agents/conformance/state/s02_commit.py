@@ -17,6 +17,8 @@ from ..tools.sample import add, meta, plain_state, push, put, user, writes
 
 check = STATE_STORE.check
 
+MAX_LOOKS = 100_000
+
 
 @check("S2", "a commit is visible as a whole")
 async def commit_is_visible_as_a_whole(harness: Harness) -> None:
@@ -178,7 +180,9 @@ async def readers_see_whole_commits(harness: Harness) -> None:
             await store.save_state_and_promote_staging("a", plain_state("a"), messages, meta(number + 1))
 
     writer = asyncio.create_task(commit_all())
-    while not writer.done():
+    for _ in range(MAX_LOOKS):
+        if writer.done():
+            break
         await _seen_whole(other, "a")
         await asyncio.sleep(0)
     await writer

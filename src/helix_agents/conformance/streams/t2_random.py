@@ -50,7 +50,7 @@ async def _wander(manager: StreamManager, wait_for: int, rng: random.Random) -> 
         assert info is not None
         if info.latest_sequence >= wait_for or info.status == "ended":
             break
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.003)
     begin = cursor = rng.randrange(info.latest_sequence + 1)
     seen: Seen = []
     attachments = 0
@@ -64,7 +64,7 @@ async def _wander(manager: StreamManager, wait_for: int, rng: random.Random) -> 
             if stretch == 0:
                 break
             if rng.random() < 0.02:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.003)
         cursor = reader.current_sequence
         if reader.outcome is not None:
             return begin, seen, attachments

@@ -320,8 +320,13 @@ class Run:
                     expected_status="running",
                 )
             )
-        except Exception:
-            return  # then they wait until the lease lapses
+        except Exception as error:
+            logger.warning(
+                "Could not release run %s of session %s: %s. Others wait until its lease expires.",
+                context.run_id,
+                context.session_id,
+                error,
+            )
 
     # -- the model
 

@@ -19,6 +19,8 @@ NOBODY = 0
 """The lease of a run that nobody has, in good order: between two steps, or before the first. Any worker may go on."""
 
 WIND_UP_POLL_SECONDS = 0.02
+WIND_UP_SECONDS = 10.0
+"""How long to wait for a run that has ended its session and is closing its stream, however long its lease is."""
 
 RUNNING = "it is running"
 ABOUT_TO_RUN = "it is about to run"
@@ -127,12 +129,15 @@ async def load(services: Services, agent: Agent, session_id: str) -> tuple[Sessi
 
 async def load_settled(services: Services, agent: Agent, session_id: str) -> tuple[SessionState, RunRecord | None]:
     """Like `load`, but waits while a run that has ended or suspended its session is still closing its stream."""
-    for _ in range(int(services.lease_seconds / WIND_UP_POLL_SECONDS) + 1):
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(services.lease_seconds, WIND_UP_SECONDS)
+    while True:
         session, run = await load(services, agent, session_id)
         if session.status == "active" or not is_live(run, services.clock()):
             return session, run
+        if loop.time() >= until:
+            raise AlreadyRunning(session_id, run.run_id if run else None)
         await asyncio.sleep(WIND_UP_POLL_SECONDS)
-    raise AlreadyRunning(session_id, run.run_id if run else None)
 
 
 async def load_messages(services: Services, session_id: str) -> list[Message]:
