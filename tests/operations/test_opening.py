@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sqlite3
 import traceback
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import pytest
 
 from helix_agents import HelixError, InvalidArgument, SqliteStateStore, Stores, StoreUnavailable, open_stores
 from helix_agents.backends import registry
+from helix_agents.backends.sql_shared.schema import migrate as migrations
 from helix_agents.backends.url import StoresUrl, parse_url
 from helix_agents.errors import NotMigrated
 
@@ -190,13 +192,16 @@ async def test_opening_without_migrating_neither_creates_nor_changes(tmp_path: P
     assert sorted(os.listdir(tmp_path)) == ["foreign.db"]
 
 
-async def test_opening_an_older_schema_without_migrating_says_what_to_do(tmp_path: Path) -> None:
+async def test_opening_an_older_schema_without_migrating_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
     async with open_stores(url):
         pass
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
-        connection.execute("DELETE FROM __agents_migrations WHERE version > 3")
-    with pytest.raises(NotMigrated, match=r"have schema version 3, this library needs .*helix migrate"):
+    shutil.copytree(str(migrations.FOLDER), tmp_path / "next")
+    (tmp_path / "next" / "0002_more.sql").write_text("-- family: state\nCREATE TABLE __agents_more (x TEXT);\n")
+    monkeypatch.setattr(migrations, "FOLDER", tmp_path / "next")
+    with pytest.raises(NotMigrated, match=r"have schema version 1, this library needs .*helix migrate"):
         async with open_stores(url, migrate=False):
             pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -14,9 +15,9 @@ import asyncpg
 import pytest
 
 from helix_agents import SchemaTooNew, open_stores
-from helix_agents.backends.postgres import prepare as migration
 from helix_agents.backends.postgres.prepare import migrate_postgres
 from helix_agents.backends.postgres.state_store import PostgresStateStore
+from helix_agents.backends.sql_shared.schema import migrate as migrations
 from helix_agents.backends.sql_shared.schema.migrate import known_migrations, migrate
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.conformance.tools.sample import meta, plain_state, user
@@ -43,6 +44,12 @@ UNION ALL SELECT 'function', proname, '', pg_get_functiondef(oid) FROM pg_proc W
 ORDER BY 1, 2, 3
 """
 
+SECOND = """
+-- family: state
+ALTER TABLE __agents_interrupt_flags ADD COLUMN mood TEXT NOT NULL DEFAULT 'good';
+UPDATE __agents_interrupt_flags SET mood = 'old';
+"""
+
 EVERY_VERSION = [each.version for each in known_migrations("postgres")]
 
 
@@ -58,19 +65,20 @@ async def catalogue(connection: asyncpg.Connection, schema: str) -> list[str]:
     return ["|".join(row).replace(schema, "SCHEMA") for row in rows]
 
 
-async def test_a_fresh_schema_equals_one_migrated_step_by_step(
-    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_a_database_of_an_earlier_schema_is_migrated_in_place(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    await migrate_postgres(connection, schema="made_at_once")
-    every = known_migrations("postgres")
-    monkeypatch.setattr(migration, "server_functions", lambda schema, prefix: [])
-    for known in range(1, len(every) + 1):
-        if known == len(every):
-            monkeypatch.undo()
-        else:  # as if this were the library of that time, which had functions of its own
-            for place in (migration, sys.modules["helix_agents.backends.sql_shared.schema.migrate"]):
-                monkeypatch.setattr(place, "known_migrations", lambda _, known=known: every[:known])
-        assert await migrate_postgres(connection, schema="made_in_steps") == [every[known - 1].version]
+    await migrate_postgres(connection, schema="made_in_steps")
+    await connection.execute(
+        "INSERT INTO made_in_steps.__agents_interrupt_flags (session_id, timestamp) VALUES ('s', 1)"
+    )
+    # As if this were the next version of the library, whose schema has a second step.
+    shutil.copytree(str(migrations.FOLDER), tmp_path / "next")
+    (tmp_path / "next" / "0002_moods.sql").write_text(SECOND)
+    monkeypatch.setattr(migrations, "FOLDER", tmp_path / "next")
+    assert await migrate_postgres(connection, schema="made_in_steps") == [2]
+    assert await connection.fetchval("SELECT mood FROM made_in_steps.__agents_interrupt_flags") == "old"
+    assert await migrate_postgres(connection, schema="made_at_once") == [1, 2]
     fresh, grown = await catalogue(connection, "made_at_once"), await catalogue(connection, "made_in_steps")
     assert fresh == grown
     assert len(fresh) > 200

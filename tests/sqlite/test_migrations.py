@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
@@ -14,7 +15,7 @@ from helix_agents import SchemaTooNew, open_stores
 from helix_agents.backends.sql_shared.driver import Dialect, Statement
 from helix_agents.backends.sql_shared.schema import migrate as migrations
 from helix_agents.backends.sql_shared.schema.migrate import (
-    COMPACT_STATE,
+    COMPACT,
     FAMILIES,
     Migration,
     applied_versions,
@@ -22,8 +23,6 @@ from helix_agents.backends.sql_shared.schema.migrate import (
     migrate,
 )
 from helix_agents.backends.sqlite.driver import SqliteDriver
-from helix_agents.backends.sqlite.state_store import SqliteStateStore
-from helix_agents.types import CheckpointMeta, SessionState
 
 OPEN = """
 import asyncio, sys
@@ -33,13 +32,26 @@ async def main():
 asyncio.run(main())
 """
 
+SECOND = """
+-- family: state
+ALTER TABLE __agents_states ADD COLUMN mood TEXT NOT NULL DEFAULT 'good';
+UPDATE __agents_states SET mood = 'old';
+-- family: memory
+CREATE TABLE __agents_moods (mood TEXT PRIMARY KEY);
+"""
 
-COMPACT = {"compact_state", "compact_usage"}
+
+@pytest.fixture
+def with_second(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this were the next version of the library, whose schema has a second step."""
+    folder = tmp_path_factory.mktemp("migrations")
+    shutil.copytree(str(migrations.FOLDER), folder, dirs_exist_ok=True)
+    (folder / "0002_moods.sql").write_text(SECOND)
+    monkeypatch.setattr(migrations, "FOLDER", folder)
 
 
-def ordinary_steps() -> list[Migration]:
-    """All but those that only make rows cheaper on Cloudflare."""
-    return [each for each in known_migrations("sqlite") if each.families - COMPACT]
+def versions(dialect: Dialect = "sqlite") -> list[int]:
+    return [each.version for each in known_migrations(dialect)]
 
 
 def schema(path: Path) -> list[tuple[str, str]]:
@@ -58,9 +70,9 @@ async def fresh_schema(folder: Path) -> list[tuple[str, str]]:
 
 async def test_migrating_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
-    assert await migrate(driver) == [each.version for each in ordinary_steps()]
+    assert await migrate(driver) == versions()
     assert await migrate(driver) == []
-    assert await applied_versions(driver) == [each.version for each in ordinary_steps()]
+    assert await applied_versions(driver) == versions()
     await driver.close()
 
 
@@ -72,18 +84,36 @@ def test_a_number_names_one_step(dialect: Dialect) -> None:
     assert len({name[:4] for name in names}) == len(names) == len(known_migrations(dialect))
 
 
-async def test_a_fresh_schema_equals_one_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = await fresh_schema(tmp_path)
-    every = ordinary_steps()
-    for known in range(1, len(every) + 1):
-        # As if this were the library of that time.
-        monkeypatch.setattr(
-            "helix_agents.backends.sql_shared.schema.migrate.known_migrations", lambda _, known=known: every[:known]
-        )
-        driver = SqliteDriver(tmp_path / "grown.db")
-        assert await migrate(driver) == [every[known - 1].version]
-        await driver.close()
-    assert schema(tmp_path / "grown.db") == fresh
+async def test_a_file_of_an_earlier_schema_is_migrated_in_place(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    async with open_stores(f"sqlite:{tmp_path / 'a.db'}") as stores:
+        await stores.state.create_session("s", agent_type="a", custom_state={"n": 1})
+    request.getfixturevalue("with_second")
+    driver = SqliteDriver(tmp_path / "a.db")
+    assert await migrate(driver) == [2]
+    assert await migrate(driver) == []
+    (moods,) = await driver.batch([Statement("SELECT mood FROM __agents_states")])
+    assert moods == [("old",)]
+    await driver.close()
+    async with open_stores(f"sqlite:{tmp_path / 'a.db'}", migrate=False) as stores:
+        state = await stores.state.load_state("s")
+    assert state is not None
+    assert state.custom_state == {"n": 1}
+    assert schema(tmp_path / "a.db") == await fresh_schema(tmp_path), "a fresh schema differs from a migrated one"
+
+
+async def test_a_step_that_comes_late_is_made_all_the_same(
+    tmp_path: Path, with_second: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two branches of a project may bring their migrations in either order."""
+    every = known_migrations("sqlite")
+    later = Migration(3, "later", (("state", ("CREATE TABLE __agents_later (x TEXT)",)),))
+    monkeypatch.setattr(migrations, "known_migrations", lambda _: [every[0], later])
+    driver = SqliteDriver(tmp_path / "a.db")
+    assert await migrate(driver) == [1, 3]
+    monkeypatch.setattr(migrations, "known_migrations", lambda _: [*every, later])
+    assert await migrate(driver) == [2]
+    assert await applied_versions(driver) == [1, 2, 3]
+    await driver.close()
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -101,9 +131,9 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
 
 
 async def test_an_interrupted_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = ordinary_steps()
-    broken = every[0]._replace(parts=(*every[0].parts, ("state", ("CREATE TABLE broken (", ""))))
-    monkeypatch.setattr("helix_agents.backends.sql_shared.schema.migrate.known_migrations", lambda _: [broken])
+    (first,) = known_migrations("sqlite")
+    broken = first._replace(parts=(*first.parts, ("state", ("CREATE TABLE broken (", ""))))
+    monkeypatch.setattr(migrations, "known_migrations", lambda _: [broken])
     driver = SqliteDriver(tmp_path / "a.db")
     with pytest.raises(Exception, match=r"syntax|incomplete"):
         await migrate(driver)
@@ -136,11 +166,11 @@ async def test_prefixes_keep_applications_apart(tmp_path: Path) -> None:
         assert await two.state.session_exists("s")
 
 
-async def test_the_ledger_names_every_step(tmp_path: Path) -> None:
+async def test_the_ledger_names_every_step(tmp_path: Path, with_second: None) -> None:
     driver = SqliteDriver(tmp_path / "a.db")
     await migrate(driver, clock=lambda: 5)
     (rows,) = await driver.batch([Statement("SELECT version, name, applied_at FROM __agents_migrations ORDER BY 1")])
-    assert rows == [(each.version, each.name, 5) for each in ordinary_steps()]
+    assert rows == [(each.version, each.name, 5) for each in known_migrations("sqlite")]
     await driver.close()
 
 
@@ -160,7 +190,7 @@ def tables(path: Path) -> set[str]:
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_every_statement_of_a_migration_says_which_family_it_belongs_to(dialect: Dialect) -> None:
     for step in known_migrations(dialect):
-        assert step.families <= FAMILIES | COMPACT | {"every"}, step.name
+        assert step.families <= FAMILIES | {"every"}, step.name
         shared = [text for text in step.of(["every"]) if "__agents_guard" not in text]
         assert shared == [], f"{step.name}: write a line `-- family: state` (or streams, usage, memory) above these"
 
@@ -178,7 +208,7 @@ async def test_a_database_has_only_the_tables_of_the_families_it_holds(tmp_path:
 
 @pytest.mark.parametrize("order", [("streams", "state", "memory", "usage"), ("memory", "usage", "streams", "state")])
 async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
-    tmp_path: Path, order: tuple[str, ...]
+    tmp_path: Path, order: tuple[str, ...], with_second: None
 ) -> None:
     path = tmp_path / "a.db"
     for family in order:
@@ -190,10 +220,12 @@ async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
     assert schema(path) == await fresh_schema(tmp_path)
     with closing(sqlite3.connect(path)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM __agents_migrations ORDER BY version")]
-    assert names == [each.name for each in ordinary_steps()]
+    assert names == [each.name for each in known_migrations("sqlite")]
 
 
-async def test_processes_that_add_different_families_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
+async def test_processes_that_add_different_families_at_once_do_not_undo_each_other(
+    tmp_path: Path, with_second: None
+) -> None:
     drivers = [SqliteDriver(tmp_path / "a.db") for _ in range(8)]
     await asyncio.gather(
         *(migrate(driver, families={family}) for driver, family in zip(drivers, sorted(FAMILIES) * 2, strict=True))
@@ -203,28 +235,11 @@ async def test_processes_that_add_different_families_at_once_do_not_undo_each_ot
     assert schema(tmp_path / "a.db") == await fresh_schema(tmp_path)
 
 
-async def test_compact_state_holds_the_same_in_other_trees(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    store = SqliteStateStore(path)
-    await store.create_session("s", agent_type="a", custom_state={"n": 1})
-    await store.append_messages("s", [{"role": "user", "content": str(number)} for number in range(3)])
-    fields = SessionState(session_id="s", agent_type="a", step_count=1, status="active", custom_state={"n": 2})
-    made = await store.save_state_and_promote_staging("s", fields, [], CheckpointMeta("step", 1, 0))
-    await store.save_state("s", SessionState(session_id="s", agent_type="a", status="active", custom_state={"n": 3}))
-    before = await store.get_checkpoint("s", made.checkpoint_id)
-    driver = SqliteDriver(path)
-    assert await migrate(driver, families=COMPACT_STATE) == [22]
+async def test_compact_tables_have_no_rows_beside_their_keys(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "compact.db")
+    await migrate(driver, families=FAMILIES | {COMPACT})
     await driver.close()
-    assert [each["content"] for each in (await store.get_messages("s")).items] == ["0", "1", "2"]
-    assert await store.get_checkpoint("s", made.checkpoint_id) == before
-    await store.restore_checkpoint("s", made.checkpoint_id)
-    state = await store.load_state("s")
-    assert state is not None
-    assert state.custom_state == {"n": 2}
-    await store.close()
-    with closing(sqlite3.connect(path)) as connection:
-        for table in ("messages", "checkpoints"):
-            (sql,) = connection.execute(
-                "SELECT sql FROM sqlite_master WHERE name = ?", (f"__agents_{table}",)
-            ).fetchone()
-            assert sql.endswith("WITHOUT ROWID")
+    compact, plain = dict(schema(tmp_path / "compact.db")), dict(await fresh_schema(tmp_path))
+    changed = {name for name in plain if plain[name] != compact[name]}
+    assert changed == {"__agents_messages", "__agents_checkpoints", "__agents_usage"}
+    assert all(compact[name] == plain[name] + " WITHOUT ROWID" for name in changed)

@@ -17,12 +17,12 @@ from ...errors import InvalidArgument
 from ...stores.memory.contract import Embedder
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
-from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
+from ..sql_shared.schema.migrate import COMPACT, COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
 from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.state.store import SqlStateStore
 from ..sql_shared.usage.store import SqlUsageStore
 
-D1_FAMILIES = (FAMILIES | COMPACT_STATE | COMPACT_USAGE) - {"streams"}
+D1_FAMILIES = (FAMILIES | {COMPACT}) - {"streams"}
 """What a D1 database holds: streams live in Durable Objects."""
 
 

@@ -280,7 +280,7 @@ BEGIN
       WHERE run_id = _t[_i + 1] AND session_id = _session AND status = _t[_i + 2]
         AND lease_until IS NOT DISTINCT FROM _t[_i + 3]::bigint;
       IF NOT FOUND THEN
-        INSERT INTO __agents_guard (reason) VALUES ('run');
+        INSERT INTO __agents_guard (reason) VALUES ('lease');
       END IF;
       _i := _i + 12;
 

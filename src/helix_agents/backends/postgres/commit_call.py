@@ -99,11 +99,11 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
         texts += ("checkpoint", checkpoint_id, step_id, str(step_count), str(sequence), kind, fields, status)
     else:
         texts += _without_a_step(commit)
+    if commit.run is not None:
+        texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
     if (change := commit.change_run) is not None:
         columns = rows.run_changes(change.changes)
         texts += _texts("change", change.seen.run_id, change.seen.status, change.seen.lease_until, *columns)
-    if commit.run is not None:
-        texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
     for name in want:
         texts += ("want", *place_of(name))
     return texts

@@ -23,7 +23,7 @@ OBJECT: Final = "{"
 
 Slot = None | int | str
 
-GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "checkpoint"]
+GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "lease", "checkpoint"]
 
 
 class CommitRefused(Exception):  # an outcome between base and backend; never reaches a user
@@ -167,7 +167,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     run: RunRecord | None = None
     """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
     change_run: RunChange | None = None
-    """Change a run of this session. Guard `run`: its status and lease are still as they were read."""
+    """Change a run of this session. Guard `lease`: its status and lease are still as they were read."""
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False

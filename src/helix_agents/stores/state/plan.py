@@ -223,7 +223,7 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
         return "run"
     change = commit.change_run
     if change is not None and seen.lease != (change.seen.status, change.seen.lease_until):
-        return "run"
+        return "lease"
     if commit.restore_number is not None and (session is None or commit.restore_number > session.checkpoint_count):
         return "checkpoint"
     return None

@@ -43,7 +43,7 @@ class ExplainingStore(StateStoreVerbs):
         """
         if failed.reason == "exists":
             raise SessionExists(commit.session_id) from failed
-        if failed.reason == "run" and commit.change_run is not None:
+        if failed.reason == "lease" and commit.change_run is not None:
             raise LeaseConflict(commit.session_id, commit.change_run.seen.run_id) from failed
         if failed.reason == "run" and commit.run is not None:
             raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed

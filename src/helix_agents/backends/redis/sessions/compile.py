@@ -119,7 +119,7 @@ def _add_guards(
     if commit.run is not None:
         program.require("run", IMPOSSIBLE if run_taken else 0, "HEXISTS", keys.runs, commit.run.run_id)
     if (change := commit.change_run) is not None:
-        program.require("run", numbered_run(change.seen), "HGET", keys.runs, change.seen.run_id)
+        program.require("lease", numbered_run(change.seen), "HGET", keys.runs, change.seen.run_id)
     if commit.restore_number is not None and rewind is None:
         program.require_field("checkpoint", "absent", "", "version")
     if rewind is not None:

@@ -68,7 +68,7 @@ class RedisStateStore(RedisRecords):
                 return _applied(answer), dict(zip(names, map(text_or_none, answer.answers), strict=True))
             if answer.reason == "index":
                 announced_at = await self._announce_change(commit, answer, token)
-            elif answer.reason == "run" and (change := await self._reread(commit.change_run)) is not None:
+            elif answer.reason == "lease" and (change := await self._reread(commit.change_run)) is not None:
                 commit = msgspec.structs.replace(commit, change_run=change)
             elif answer.reason != "rewind":
                 await self._after_refusal_of(commit, answer, token)

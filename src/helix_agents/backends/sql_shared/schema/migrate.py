@@ -1,12 +1,14 @@
 """Migrations: forward only, in place, safe when many processes start at once.
 
 `migrations/NNNN_name.sql` holds the statements of one step, separated by `;` at the end of a line;
-`NNNN_name.postgres.sql` replaces it where the technology needs other words. A line `-- family: streams` says whose
-tables the statements below it make, so that a database can do without those of a family that it does not hold: a
-Durable Object pays for every row of its schema. `-- family: every` is for what all families share.
+`NNNN_name.sqlite.sql` and `NNNN_name.postgres.sql` replace it where a dialect needs its own. Nothing has been released
+yet, so there is one step: edit `0001_initial`, do not add a second. A line `-- family: streams` names the store whose
+tables the statements below it create, so a database can leave out the stores that it does not hold: a Durable Object
+pays for every row of its schema. `-- family: every` is for what all families share. `{compact}` becomes WITHOUT ROWID
+where the families include `compact`.
 
-All that is missing is one batch with its lines in `__agents_migrations`, so it has happened as a whole or not at all,
-and of many processes exactly one makes it: the others run into its lines and look again.
+All missing steps are one batch together with their rows in `__agents_migrations`: it happens as a whole or not at all.
+Of many processes exactly one applies it; the others fail on its rows and look again.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from ....clock import Clock, system_clock
@@ -21,11 +24,13 @@ from ....errors import NotMigrated, SchemaTooNew, StoreUnavailable
 from ..driver import BatchRefused, Dialect, SqlDriver, Statement
 from ..queries import with_prefix
 
+FOLDER: Traversable = files(__package__).joinpath("migrations")
 FAMILIES = frozenset({"state", "streams", "usage", "memory"})
-COMPACT_STATE = frozenset({"state", "compact_state"})
-COMPACT_USAGE = frozenset({"usage", "compact_usage"})
-"""The same tables in other trees, for places where every row written is billed."""
 EVERY = "every"
+COMPACT = "compact"
+"""Beside families: the same tables with fewer rows to write, for places where each of them is billed."""
+COMPACT_STATE = frozenset({"state", COMPACT})
+COMPACT_USAGE = frozenset({"usage", COMPACT})
 MAX_ATTEMPTS = 50
 
 _FILE = re.compile(r"(\d{4})_(\w+?)(?:\.(sqlite|postgres))?\.sql")
@@ -56,17 +61,15 @@ class Migration(NamedTuple):
     parts: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
-    def statements(self) -> tuple[str, ...]:
-        """Those of all families."""
-        return self.of(self.families)
-
-    @property
     def families(self) -> frozenset[str]:
         return frozenset(family for family, _ in self.parts)
 
     def of(self, families: Collection[str]) -> tuple[str, ...]:
         """The statements that concern these families, in the order of the file."""
-        return tuple(text for family, texts in self.parts if family in families for text in texts)
+        tree = " WITHOUT ROWID" if COMPACT in families else ""
+        return tuple(
+            text.replace(" {compact}", tree) for family, texts in self.parts if family in families for text in texts
+        )
 
     def title(self, families: Collection[str]) -> str:
         """How the ledger calls the step when these of its families are done: the bare name if that is all of them."""
@@ -85,7 +88,7 @@ class Migration(NamedTuple):
 def known_migrations(dialect: Dialect) -> list[Migration]:
     """All steps in order, in the wording of `dialect`."""
     found: dict[int, tuple[str, str]] = {}
-    for resource in sorted(files(__package__).joinpath("migrations").iterdir(), key=lambda each: each.name):
+    for resource in sorted(FOLDER.iterdir(), key=lambda each: each.name):
         match = _FILE.fullmatch(resource.name)
         # The plain file sorts behind `.postgres.sql`, hence "plain never replaces specific".
         if match and match[3] in (None, dialect) and (match[3] or int(match[1]) not in found):
@@ -115,7 +118,11 @@ async def migrate(
         if not missing:
             return []
         now = clock()
-        steps = [step for each, lacking in missing for step in _steps(each, lacking, ledger.get(each.version), now)]
+        steps = [
+            step
+            for each, lacking in missing
+            for step in _steps(each, lacking, ledger.get(each.version), now, compact=COMPACT in families)
+        ]
         try:
             await driver.batch([Statement(with_prefix(sql, prefix), params) for sql, params in steps])
         except BatchRefused as refused:
@@ -137,15 +144,17 @@ def _missing(
     ]
 
 
-def _steps(migration: Migration, lacking: frozenset[str], title: str | None, now: int) -> list[Statement]:
-    """What a batch does to make the parts of these families, with the line in the ledger that says so."""
+def _steps(
+    migration: Migration, lacking: frozenset[str], title: str | None, now: int, *, compact: bool
+) -> list[Statement]:
+    """The statements that create what these families lack, and the row in the ledger that records it."""
     version, now_done = migration.version, migration.title(lacking | migration.done(title))
     record = (
         [Statement(_RECORD, (version, now_done, now))]
         if title is None
         else [Statement(_UNCHANGED, (version, title)), Statement(_EXTEND, (version, now_done))]
     )
-    return record + [Statement(text) for text in migration.of(lacking)]
+    return record + [Statement(text) for text in migration.of(lacking | {COMPACT} if compact else lacking)]
 
 
 async def ensure_migrated(

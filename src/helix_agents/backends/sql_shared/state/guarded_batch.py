@@ -77,9 +77,6 @@ class CommitBatch:
         if commit.custom.expected:
             for part in self._parts([_cell(name, text) for name, text in commit.custom.expected.items()]):
                 self._add("guard_cells", commit.session_id, part)
-        if (change := commit.change_run) is not None:
-            seen = (change.seen.run_id, change.seen.status, change.seen.lease_until)
-            self._add("guard_lease", commit.session_id, *seen)
         if commit.restore_number is not None:
             self._add("guard_checkpoint", commit.session_id, commit.restore_number)
 
@@ -174,11 +171,12 @@ class CommitBatch:
             self._add("insert_checkpoint", commit.session_id, *row, commit.now)
 
     def _add_run_refs_and_flag(self, commit: Commit) -> None:
-        if (change := commit.change_run) is not None:
-            changes = rows.run_changes(change.changes)
-            self._add("update_run", change.seen.run_id, encode([change.seen.status]), *changes)
         if commit.run is not None:
             self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
+        if (change := commit.change_run) is not None:
+            seen, changes = change.seen, rows.run_changes(change.changes)
+            self._add("guard_lease", commit.session_id, seen.run_id, seen.status, seen.lease_until)
+            self._add("update_run", seen.run_id, encode([seen.status]), *changes)
         for ref in commit.refs:
             self._add("put_ref", commit.session_id, *rows.ref_columns(ref))
         if commit.clear_flag:

@@ -35,7 +35,7 @@ SELECT 'cells' WHERE EXISTS (SELECT 1 FROM json_each(?2) AS g
 -- name: guard_lease
 -- Undo the batch unless the run has this status and this lease.
 INSERT INTO __agents_guard (reason)
-SELECT 'run' WHERE NOT EXISTS (SELECT 1 FROM __agents_runs
+SELECT 'lease' WHERE NOT EXISTS (SELECT 1 FROM __agents_runs
   WHERE session_id = ?1 AND run_id = ?2 AND status = ?3 AND COALESCE(lease_until, -1) = COALESCE(?4, -1));
 
 -- name: guard_checkpoint

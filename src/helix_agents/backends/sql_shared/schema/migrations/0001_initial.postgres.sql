@@ -10,14 +10,16 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_missing CHECK (reason <> 'missing'),
   CONSTRAINT guard_exists CHECK (reason <> 'exists'),
   CONSTRAINT guard_version CHECK (reason <> 'version'),
+  CONSTRAINT guard_epoch CHECK (reason <> 'epoch'),
   CONSTRAINT guard_staged CHECK (reason <> 'staged'),
   CONSTRAINT guard_cells CHECK (reason <> 'cells'),
   CONSTRAINT guard_run CHECK (reason <> 'run'),
+  CONSTRAINT guard_lease CHECK (reason <> 'lease'),
   CONSTRAINT guard_checkpoint CHECK (reason <> 'checkpoint'),
   CONSTRAINT guard_stream CHECK (reason <> 'stream'),
   CONSTRAINT guard_producer CHECK (reason <> 'producer'),
   CONSTRAINT guard_other CHECK (reason IN (
-    'missing', 'exists', 'version', 'staged', 'cells', 'run', 'checkpoint', 'stream', 'producer'))
+    'missing', 'exists', 'version', 'epoch', 'staged', 'cells', 'run', 'lease', 'checkpoint', 'stream', 'producer'))
 );
 
 -- family: state
@@ -67,6 +69,13 @@ CREATE TABLE __agents_session_labels (
 );
 CREATE INDEX __agents_session_labels_by_session ON __agents_session_labels (session_id);
 
+-- An entry of an index holds at most 2,704 bytes, names and labels may be longer: indexes hold a short text that stands
+-- for the long one. No two that stand for different texts are equal: chr(29) is in no other text that is indexed.
+CREATE FUNCTION __agents_index_text(TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN octet_length($1) <= 600 THEN $1
+    ELSE left($1, 64) || chr(29) || encode(sha256(replace($1, '\', '\\')::bytea), 'hex') END
+$$;
+
 -- chr(31) separates a metadata key from its text, as listings ask for it.
 CREATE FUNCTION __agents_label_session() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -74,8 +83,9 @@ BEGIN
     DELETE FROM __agents_session_labels WHERE session_id = NEW.session_id;
   END IF;
   INSERT INTO __agents_session_labels (label, created_at, session_id)
-    SELECT 'tag:' || value, NEW.created_at, NEW.session_id FROM json_array_elements_text(NEW.tags::json)
-    UNION SELECT 'meta:' || key || chr(31) || value, NEW.created_at, NEW.session_id
+    SELECT __agents_index_text('tag:' || value), NEW.created_at, NEW.session_id
+    FROM json_array_elements_text(NEW.tags::json)
+    UNION SELECT __agents_index_text('meta:' || key || chr(31) || value), NEW.created_at, NEW.session_id
     FROM json_each_text(NEW.metadata::json);
   RETURN NULL;
 END $$;
@@ -95,30 +105,51 @@ CREATE TABLE __agents_messages (
 );
 
 -- Custom state in cells. slot '' is a top-level key itself: its JSON, or '[' or '{' when it holds a list or an object,
--- whose items are slots '#0000000000', ... and whose members are slots '.name'. A cell was there from the checkpoint
--- count `born` on, until `died` (NULL: still is), so a commit costs what it wrote and any checkpoint can be read back.
+-- whose items are slots '#0000000000', ... and whose members are slots '.name'. Cells hold the present only; `since` is
+-- how many checkpoints the session had when the cell was written.
 CREATE TABLE __agents_custom_state (
   session_id TEXT COLLATE "C" NOT NULL,
   key TEXT COLLATE "C" NOT NULL,
   slot TEXT COLLATE "C" NOT NULL,
   value TEXT NOT NULL,
-  born BIGINT NOT NULL,
-  died BIGINT
+  since BIGINT NOT NULL,
+  PRIMARY KEY (session_id, key, slot)
 );
-CREATE UNIQUE INDEX __agents_custom_state_live ON __agents_custom_state (session_id, key, slot) WHERE died IS NULL;
-CREATE INDEX __agents_custom_state_past ON __agents_custom_state (session_id, died) WHERE died IS NOT NULL;
 
+-- An overwritten cell is kept once, for the checkpoints that saw it: in `overwritten` of the checkpoint that the commit
+-- makes ([[key, slot, text, since], ...]), or here if it makes none. `number` is the first checkpoint that no longer saw it.
+CREATE TABLE __agents_past (
+  session_id TEXT COLLATE "C" NOT NULL,
+  number BIGINT NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  slot TEXT COLLATE "C" NOT NULL,
+  value TEXT NOT NULL,
+  since BIGINT NOT NULL,
+  PRIMARY KEY (session_id, number, key, slot)
+);
+
+-- Cells, and what was overwritten of them, hold a short text that stands for a long key or member; this is the name.
+CREATE TABLE __agents_long_names (
+  session_id TEXT COLLATE "C" NOT NULL REFERENCES __agents_states ON DELETE CASCADE,
+  place TEXT COLLATE "C" NOT NULL,
+  name TEXT NOT NULL,
+  PRIMARY KEY (session_id, place)
+);
+
+-- Without a key: three ids of full length do not fit into an entry of an index. Writers take the row of the session
+-- first, so that no two of them ever stage the same call at once.
 CREATE TABLE __agents_staging (
   session_id TEXT COLLATE "C" NOT NULL,
   step_id TEXT COLLATE "C" NOT NULL,
+  kind TEXT COLLATE "C" NOT NULL,
   tool_call_id TEXT COLLATE "C" NOT NULL,
   position BIGINT NOT NULL,
   writes TEXT NOT NULL,
   result TEXT NOT NULL,
   token TEXT COLLATE "C" NOT NULL,
-  staged_at BIGINT NOT NULL,
-  PRIMARY KEY (session_id, step_id, tool_call_id)
+  staged_at BIGINT NOT NULL
 );
+CREATE INDEX __agents_staging_by_step ON __agents_staging (session_id, step_id);
 
 -- `number` counts the commits of a session; `state` holds the session's fields, custom state is in the cells.
 CREATE TABLE __agents_checkpoints (
@@ -128,14 +159,24 @@ CREATE TABLE __agents_checkpoints (
   step_id TEXT COLLATE "C" NOT NULL,
   step_count BIGINT NOT NULL,
   stream_sequence BIGINT NOT NULL,
+  kind TEXT COLLATE "C" NOT NULL DEFAULT 'step',
   message_count BIGINT NOT NULL,
   status TEXT COLLATE "C" NOT NULL,
   version BIGINT NOT NULL,
   state TEXT NOT NULL,
   created_at BIGINT NOT NULL,
+  overwritten TEXT,
   PRIMARY KEY (session_id, number)
 );
 CREATE UNIQUE INDEX __agents_checkpoints_by_id ON __agents_checkpoints (checkpoint_id);
+
+-- All that was overwritten: checkpoint n has seen what is here with since < n < number.
+CREATE VIEW __agents_history AS
+SELECT session_id, number, key, slot, value, since FROM __agents_past
+UNION ALL
+SELECT p.session_id, p.number, j.cell->>0 AS key, j.cell->>1 AS slot, j.cell->>2 AS value,
+  (j.cell->>3)::bigint AS since
+FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell);
 
 CREATE TABLE __agents_runs (
   run_id TEXT COLLATE "C" PRIMARY KEY,
@@ -152,6 +193,9 @@ CREATE TABLE __agents_runs (
   lease_until BIGINT
 );
 CREATE UNIQUE INDEX __agents_runs_by_turn ON __agents_runs (session_id, turn);
+
+-- Open runs by the end of their lease, to find those that no worker holds.
+CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at) WHERE status = 'running';
 
 CREATE TABLE __agents_sub_session_refs (
   session_id TEXT COLLATE "C" NOT NULL,
@@ -173,12 +217,13 @@ CREATE TABLE __agents_interrupt_flags (
   session_id TEXT COLLATE "C" PRIMARY KEY,
   reason TEXT,
   run_id TEXT COLLATE "C",
-  timestamp BIGINT NOT NULL
+  timestamp BIGINT NOT NULL,
+  abort BIGINT NOT NULL DEFAULT 0
 );
 
--- Remove every trace of a session and of all below it; answer how many sessions that were. Their rows are taken first:
--- a writer is done by then or finds nothing left. Who had to wait for a row may find children that came meanwhile, so
--- look again until there are no more.
+-- Remove every trace of a session and its descendants; return how many sessions were removed. Their rows are locked
+-- first: a writer is done by then or finds nothing left. Waiting for a lock may let new children in, so look again until
+-- there are no more.
 CREATE FUNCTION __agents_delete_tree(root TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
   doomed TEXT[];
@@ -198,6 +243,7 @@ BEGIN
   DELETE FROM __agents_sub_session_refs WHERE sub_session_id = ANY (doomed) AND remote_json IS NULL;
   DELETE FROM __agents_messages WHERE session_id = ANY (doomed);
   DELETE FROM __agents_custom_state WHERE session_id = ANY (doomed);
+  DELETE FROM __agents_past WHERE session_id = ANY (doomed);
   DELETE FROM __agents_staging WHERE session_id = ANY (doomed);
   DELETE FROM __agents_checkpoints WHERE session_id = ANY (doomed);
   DELETE FROM __agents_runs WHERE session_id = ANY (doomed);
@@ -207,3 +253,112 @@ BEGIN
   DELETE FROM __agents_states WHERE session_id = ANY (doomed);
   RETURN taken;
 END $$;
+
+-- family: streams
+
+-- Streams: one row per stream with the counter of its sequences, its chunks, and what it remembers of its producers.
+-- The first chunk after `floor` is the first one kept; `trimmed_to` says how far the rows below it are removed already.
+-- `fence` only grows: calls of an owner with a smaller one are rejected.
+CREATE TABLE __agents_streams (
+  stream_id TEXT COLLATE "C" PRIMARY KEY,
+  incarnation TEXT COLLATE "C" NOT NULL,
+  status TEXT COLLATE "C" NOT NULL DEFAULT 'active',
+  revision BIGINT NOT NULL DEFAULT 0,
+  latest_sequence BIGINT NOT NULL DEFAULT 0,
+  fence BIGINT NOT NULL DEFAULT 0,
+  floor BIGINT NOT NULL DEFAULT 0,
+  trimmed_to BIGINT NOT NULL DEFAULT 0,
+  total_chunks BIGINT NOT NULL DEFAULT 0,
+  largest_chunk BIGINT NOT NULL DEFAULT 1,
+  final_output TEXT,
+  error TEXT,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL
+);
+
+CREATE TABLE __agents_stream_chunks (
+  stream_id TEXT COLLATE "C" NOT NULL,
+  sequence BIGINT NOT NULL,
+  step BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  chunk TEXT NOT NULL,
+  PRIMARY KEY (stream_id, sequence)
+);
+
+CREATE TABLE __agents_stream_producers (
+  stream_id TEXT COLLATE "C" NOT NULL,
+  producer_id TEXT COLLATE "C" NOT NULL,
+  counter BIGINT NOT NULL,
+  sequence BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  PRIMARY KEY (stream_id, producer_id)
+);
+
+-- family: usage
+
+-- What sessions spend. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
+-- the sub-agent or the custom name. A custom amount is either whole or not, so that whole ones add up exactly.
+CREATE TABLE __agents_usage (
+    session_id TEXT COLLATE "C" NOT NULL,
+    id TEXT COLLATE "C" NOT NULL,
+    kind TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    run_id TEXT COLLATE "C",
+    step_count BIGINT,
+    source TEXT COLLATE "C",
+    timestamp BIGINT NOT NULL,
+    parent_session_id TEXT COLLATE "C",
+    sub_session_id TEXT COLLATE "C",
+    prompt BIGINT,
+    completion BIGINT,
+    reasoning BIGINT,
+    cached BIGINT,
+    total BIGINT,
+    duration_ms BIGINT,
+    success BIGINT,
+    amount_whole BIGINT,
+    amount_real DOUBLE PRECISION,
+    PRIMARY KEY (session_id, id)
+);
+
+CREATE INDEX __agents_usage_by_time ON __agents_usage (timestamp, session_id, id);
+
+CREATE INDEX __agents_usage_by_run ON __agents_usage (run_id, timestamp) WHERE run_id IS NOT NULL;
+
+-- Which session lies directly below which, as entries have told.
+CREATE TABLE __agents_usage_links (
+    parent_session_id TEXT COLLATE "C" NOT NULL,
+    sub_session_id TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (parent_session_id, sub_session_id)
+);
+
+CREATE INDEX __agents_usage_links_by_sub ON __agents_usage_links (sub_session_id);
+
+-- family: memory
+
+-- What agents remember. `content`, `metadata` and `embedding` are for giving back, `words` is what search looks at.
+-- `scope` is a short mark of the entity that stands before each of its words in `search`: so a search meets that
+-- entity's memories only, however common the word is elsewhere. The words come ready-made, hence no text search
+-- configuration.
+CREATE TABLE __agents_memories (
+    entity_id TEXT COLLATE "C" NOT NULL,
+    id TEXT COLLATE "C" NOT NULL,
+    source TEXT COLLATE "C" NOT NULL,
+    content TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    embedding TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    scope TEXT COLLATE "C" NOT NULL,
+    words TEXT NOT NULL,
+    search tsvector NOT NULL GENERATED ALWAYS AS (
+        array_to_tsvector(string_to_array(scope || replace(words, ' ', ' ' || scope), ' '))
+    ) STORED,
+    PRIMARY KEY (entity_id, id)
+);
+
+CREATE INDEX __agents_memories_by_age ON __agents_memories (entity_id, updated_at, id);
+
+CREATE INDEX __agents_memories_by_source ON __agents_memories (entity_id, source, updated_at);
+
+CREATE INDEX __agents_memories_by_word ON __agents_memories USING gin (search);
