@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from .errors import StoreError as StoreError
     from .errors import StreamError as StreamError
     from .errors import StreamFenced as StreamFenced
+    from .errors import ToolsUnavailable as ToolsUnavailable
     from .executor import CanResume as CanResume
     from .executor.run.hooks import Hooks as Hooks
     from .executor.run.model_call import RetryPolicy as RetryPolicy
@@ -184,6 +185,7 @@ _ON_DEMAND = {
     "SubagentEntry": "stores.usage.contract",
     "TokensEntry": "stores.usage.contract",
     "ToolEntry": "stores.usage.contract",
+    "ToolsUnavailable": "errors",
     "TracingContext": "types",
     "UsageRollup": "stores.usage.contract",
     "WorkspaceProvider": "operations.cleanup",

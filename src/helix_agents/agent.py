@@ -5,6 +5,7 @@ A value without behaviour at run time: the executor reads it. `as_tool` makes an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,6 +19,7 @@ from .llm.contract import LLM, ToolChoice, ToolSpec
 from .schema.signature import json_schema, parse_as, state_schema
 from .state import initial_state, view
 from .tools.tool import Tool
+from .tools.toolset import Toolset
 from .types import SubSessionMode
 from .values import InvalidInput, convert, to_json
 
@@ -51,7 +53,7 @@ class Agent(Generic[Output]):
         *,
         instructions: str | Callable[[Any], str] = "",
         description: str = "",
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | Toolset] = (),
         state: Mapping[str, Json] | type | object | None = None,
         output: type[Output] | UnionType | None = None,
         max_steps: int = 20,
@@ -75,11 +77,12 @@ class Agent(Generic[Output]):
         self._state = state
         if not isinstance(instructions, str) and not callable(instructions):
             raise InvalidArgument(f"Agent {name!r}: instructions is a text or a function, not {shown(instructions)}.")
-        if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        if isinstance(tools, Tool | Toolset) or not isinstance(tools, Iterable):
             raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:
             raise InvalidArgument(f"Agent {name!r}: max_steps must be a whole number, not {shown(max_steps)}.")
-        self._tools = _by_name(name, tools)
+        self._tools = _by_name(name, [each for each in tools if not isinstance(each, Toolset)])
+        self._toolsets = [each for each in tools if isinstance(each, Toolset)]
         if max_steps < 1:
             raise InvalidArgument(f"Agent {name!r}: max_steps must be at least 1, not {max_steps}.")
         if output is not None and FINISH_TOOL in self._tools:
@@ -93,7 +96,7 @@ class Agent(Generic[Output]):
         if limits is not None and not isinstance(limits, UsageLimits):
             raise InvalidArgument(f"Agent {name!r}: limits must be a UsageLimits, not {limits!r}.")
         choices = {"auto", "required", "none", *self._tools, *((FINISH_TOOL,) if output is not None else ())}
-        if tool_choice not in choices:
+        if tool_choice not in choices and not self._toolsets:  # a toolset's names are known only at run time
             raise InvalidArgument(f"Agent {name!r}: tool_choice must be one of {sorted(choices)}, not {tool_choice!r}.")
         self._finish = _finish_spec(output) if output is not None else None
         self.initial_state()  # a state type that cannot be made should be known now, not in the first run
@@ -103,8 +106,16 @@ class Agent(Generic[Output]):
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name."""
-        return self._tools
+        """The tools by name, with those of toolsets as far as they are known by now."""
+        if not self._toolsets:
+            return self._tools
+        return _merged(self.name, self._tools, [toolset.known for toolset in self._toolsets])
+
+    async def refresh_tools(self) -> None:
+        """Bring the toolsets up to date. Raises `ToolsUnavailable`, or `InvalidArgument` if names collide."""
+        if self._toolsets:
+            await asyncio.gather(*(toolset.refresh() for toolset in self._toolsets))
+            _merged(self.name, self._tools, [toolset.offered for toolset in self._toolsets])
 
     def check_input(self, guard: Guard) -> Guard:
         """Decorate a function of a turn's messages: what it raises ends the run before any model is asked."""
@@ -118,7 +129,8 @@ class Agent(Generic[Output]):
 
     def tool_specs(self, state: Any = ...) -> list[ToolSpec]:
         """The tools as the model sees them, with the one that ends the run; given a state, those offered then."""
-        specs = [tool.spec for tool in self._tools.values() if state is ... or tool.is_offered(state)]
+        offered = [*self._tools.values(), *(tool for each in self._toolsets for tool in each.offered.values())]
+        specs = [tool.spec for tool in offered if state is ... or tool.is_offered(state)]
         return specs if self._finish is None else [*specs, self._finish]
 
     def instructions_for(self, state: Any) -> str:
@@ -254,6 +266,17 @@ def _by_name(agent: str, tools: Sequence[Tool]) -> dict[str, Tool]:
             raise InvalidArgument(f"Agent {agent!r} has two tools called {tool.name!r}: rename one.")
         named[tool.name] = tool
     return named
+
+
+def _merged(agent: str, own: Mapping[str, Tool], others: Sequence[Mapping[str, Tool]]) -> dict[str, Tool]:
+    merged = dict(own)
+    for tools in others:
+        if taken := merged.keys() & tools.keys():
+            raise InvalidArgument(
+                f"Agent {agent!r} has two tools called {sorted(taken)[0]!r}: give one of the toolsets a prefix."
+            )
+        merged.update(tools)
+    return merged
 
 
 def _is_object_type(kind: Any) -> bool:

@@ -16,6 +16,7 @@
     ├── NotResumable               there is nothing to resume, or not yet
     ├── RunLost                    the run's process died, or another process took the session over
     ├── ModelError                 the model did not reply; says whether a retry may help
+    ├── ToolsUnavailable           a toolset has nothing to offer: its server does not respond
     ├── DraftClosed                a draft used after its update
     ├── PatchError                 a JSON Patch that does not apply
     ├── StreamError
@@ -196,6 +197,10 @@ class ModelError(HelixError):
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
         super().__init__(sentence)
+
+
+class ToolsUnavailable(HelixError):
+    """A toolset has no tools to offer, because its server does not respond; the run ends as failed."""
 
 
 class DraftClosed(HelixError, RuntimeError):

@@ -35,6 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "llm": frozenset({"core"}),
     "schema": frozenset({"core"}),
     "tools": frozenset({"core", "state", "schema", "llm", "stores"}),
+    # Tools of MCP servers, for agents; nothing below knows of it.
+    "mcp": frozenset({"core", "tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),
     "agent": frozenset({"core", "state", "tools", "schema", "llm", "limits", "history"}),
@@ -78,6 +80,9 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "workers": ("runtimes.cloudflare",),
     "temporalio": ("runtimes.temporal",),
     "dbos": ("runtimes.dbos",),
+    "mcp": ("mcp",),
+    "anyio": ("mcp",),
+    "httpx2": ("mcp",),
     "pytest": ("conformance",),
     "opentelemetry": (ANYWHERE,),
     "pydantic": (ANYWHERE,),

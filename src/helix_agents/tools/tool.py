@@ -7,6 +7,7 @@ or of the model's messages: the executor hands it arguments and a `ToolContext` 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import math
 import re
@@ -27,10 +28,13 @@ from ..stores.memory.contract import MemoryStore
 from ..stores.memory.scoped import ScopedMemory
 from ..values import to_json
 from .calling import contained, in_thread
+from .schema_input import SchemaInput
 
 Execution = Literal["server", "client"]
 Condition = Callable[[Any], bool]
 """Of the committed custom state: plain, or as what the annotation of its parameter says."""
+SchemaCall = Callable[[dict[str, Any], "ToolContext"], Any]
+"""The function of a tool made from a schema."""
 ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
     from typing_extensions import TypeVar as DefaultTypeVar
@@ -239,8 +243,12 @@ class Tool:
         sequential: bool = False,
         when: Condition | None = None,
         local_names: Mapping[str, Any] | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> None:
-        """`local_names`: what the annotations may mean besides the names of the function's module."""
+        """`local_names`: what the annotations may mean besides the names of the function's module.
+
+        `schema`: the input is described by this JSON schema instead of the signature; see `from_schema`.
+        """
         if not callable(function) or (name is None and not hasattr(function, "__name__")):
             raise InvalidArgument(f"@tool needs a function, not {function!r}. To name it, write @tool(name=...).")
         if execute not in ("server", "client"):
@@ -265,12 +273,29 @@ class Tool:
             raise InvalidArgument(f"Tool {self.name!r}: when must be a function of the state, not {when!r}.")
         self._requires_approval = requires_approval
         self._function = function
+        if schema is not None:
+            self.needs_deps, self.state_type, self._context_name = False, None, None
+            self.input: InputModel | SchemaInput = SchemaInput(self.name, schema)
+            return
         self._context_name = find_context(function, ToolContext, local_names)
         asked = context_arguments(function, ToolContext, local_names)
         self.needs_deps = bool(asked) and asked[0] not in (Any, None, type(None))
         self.state_type = asked[1] if len(asked) > 1 and asked[1] is not Any else None
         skip = frozenset({self._context_name} if self._context_name else ())
-        self.input: InputModel = input_model(function, skip=skip, local_names=local_names)
+        self.input = input_model(function, skip=skip, local_names=local_names)
+
+    @classmethod
+    def from_schema(
+        cls, name: str, description: str, schema: Mapping[str, Any], call: SchemaCall, **options: Any
+    ) -> Tool:
+        """Make a tool whose input is described by a JSON schema, such as a tool of another system.
+
+        `call(arguments, context)` gets the model's arguments as a dict, unchecked beyond being an object; it may be
+        sync or async. `options` are those of `@tool`.
+        """
+        if not callable(call):
+            raise InvalidArgument(f"Tool {name!r}: call must be a function of arguments and context, not {call!r}.")
+        return cls(call, name=name, description=description, schema=schema, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
@@ -317,13 +342,16 @@ class Tool:
 
         Raises what the function raises; `ToolEscape` for what would end more than the function.
         """
-        if self._context_name:
-            arguments = {**arguments, self._context_name: context}
+        call = functools.partial(self._function, **arguments)
+        if isinstance(self.input, SchemaInput):
+            call = functools.partial(self._function, arguments, context)
+        elif self._context_name:
+            call = functools.partial(call, **{self._context_name: context})
             context.see_state_as(self.state_type)
         if inspect.iscoroutinefunction(self._function):
-            answer = await contained(self._function(**arguments))
+            answer = await contained(call())
         else:
-            answer = await in_thread(lambda: self._function(**arguments))
+            answer = await in_thread(call)
             if inspect.isawaitable(answer):
                 answer = await contained(answer)
         context.ensure_untouched()

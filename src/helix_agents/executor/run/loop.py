@@ -23,6 +23,7 @@ from ...errors import (
     StreamError,
     StreamFenced,
     StreamNotActive,
+    ToolsUnavailable,
     VersionConflict,
 )
 from ...ids import step_id
@@ -215,6 +216,8 @@ class Run:
             return await self._fail(str(error), "model_error")
         except HistoryError as error:
             return await self._fail(str(error), "history_error")
+        except ToolsUnavailable as error:
+            return await self._fail(str(error), "tools_unavailable")
         except (RunLost, StreamFenced, IllegalTransition, StoreError):
             raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
         except StreamError as error:
@@ -334,6 +337,7 @@ class Run:
         """An open step; or, if the run was stopped, what the model had said by then."""
         context, session = self.context, self.context.owned.session
         number = session.step_count + 1
+        await context.agent.refresh_tools()
         call = ModelCall(
             context.agent.llm or context.services.llm,
             emitter=context.emitter,
@@ -418,6 +422,7 @@ class Run:
         if answer is None:
             return None
         number = session.step_count + 1
+        await context.agent.refresh_tools()
         step_id = step_id_of(session, context.run_id)
         step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
         self._open = step

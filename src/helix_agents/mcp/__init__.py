@@ -1,0 +1,5 @@
+"""Tools of MCP servers: `Agent(tools=[MCP("https://...")])`. Needs the extra `mcp`."""
+
+from .toolset import MCP, mcp_tools
+
+__all__ = ["MCP", "mcp_tools"]
