@@ -17,7 +17,7 @@ from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
 from .schema.signature import json_schema, parse_as, state_schema
-from .state import initial_state, view
+from .state import ensure_fits, initial_state, view
 from .tools.tool import Tool
 from .tools.toolset import Toolset
 from .types import SubSessionMode
@@ -150,6 +150,23 @@ class Agent(Generic[Output]):
     def initial_state(self) -> dict[str, Json]:
         """The custom state of a new session, a fresh copy."""
         return {} if self._state is None else initial_state(self._state)
+
+    def ensure_state(self, state: dict[str, Any], base: dict[str, Any]) -> None:
+        """Raise `InvalidArgument` if `state`, made from `base`, does not fit the type that was given as `state=`.
+
+        A base that does not fit either is the fault of an older version of the type: its fields can still be changed.
+        """
+        if self._state is None or isinstance(self._state, Mapping):
+            return
+        schema = self._state if isinstance(self._state, type) else type(self._state)
+        try:
+            ensure_fits(state, schema)
+        except InvalidArgument as misfit:
+            try:
+                ensure_fits(base, schema)
+            except InvalidArgument:
+                return
+            raise misfit
 
     def parse_output(self, arguments: Json) -> Json:
         """The arguments of the finish tool as the output, checked. Raises `InvalidInput`."""

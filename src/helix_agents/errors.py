@@ -37,7 +37,11 @@ are the `__cause__` of one of these.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from reprlib import Repr
+
+MAX_SHOWN_TIME = 253_402_300_800_000
+"""The year 10000 in milliseconds: later times are not shown as dates."""
 
 _repr = Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 80
@@ -140,13 +144,21 @@ class IllegalTransition(HelixError):
 
 
 class AlreadyRunning(HelixError):
-    """The session has a live run; a second one would fight it."""
+    """The session has a live run; a second one would fight it.
 
-    def __init__(self, session_id: str, run_id: str | None = None) -> None:
+    `lease_until`: when another process may continue the run if its own has died; None if unknown.
+    """
+
+    def __init__(self, session_id: str, run_id: str | None = None, *, lease_until: int | None = None) -> None:
         self.session_id = session_id
         self.run_id = run_id
+        self.lease_until = lease_until
         run = f" (run {run_id!r})" if run_id else ""
-        super().__init__(f"Session {session_id!r} is running{run}: wait for it, or interrupt it first.")
+        lease = ""
+        if lease_until and lease_until < MAX_SHOWN_TIME:
+            until = datetime.fromtimestamp(lease_until / 1000, UTC).isoformat(timespec="seconds")
+            lease = f" If its process has died, the session can be resumed after {until}, when the lease expires."
+        super().__init__(f"Session {session_id!r} is running{run}: wait for it, or interrupt it first.{lease}")
 
 
 class StaleTicket(HelixError):

@@ -6,7 +6,6 @@ checks that what it returns is well formed: every tool call with its results, no
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,9 @@ from .codec import encode
 from .errors import HelixError, InvalidArgument, RunLost, StoreError
 from .llm.contract import LLM, ModelRequest, StartOver, TextDelta, TokenUsage
 from .messages import Message
+from .safe_text import get_logger
 
-logger = logging.getLogger("helix_agents.history")
+logger = get_logger("helix_agents.history")
 
 SUMMARY_ROLE = "summary"
 """The role under which a summary is kept in the transcript; no model is sent a message of that role."""

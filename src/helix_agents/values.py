@@ -25,15 +25,19 @@ class InvalidInput(InvalidArgument):
     """Arguments that do not fit the signature; the sentence is for the model to read."""
 
 
-def convert(value: Json, kind: Any) -> Any:
-    """A JSON value as `kind`. Raises `InvalidInput` with a sentence that says what is wrong and where."""
+def convert(value: Json, kind: Any, *, strict: bool = False) -> Any:
+    """Return a JSON value as `kind`. Raises `InvalidInput` with a sentence that says what is wrong and where.
+
+    Unless `strict`, numbers may come as strings: models write them so. pydantic models follow their own rules.
+    """
     try:
         if hasattr(kind, "model_validate"):
             return kind.model_validate(value)
         try:
             return msgspec.convert(value, kind, str_keys=True, dec_hook=_decode_foreign)
         except msgspec.ValidationError:
-            # Numbers may come as texts: models write them so.
+            if strict:
+                raise
             return msgspec.convert(value, kind, strict=False, str_keys=True, dec_hook=_decode_foreign)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise InvalidInput(str(error)) from error

@@ -17,7 +17,9 @@ MAX_LINES = 450
 MAX_FUNCTION_LINES = 60
 LONGEST_MICROTASK_SECONDS = 0.002
 
-CORE_FILES = frozenset({"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values"})
+CORE_FILES = frozenset(
+    {"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values", "safe_text"}
+)
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
 AGENT_SIDE = frozenset({"agent", "tools", "schema", "llm", "limits", "history"})

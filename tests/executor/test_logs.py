@@ -77,3 +77,42 @@ async def test_nothing_watches_the_event_loop_for_a_run_that_has_ended(caplog: p
             time.sleep(0.15)  # noqa: ASYNC251  # longer than half a lease: nobody's run has suffered
             await asyncio.sleep(0.01)
     assert "blocked" not in caplog.text
+
+
+FORGED = "disk\nCRITICAL root: all is lost\r\x1b[2J\u202e postgresql://app:hunter2@db/x"
+
+
+async def test_no_exception_forges_a_line_moves_a_cursor_or_shows_a_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def forge() -> str:
+        """Raise what an attacker wrote."""
+        try:
+            raise OSError(FORGED)
+        except OSError as error:
+            raise ValueError(FORGED) from error
+
+    caplog.set_level(logging.DEBUG)
+    script = ScriptedLLM([[Call("forge")], ModelError(FORGED)])
+    async with open_stores("memory:") as stores, AgentExecutor(stores, script) as executor:
+        result = await executor.run(Agent("main", tools=[forge]), "Go", session_id="s")
+        messages = (await stores.state.get_messages("s")).items
+    lines = "\n".join(caplog.handler.format(record) for record in caplog.records).split("\n")
+    assert len([line for line in lines if "all is lost" in line]) >= 2
+    assert [line for line in lines if line.startswith("CRITICAL root")] == []
+    assert not any(character in line for line in lines for character in "\r\x1b\u202e")
+    for text in (*lines, result.error or "", messages[-1]["content"]):
+        assert "hunter2" not in text
+    assert "app:***@db" in messages[-1]["content"]
+
+
+async def test_a_run_leaves_a_line_when_it_starts_and_when_it_stops(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "helix_agents")
+    async with open_stores("memory:") as stores, AgentExecutor(stores, ScriptedLLM(["Hi."])) as executor:
+        handle = await executor.execute(Agent("main"), "Go", session_id="s")
+        await handle.result()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Run {handle.run_id} of session s starts (agent main, turn 1).",
+        f"Run {handle.run_id} of session s stopped: completed after 1 steps.",
+    ]

@@ -197,3 +197,29 @@ async def test_readers_are_told_when_the_model_has_thought_to_its_end(stores: St
         await (await executor.execute(Agent("main"), "Go", session_id="s")).result()
     shown = [each.chunk for each in await stores.streams.get_all_chunks("s") if each.chunk["type"] == "thinking"]
     assert [(chunk["content"], chunk["is_complete"]) for chunk in shown] == [("hm", False), ("", True)]
+
+
+ODD_ARGUMENTS = {
+    "3,000 levels": '{"value": ' + "[" * 3000 + "]" * 3000 + "}",
+    "190 levels": '{"value": ' + "[" * 190 + "]" * 190 + "}",
+    "100,000 levels": '{"value": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "NaN": '{"value": NaN}',
+    "infinity": '{"value": [-Infinity]}',
+    "1e999": '{"value": 1e999}',
+    "5,000 digits": '{"value": ' + "9" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("name", ODD_ARGUMENTS)
+async def test_arguments_that_cannot_be_stored_are_reported_to_the_model(stores: Stores, name: str) -> None:
+    @tool
+    def keep(value: Any) -> str:
+        """Keep a value."""
+        return "kept"
+
+    script: Script = [[Call("keep", ODD_ARGUMENTS[name]), Call("keep", {"value": 1})], "Sorry."]
+    result = await run(stores, Agent("main", tools=[keep]), script)
+    assert (result.status, result.output) == ("completed", "Sorry.")
+    odd, usual = await tool_answers(stores)
+    assert "one JSON object" in odd
+    assert usual == "kept"

@@ -151,9 +151,12 @@ async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
     """As somebody who has just read the documentation starts it, from the folder of an application."""
     (folder / "my_app.py").write_text(APP)
     words = [str(Path(sys.executable).parent / "helix"), "worker", "my_app:executor", "--url", url, "--name", "w"]
-    process = await asyncio.create_subprocess_exec(*words, cwd=folder, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     try:
         assert process.stdout is not None
+        assert process.stderr is not None
         said = await asyncio.wait_for(process.stdout.readline(), 120)
         assert said == b"Worker w executes greeter, 8 at once. Stop with Ctrl-C.\n"
         async with open_stores(url) as stores, AgentExecutor(stores, ScriptedLLM([])) as front:
@@ -162,7 +165,9 @@ async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
             (run,) = await stores.state.list_runs(handle.session_id)
             assert run.metadata["worker"] == "w"
         process.send_signal(signal.SIGTERM)
+        log = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
         assert await asyncio.wait_for(process.wait(), 60) == 0
+        assert f"INFO Run {run.run_id} of session {handle.session_id} stopped: completed after 1 steps." in log
     finally:
         if process.returncode is None:
             process.kill()

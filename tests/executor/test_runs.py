@@ -18,7 +18,7 @@ from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.conformance.executor.harness import Clockwork
-from helix_agents.errors import InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
+from helix_agents.errors import AlreadyRunning, InvalidArgument, ModelError, NotResumable, RunLost, SessionNotFound
 from helix_agents.executor import AgentExecutor, AgentResult, Hooks, RetryPolicy, RunHandle
 from helix_agents.executor.run.hooks import RunInfo
 from helix_agents.llm import Call, Reply, ScriptedLLM
@@ -538,3 +538,25 @@ async def test_a_view_that_was_left_reads_nothing_more(stores: Stores) -> None:
             chunks = aiter(view)
         with pytest.raises(StopAsyncIteration):
             await asyncio.wait_for(anext(chunks), 30)
+
+
+async def test_a_session_that_runs_says_until_when_its_lease_holds(stores: Stores) -> None:
+    clock, working = Clockwork(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work for ever."""
+        working.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent("main", tools=[work])
+    async with AgentExecutor(stores, ScriptedLLM([[Call("work")]]), lease_seconds=100, clock=clock) as executor:
+        await executor.execute(agent, "Go", session_id="s")
+        await working.wait()
+        run = await stores.state.get_current_run("s")
+        assert run is not None
+        for attempt in (executor.execute(agent, "Again", session_id="s"), executor.resume(agent, "s")):
+            with pytest.raises(AlreadyRunning, match=r"can be resumed after 20..-..-..T") as raised:
+                await attempt
+            assert raised.value.lease_until == run.lease_until

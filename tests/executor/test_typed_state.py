@@ -20,6 +20,7 @@ from helix_agents import (
     ScriptedLLM,
     StateTracker,
     ToolContext,
+    apply_patch,
     open_stores,
     tool,
 )
@@ -237,3 +238,71 @@ def test_a_type_that_cannot_be_read_back_is_refused_when_the_agent_is_made() -> 
 
     with pytest.raises(InvalidArgument, match="Both"):
         Agent("typed", state=Both)
+
+
+@dataclass
+class Account:
+    balance: int = 0
+    owner: str = "ann"
+
+
+class Budget(pydantic.BaseModel):
+    food: int = 0
+    rent: int = 0
+
+    @pydantic.model_validator(mode="after")
+    def within(self) -> Budget:
+        if self.food + self.rent > 10:
+            raise ValueError("too much")
+        return self
+
+
+@tool
+async def put(key: str, value: Any, ctx: ToolContext) -> str:
+    """Write to the plain draft, which checks nothing."""
+    ctx.update_state(lambda draft: draft.update({key: value}))
+    return "put"
+
+
+async def put_all(agent: Agent, *calls: Call) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """What the model was told, what is stored, and what a reader of the patches has."""
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, ScriptedLLM([list(calls), "Done."]))
+        handle = await executor.execute(agent, "Go", session_id="s")
+        seen: Any = agent.initial_state()
+        async for chunk in handle.stream():
+            if chunk["type"] == "state_patch":
+                seen = apply_patch(seen, chunk["patches"])
+        session = await stores.state.load_state("s")
+        assert session is not None
+        return told((await stores.state.get_messages("s")).items), session.custom_state or {}, seen
+
+
+@pytest.mark.parametrize("value", ["many", "3", None, [1]])
+async def test_a_value_that_does_not_fit_the_state_type_fails_its_call_and_is_never_stored(value: Any) -> None:
+    agent = Agent("typed", tools=[put], state=Account)
+    said, stored, seen = await put_all(
+        agent, Call("put", {"key": "balance", "value": value}), Call("put", {"key": "owner", "value": "bob"})
+    )
+    assert "not a valid Account" in said[0]
+    assert said[1] == "put"
+    assert stored == seen == {"balance": 0, "owner": "bob"}
+
+
+async def test_writes_that_fit_alone_but_not_together_fail_one_call() -> None:
+    agent = Agent("typed", tools=[put], state=Budget)
+    said, stored, seen = await put_all(
+        agent, Call("put", {"key": "food", "value": 6}), Call("put", {"key": "rent", "value": 6})
+    )
+    assert sorted(text == "put" for text in said) == [False, True]
+    assert stored == seen
+    assert sum(stored.values()) == 6
+
+
+async def test_a_state_that_an_older_type_has_left_can_still_be_changed() -> None:
+    agent = Agent("typed", tools=[put], state=Account)
+    async with open_stores("memory:") as stores:
+        await stores.state.create_session("s", agent_type="typed", custom_state={"balance": "old"})
+        script = ScriptedLLM([[Call("put", {"key": "owner", "value": "bob"})], "Done."])
+        await AgentExecutor(stores, script).run(agent, "Go", session_id="s")
+        assert told((await stores.state.get_messages("s")).items) == ["put"]

@@ -215,7 +215,9 @@ class AgentExecutor(Submitting, RemoteControl, ShortForms):
                 raise SessionExists(session_id)
             session, run = await load_settled(self.services, agent, session_id)
             if session.status == "active" and (is_live(run, self.services.clock()) or waits_for_worker(run)):
-                raise AlreadyRunning(session_id, run.run_id if run else None)
+                raise AlreadyRunning(
+                    session_id, run.run_id if run else None, lease_until=run.lease_until if run else None
+                )
             if session.status not in SESSION_TERMINAL and not is_untouched(session, run):
                 if len(messages) != 1:
                     raise InvalidArgument(f"Session {session_id!r} is {session.status}: go on with one message.")

@@ -6,13 +6,13 @@ whole and by one model. Waiting and trying again is the executor's business, onc
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 
 from ..errors import InvalidArgument, ModelError
+from ..safe_text import get_logger
 from .contract import LLM, ModelEvent, ModelRequest, StartOver
 
-logger = logging.getLogger("helix_agents.llm")
+logger = get_logger("helix_agents.llm")
 
 
 class FallbackLLM:

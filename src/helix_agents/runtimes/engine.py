@@ -8,7 +8,6 @@ engine that have stood still for the length of a lease, and asks the engine to g
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
@@ -24,8 +23,9 @@ from ..executor.session.resumable import ensure_resumable, load_settled
 from ..executor.workers.claimable import OthersBusiness, waiting_line
 from ..executor.workers.submit import ENGINE
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
+from ..safe_text import get_logger
 
-logger = logging.getLogger("helix_agents.runtimes")
+logger = get_logger("helix_agents.runtimes")
 
 AGAIN_SECONDS = 0.1
 

@@ -6,7 +6,6 @@ the words of a database driver and other users' data never do.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,8 +15,9 @@ from starlette.responses import Response
 from .. import errors
 from ..clock import random_id
 from ..codec import Json, encode
+from ..safe_text import get_logger
 
-logger = logging.getLogger("helix_agents.server")
+logger = get_logger("helix_agents.server")
 
 RETRY_AFTER_SECONDS = 1
 

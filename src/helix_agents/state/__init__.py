@@ -15,7 +15,7 @@ from .patch import apply_patch
 from .pointer import to_pointer
 from .sequencer import StepSequencer
 from .tracker import StateTracker
-from .typed import TypedState, initial_state, view
+from .typed import TypedState, ensure_fits, initial_state, view
 from .writes import JsonPatch, Op, StepWrites, step_writes_to_rfc6902
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "view",
     "TypedState",
     "initial_state",
+    "ensure_fits",
 ]

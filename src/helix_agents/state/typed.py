@@ -29,6 +29,14 @@ def view(state: dict[str, Any], schema: type[T]) -> T:
     return seen
 
 
+def ensure_fits(state: dict[str, Any], schema: Any) -> None:
+    """Raise `InvalidArgument` unless the state is a valid `schema` exactly as it is."""
+    try:
+        convert(thaw(state), schema, strict=True)
+    except InvalidInput as error:
+        raise InvalidArgument(f"The state is not a valid {getattr(schema, '__name__', schema)}: {error}") from error
+
+
 def initial_state(source: Any) -> dict[str, Any]:
     """A plain state from a dict, from an instance of a schema, or from a schema whose fields have defaults."""
     schema = source if isinstance(source, type) else type(source)
@@ -80,7 +88,7 @@ class TypedState(Generic[T]):
             answer.close()
             raise InvalidArgument("update_state() takes a plain function, not an async one: await first, then update.")
         after = to_json(draft)
-        view(after, self._schema)  # a dataclass takes anything; what it could not be read from is refused here
+        ensure_fits(after, self._schema)  # a dataclass takes anything
         edits = _edits(self._tracker.state, before, after)
         if edits:
             self._tracker.update(lambda plain: _apply(plain, edits))

@@ -6,6 +6,8 @@ import asyncio
 import sys
 from typing import Any
 
+import msgspec
+
 from ...errors import StoreError, StoreUnavailable
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools.tool import Tool, ToolContext, tool
@@ -229,3 +231,34 @@ async def the_stream_is_taken_away(harness: Harness) -> None:
         expect(result.error is not None and session is not None and session.error == result.error, "no error is kept")
         result = await (await executor.execute(agent, "Once more", session_id="s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the next turn")
+
+
+class _Account(msgspec.Struct):
+    """A state type."""
+
+    balance: int = 0
+    owner: str = "ann"
+
+
+@check("X6", "a value that does not fit the agent's state type fails its call; it is neither staged nor stored")
+async def what_does_not_fit_the_state_is_a_failed_call(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool
+    async def put(key: str, value: Any, ctx: ToolContext) -> str:
+        """Write to the plain draft, which checks nothing."""
+        ctx.update_state(lambda draft: draft.update({key: value}))
+        return "put"
+
+    agent = simple_agent(put, state=_Account)
+    calls = [Call("put", {"key": "balance", "value": "many"}), Call("put", {"key": "owner", "value": "bob"})]
+    async with executing(stores, ScriptedLLM([calls, "Done."])) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+    expect_same(result.status, "completed", "the result")
+    told = [message["success"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, [False, True], "which calls succeeded")
+    expect_same(await custom_state(stores, "s"), {"balance": 0, "owner": "bob"}, "custom state")
+    view = View()
+    for chunk in await chunks_of(stores, "s"):
+        view.take(chunk)
+    expect_same(view.state({"balance": 0, "owner": "ann"}), await custom_state(stores, "s"), "what readers have")

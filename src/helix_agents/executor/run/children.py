@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -28,6 +27,7 @@ from ...errors import (
 from ...ids import MAX_ID_LENGTH
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...messages import Message, ToolCall
+from ...safe_text import get_logger
 from ...stores.usage.contract import SubagentEntry, UsageEntry
 from ...types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
 from ..handle import AgentResult, result_of
@@ -47,7 +47,7 @@ from ..stream.emitter import FORWARDED
 from .loop import open_run
 from .stop_signal import StopSignal
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 MAX_LOOKS = 20
 """How often a parent looks again at a sub-agent that others write to."""

@@ -6,7 +6,6 @@ Derive from `Hooks`, override what you want to see, and give it to the executor.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +13,11 @@ import msgspec
 
 from ...llm.contract import TokenUsage
 from ...messages import Message
+from ...safe_text import get_logger
 from ...types import TracingContext
 from ..step.decisions import Outcome
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 
 INTERRUPTED = "interrupted"
@@ -27,6 +27,8 @@ INTERRUPTED = "interrupted"
 class RunInfo(msgspec.Struct, frozen=True):
     """Which run something happens in. `tracing_context` is what an earlier run of the session left.
 
+    `parent_run_id` and `parent_tool_call_id` name the call that a sub-agent's run works for.
+
     `model` and `provider` are those of the adapter that is asked, if it has attributes of these names.
     """
 
@@ -35,6 +37,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     agent_type: str
     turn: int = 1
     parent_run_id: str | None = None
+    parent_tool_call_id: str | None = None
     tracing_context: TracingContext | None = None
     model: str | None = None
     provider: str | None = None

@@ -8,12 +8,11 @@ staged before its tools run, each outcome is staged before anybody hears of it, 
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import msgspec
 
-from ...agent import Agent, AgentTool
+from ...agent import Agent
 from ...errors import (
     HelixError,
     IllegalTransition,
@@ -29,6 +28,7 @@ from ...errors import (
 from ...ids import step_id
 from ...llm.contract import ModelRequest, TokenUsage
 from ...messages import Message
+from ...safe_text import get_logger, without_credentials
 from ...state import StepWrites
 from ...streams.contract import StreamWriter
 from ...types import StagedChanges
@@ -40,22 +40,21 @@ from ..session.lease import LeaseKeeper
 from ..session.owned import OwnedSession
 from ..session.resumable import NOBODY
 from ..step.commit import Endings
-from ..step.decisions import StagedAnswer, id_mark, step_id_of, unanswered_calls
-from ..step.open_step import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
-from ..step.questions import request_chunk
+from ..step.decisions import StagedAnswer, id_mark
+from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
 from ..stream.emitter import Emitter
-from ..stream.prepare import shown_again
 from ..tasks import unbroken
 from .budget import over_limit, token_entry
 from .guardrails import INPUT_REFUSED, new_input, refusal_of
 from .hooks import HookCaller, RunInfo
 from .model_call import Answered, ModelCall, named
 from .prompt import HistoryError, HistoryView
+from .reopened import reopened_step
 from .stop_signal import StopSignal
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 
 async def open_run(
@@ -107,6 +106,14 @@ async def open_run(
     )
     if claim.announce:
         _announce(emitter, claim)
+    logger.info(
+        "Run %s of session %s %s (agent %s, turn %d).",
+        run.run_id,
+        session.session_id,
+        "continues" if claim.resumed else "starts",
+        agent.name,
+        run.turn,
+    )
     watch.steps = session.step_count - context.first_step
     watch.start()
     return Run(context, children)
@@ -120,6 +127,7 @@ def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext 
         agent_type=agent.name,
         turn=claim.run.turn,
         parent_run_id=parent.run_id if parent else None,
+        parent_tool_call_id=claim.run.metadata.get("parent_tool_call_id") if parent else None,
         tracing_context=claim.session.tracing_context,
         model=named(agent.llm or services.llm, "model"),
         provider=named(agent.llm or services.llm, "provider"),
@@ -194,6 +202,13 @@ class Run:
             # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
             over = clean and (status != "active" or keep_lease)
             await unbroken(self._wind_up(body, clean=clean, over=over))
+            logger.info(
+                "Run %s of session %s stopped: %s after %d steps.",
+                context.run_id,
+                context.session_id,
+                "handed over" if status == "active" else status,
+                context.watch.steps,
+            )
             await context.hooks.call("run_ended", status, error)
 
     async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
@@ -238,11 +253,11 @@ class Run:
             if self.context.owned.session.step_count < step.number:
                 await self._endings.take_back(step)
                 await StepWork(self.context, step, self._children).end_children(error, PARENT_FAILED)
-        return await self._endings.fail(error, reason)
+        return await self._endings.fail(without_credentials(error), reason)
 
     async def _steps(self) -> AgentResult:
         context = self.context
-        step = await self._take_up_step()
+        self._open = step = await reopened_step(context, self._children)
         context.heard = new_input(context.owned.messages) if step is None else []
         while True:
             if step is None:
@@ -408,43 +423,3 @@ class Run:
         if emitter.parent is not None:
             data = {"session_id": session.session_id, "step_count": session.step_count}
             emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
-
-    # -- a step that an earlier run left open
-
-    async def _take_up_step(self) -> OpenStep | None:
-        """The open step, if there is one; shown again if its chunks are gone."""
-        context, session = self.context, self.context.owned.session
-        stored, unanswered = unanswered_calls(context.owned.messages)
-        answer = stored if unanswered else None
-        for row in context.claim.staged:
-            if row.kind == "answer" and answer is None:
-                answer = msgspec.convert(row.result, StagedAnswer).message
-        if answer is None:
-            return None
-        number = session.step_count + 1
-        await context.agent.refresh_tools()
-        step_id = step_id_of(session, context.run_id)
-        step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
-        self._open = step
-        context.emitter.step = number
-        await context.hooks.call("step_started", number)
-        finished = step.take_up(context.claim.staged)
-        if context.rewound:
-            await self._show_again(step, finished)
-        return step
-
-    async def _show_again(self, step: OpenStep, finished: list[FinishedCall]) -> None:
-        emitter = self.context.emitter
-        for chunk in shown_again(step):
-            emitter.emit(chunk)
-        for call, outcome, patches, executed in finished:
-            tool = self.context.agent.tools.get(call["name"])
-            if executed:
-                emitter.emit(tool_start_chunk(call))
-            if isinstance(tool, AgentTool):
-                await self._children.show_again(self.context, call, tool)
-            if patches:
-                emitter.emit({"type": "state_patch", "patches": patches})
-            emitter.emit(tool_end_chunk(call, outcome))
-        for pending in self.context.owned.session.pending_client_tool_calls.values():
-            emitter.emit(request_chunk(pending))

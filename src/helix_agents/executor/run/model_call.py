@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...chunks import AnyChunk
-from ...codec import decode
+from ...codec import decode, is_json
 from ...errors import HelixError, InvalidArgument, ModelError, StoreCorrupt
 from ...ids import MAX_ID_LENGTH, ensure_id
 from ...llm.contract import (
@@ -31,12 +30,13 @@ from ...llm.contract import (
     ToolCallDelta,
 )
 from ...messages import Message, ToolCall
-from ..step.decisions import answer_message, partial_message
+from ...safe_text import get_logger
+from ..step.decisions import MAX_ARGUMENTS_DEPTH, answer_message, partial_message
 from ..stream.emitter import Emitter
 from .hooks import INTERRUPTED, HookCaller, ModelAnswer
 from .stop_signal import StopSignal
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A character in two halves, as a model's adapter gives it that counts in UTF-16."""
@@ -312,14 +312,14 @@ class _Call:
         self.arguments: list[str] = []
 
     def finished(self) -> ToolCall:
-        """The call; arguments that are no JSON object are kept as text, for the model to see what it said."""
+        """Return the call; arguments that are not a JSON object stay text, for the model to see what it wrote."""
         text = "".join(self.arguments)
         call: Any = {"id": self.id, "name": self.name, "arguments": {}}
         try:
             arguments = decode(text) if text.strip() else {}
-        except StoreCorrupt:
+        except (StoreCorrupt, RecursionError):
             arguments = None
-        if isinstance(arguments, dict):
+        if isinstance(arguments, dict) and is_json(arguments, MAX_ARGUMENTS_DEPTH):
             call["arguments"] = arguments
         else:
             call["invalid_arguments"] = text

@@ -9,6 +9,7 @@ kept and where they go is the application's set-up.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...messages import Message
@@ -21,6 +22,8 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("OpenTelemetryHooks needs opentelemetry: pip install 'helix-agents[otel]'.") from error
 
+_EXCEPTION_NAME = re.compile("[A-Z][A-Za-z0-9]{0,60}(Error|Exception|Exit|Interrupt|Timeout|Lost|Conflict|NotFound)")
+
 FAILED_STATUSES = frozenset({"failed", "lost"})
 
 
@@ -32,7 +35,8 @@ class OpenTelemetryHooks(Hooks):
         self._spans: dict[tuple[str, str], trace.Span] = {}
 
     async def run_started(self, run: RunInfo) -> TracingContext | None:
-        parent = self._spans.get((run.parent_run_id or "", "run"))
+        above = run.parent_run_id or ""
+        parent = self._spans.get((above, f"tool {run.parent_tool_call_id}")) or self._spans.get((above, "run"))
         if parent is None and run.tracing_context is not None:
             parent = trace.NonRecordingSpan(_remote(run.tracing_context))
         span = self._start(run, "run", f"invoke_agent {run.agent_type}", parent)
@@ -140,17 +144,17 @@ class OpenTelemetryHooks(Hooks):
             return
         span.set_attributes(attributes)
         if error is not None:
-            kind, message = _error_type(error, usual_error)
+            kind = _error_type(error, usual_error)
             span.set_attribute("error.type", kind)
-            span.add_event("exception", {"exception.type": kind, "exception.message": message})
-            span.set_status(trace.Status(trace.StatusCode.ERROR, error))
+            span.add_event("exception", {"exception.type": kind})
+            span.set_status(trace.Status(trace.StatusCode.ERROR, kind))
         span.end()
 
 
-def _error_type(error: str, usual: str) -> tuple[str, str]:
-    """The name of the exception that an error's sentence begins with, or the usual one, and the rest."""
+def _error_type(error: str, usual: str) -> str:
+    """Return the name of the exception that an error starts with, or the usual one. The rest may quote anybody."""
     name, _, message = error.partition(": ")
-    return (name, message) if message and name.isidentifier() and name[0].isupper() else (usual, error)
+    return name if message and _EXCEPTION_NAME.fullmatch(name) else usual
 
 
 def _remote(context: TracingContext) -> trace.SpanContext:

@@ -111,7 +111,9 @@ async def ensure_resumable(services: Services, session: SessionState, run: RunRe
     live = is_live(run, services.clock())
     # By the verdict, not by a second look: the run may have got its record since.
     if session.status == "active" and (live or verdict.reason in (RUNNING, ABOUT_TO_RUN)):
-        raise AlreadyRunning(session.session_id, run.run_id if run is not None and live else None)
+        if run is None or not live:
+            raise AlreadyRunning(session.session_id)
+        raise AlreadyRunning(session.session_id, run.run_id, lease_until=run.lease_until)
     raise NotResumable(session.session_id, verdict.reason)
 
 

@@ -7,7 +7,6 @@ told again by whoever takes the session up, if the process dies in between.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import cast
@@ -18,6 +17,7 @@ from ...codec import Json
 from ...errors import HelixError, RunLost, StoreError, StreamFenced
 from ...ids import step_id
 from ...messages import Message, ToolCall
+from ...safe_text import get_logger
 from ...state import StepWrites
 from ...types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
 from ..handle import AgentResult, result_of
@@ -40,7 +40,7 @@ from .open_step import OpenStep, tool_end_chunk
 from .queued_messages import NewlyQueued, ensure_all_taken, in_order, taken_from
 from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 SLOW_COMMIT_SECONDS = 1.0
 """A commit that takes longer is worth a line in the log."""
@@ -232,6 +232,8 @@ class Endings:
                 ensure_all_taken(session, commit.taken)
             return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
 
+        if sum(bool(row.writes.ops) for row in step.rows.values()) > 1:  # each fits by itself, not always together
+            self._context.agent.ensure_state(step.sequencer.state, self._owned.state)
         began = asyncio.get_running_loop().time()
         sequence = await self._flush(step)
         committed = await self._owned.commit(

@@ -13,13 +13,16 @@ from typing import Any
 
 import msgspec
 
-from ...codec import Json, encode
+from ...codec import MAX_DEPTH, Json, encode
 from ...ids import step_id
 from ...messages import Message, ToolCall
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
 """What the model reads before the outcome of a call whose arguments a person has changed."""
+
+MAX_ARGUMENTS_DEPTH = MAX_DEPTH - 20
+"""How deep the arguments of a call may be nested: they are stored inside of messages and staged rows."""
 
 REMINDER = "Give your final answer by calling the `finish` tool."
 

@@ -7,7 +7,6 @@ Children and people are not this room's business: it runs functions.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ...agent import FINISH_TOOL, Agent
 from ...codec import Json
 from ...errors import InvalidArgument, RunLost, StoreError
 from ...messages import ToolCall
+from ...safe_text import get_logger, without_credentials
 from ...state import Op, StateTracker, StepWrites
 from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ...tools.calling import ToolEscape
@@ -27,11 +27,11 @@ from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
 from ..stream.emitter import Emitter
 from ..tasks import unbroken
-from .decisions import Outcome, StagedOutcome
+from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
 from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 NO_WRITES = StepWrites()
 
@@ -187,10 +187,17 @@ class ToolRunner:
             deps=self._context.deps,
             memory_store=self._services.memory,
         )
+        base = tracker.state
         try:
-            return await self._call(tool, arguments, context)
+            outcome, may_help = await self._call(tool, arguments, context)
         finally:
             context.close()
+        if outcome.success and tracker.state is not base:
+            try:
+                self._agent.ensure_state(tracker.state, base)
+            except InvalidArgument as error:
+                return Outcome(success=False, error=not_storable(error)), True
+        return outcome, may_help
 
     async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> tuple[Outcome, bool]:
         limit = tool.timeout_seconds
@@ -211,7 +218,7 @@ class ToolRunner:
                 sentence = str(error) if isinstance(error, ToolEscape) else f"{type(error).__name__}: {error}"
             where = (tool.name, context.tool_call_id, context.session_id)
             logger.warning("Tool %s failed (call %s, session %s).", *where, exc_info=None if expired else error)
-            return Outcome(success=False, error=sentence), True
+            return Outcome(success=False, error=without_credentials(sentence)), True
 
 
 class _Outlet:
@@ -277,6 +284,7 @@ def find_tool(agent: Agent, call: ToolCall, state: Any) -> Tool:
 
 
 def ensure_arguments(call: ToolCall) -> None:
-    """Refuse a call whose arguments were no JSON object."""
+    """Raise `InvalidInput` for a call whose arguments were not a JSON object that can be stored."""
     if "invalid_arguments" in call:
-        raise InvalidInput("the arguments must be one JSON object")
+        what = f"one JSON object, nested at most {MAX_ARGUMENTS_DEPTH} levels deep, without NaN and Infinity"
+        raise InvalidInput(f"the arguments must be {what}")
