@@ -67,6 +67,7 @@ async def test_a_late_answer_does_not_replace_the_list_that_was_asked_for_last(
     await page.goto(f"/#/?tag={sid}-first")
     await page.goto(f"/#/?tag={sid}-second")
     listed = page.locator("table.sessions tbody tr[data-id]")
+    await expect(listed).to_have_count(1)
     await expect(listed).to_have_attribute("data-id", f"{sid}-second")
     (late,) = held
     async with page.expect_response(lambda response: f"tag={sid}-first" in response.url) as answer:

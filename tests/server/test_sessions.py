@@ -130,6 +130,17 @@ async def test_checkpoints_can_be_listed_got_forked_and_gone_back_to(alice: http
     await alice.delete(f"/sessions/{sid}")
 
 
+async def test_the_end_of_a_waiting_session_leaves_its_open_step_to_the_stream(
+    alice: httpx.AsyncClient, sid: str
+) -> None:
+    await execute(alice, "delete notes.txt", sid)
+    await result(alice, sid)
+    for offset in (0, -1, -2, -200):
+        view = await get(alice, f"/sessions/{sid}/snapshot", offset=offset)
+        roles = [message["role"] for message in view["messages"]]
+        assert (roles, view["message_count"]) == ([] if offset == -1 else ["user"], 1), offset
+
+
 async def test_a_snapshot_and_the_stream_after_it_miss_and_double_nothing(alice: httpx.AsyncClient, sid: str) -> None:
     await execute(alice, "talk 40", sid)
     await execute_when_free(alice, "search ants", sid)

@@ -49,7 +49,7 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
         again = await _load(services, session_id)
         if again.version == session.version:
             committed = (page.total or 0) - (replay is not None)
-            return Snapshot(again, list(page.items[: max(0, committed - offset)]), sequence, committed)
+            return Snapshot(again, list(page.items[: max(0, committed - page.offset)]), sequence, committed)
         session = again
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 

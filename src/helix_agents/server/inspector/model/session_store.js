@@ -67,7 +67,7 @@ export class SessionStore {
 
 	async open() {
 		await this.#sync("all");
-		await this.#readAround();
+		this.#quietly(this.#readAround());
 		this.#readPast();
 	}
 
