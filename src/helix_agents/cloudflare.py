@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore, run_migration
     from .backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
     from .backends.cloudflare.rest import D1Rest
+    from .backends.cloudflare.stream_server import StreamServer
     from .backends.cloudflare.streams import DurableObjectStreamManager
     from .runtimes.cloudflare import AgentServer, route
 
@@ -31,6 +32,7 @@ _HOMES = {
     "DOStreamManager": "backends.cloudflare.durable_object",
     "DOUsageStore": "backends.cloudflare.durable_object",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
+    "StreamServer": "backends.cloudflare.stream_server",
     "route": "runtimes.cloudflare",
     "run_migration": "backends.cloudflare.d1",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "DOStreamManager",
     "DOUsageStore",
     "DurableObjectStreamManager",
+    "StreamServer",
     "route",
     "run_migration",
 ]

@@ -79,7 +79,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("backends.cloudflare",),
     "js": ("backends.cloudflare",),
     "pyodide": ("backends.cloudflare",),
-    "workers": ("runtimes.cloudflare",),
+    "workers": ("runtimes.cloudflare", "backends.cloudflare"),
     "temporalio": ("runtimes.temporal",),
     "dbos": ("runtimes.dbos",),
     "mcp": ("mcp",),

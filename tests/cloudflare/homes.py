@@ -74,14 +74,17 @@ async def open_state(text: str) -> StateStore:
 
 
 class OwnedStreams(DurableObjectStreamManager):
+    def __init__(self, place: Place, **options: Any) -> None:
+        super().__init__(place.bridge, prefix=place.name, **options)
+        self._owned = place.bridge
+
     async def close(self) -> None:
         await super().close()
-        await self._bridge.close()
+        await self._owned.close()
 
 
 def streams_at(text: str, **options: Any) -> OwnedStreams:
-    place = Place(text)
-    return OwnedStreams(place.bridge, prefix=place.name, **options)
+    return OwnedStreams(Place(text), **options)
 
 
 async def open_streams(text: str) -> StreamManager:

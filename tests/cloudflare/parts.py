@@ -54,6 +54,13 @@ def _download(folder: Path) -> None:
         raise ServerUnavailable(f"pip could not fetch the wheels of a Python Worker: {done.stderr[-800:]}")
 
 
+def workflows_javascript() -> bytes:
+    """The part of the SDK for Workflows that is JavaScript."""
+    (sdk,) = wheels().glob("workers_runtime_sdk-*.whl")
+    with zipfile.ZipFile(sdk) as archive:
+        return archive.read("workers/workflows.js")
+
+
 def library_archive(path: Path) -> Path:
     """The library itself as one archive, as a Worker gets it."""
     source = ROOT / "src"

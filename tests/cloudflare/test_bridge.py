@@ -194,7 +194,7 @@ async def test_a_bridge_of_another_version_is_told(serve: Callable[..., Any], st
 
 
 async def test_a_deployed_bridge_of_an_older_version_is_told(workerd: Workerd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helix_agents.backends.cloudflare.bridge.VERSION", 2)
+    monkeypatch.setattr("helix_agents.backends.cloudflare.bridge.BRIDGE_VERSION", 2)
     await _is_told_to_deploy(Bridge(workerd.url, workerd.token))
 
 
@@ -342,6 +342,22 @@ async def test_a_ticket_opens_its_own_stream_only_and_not_for_ever(streams: Dura
     for url in (forged, late, stretched, driver, good.partition("?")[0]):
         with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
             await browse(url)
+
+
+async def test_a_ticket_does_not_outlive_its_stream(streams: DurableObjectStreamManager) -> None:
+    """Also one for a stream that was deleted before it was ever written, as a fork's is."""
+    old = streams.browser_url("fork")
+    await streams.delete_stream("fork")
+    await pour(streams, "fork", 1)
+    older = streams.browser_url("s")
+    await pour(streams, "s", 1)
+    assert sequences(await browse(older)) == [1]
+    await streams.delete_stream("s")
+    await pour(streams, "s", 1)
+    for url in (old, older):
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
+            await browse(url)
+    assert sequences(await browse(streams.browser_url("s"))) == [1]
 
 
 async def test_browsers_are_told_of_bad_cursors_and_lost_chunks(bridge: Bridge) -> None:

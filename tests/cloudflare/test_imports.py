@@ -8,9 +8,17 @@ import sys
 import pytest
 
 from helix_agents import InvalidArgument, cloudflare
-from helix_agents.cloudflare import D1StateStore, D1UsageStore, run_migration
+from helix_agents.cloudflare import D1StateStore, D1UsageStore, DurableObjectStreamManager, run_migration
 
-ONLY_INSIDE = ("AgentServer", "DOMemoryStore", "DOStateStore", "DOStreamManager", "DOUsageStore", "route")
+ONLY_INSIDE = (
+    "AgentServer",
+    "DOMemoryStore",
+    "DOStateStore",
+    "DOStreamManager",
+    "DOUsageStore",
+    "StreamServer",
+    "route",
+)
 
 
 @pytest.mark.parametrize("name", ONLY_INSIDE)
@@ -41,3 +49,5 @@ async def test_what_is_not_a_database_is_rejected_with_what_would_be_one(databas
             attempt(database)
     with pytest.raises(InvalidArgument, match="is not a D1 database"):
         await run_migration(database)
+    with pytest.raises(InvalidArgument, match=r"has no Durable Objects\. Outside a Worker pass a Bridge"):
+        DurableObjectStreamManager(database)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from helix_agents.backends import cloudflare
-from tests.cloudflare.parts import HOST, library_archive, wheels
+from tests.cloudflare.parts import HOST, library_archive, wheels, workflows_javascript
 from tests.servers.node import environment, node, packages
 from tests.servers.process import ServerProcess, free_port
 
@@ -24,16 +26,16 @@ DATABASES = 24
 
 
 class PythonWorker(NamedTuple):
-    """A module, the Durable Object class in it, and the name of that class in `env`."""
+    """A module, and the classes in it by their names in `env`."""
 
     source: Path
-    objects: str
-    binding: str
+    objects: Mapping[str, str]
+    workflows: Mapping[str, str] = MappingProxyType({})
 
 
-KIT = PythonWorker(INSIDE / "kit_worker.py", "PyDO", "CHECKS")
-AGENTS = PythonWorker(INSIDE / "agent_worker.py", "PyDO", "OBJECTS")
-ASSISTANT = PythonWorker(EXAMPLE, "Assistant", "ASSISTANTS")
+KIT = PythonWorker(INSIDE / "kit_worker.py", {"CHECKS": "Checks", "STREAMS": "Streams"})
+AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
+ASSISTANT = PythonWorker(EXAMPLE, {"ASSISTANTS": "Assistant"})
 
 
 class Workerd(ServerProcess):
@@ -94,6 +96,7 @@ class PythonWorkerd(Workerd):
         for wheel in wheels().iterdir():
             shutil.copy(wheel, archives)
         library_archive(archives / "helix_agents.zip")
+        (self.folder / "workflows.js").write_bytes(workflows_javascript())
 
     def is_ready(self) -> bool:
         """Whether Python has started, for which the first request waits.
@@ -115,5 +118,11 @@ class PythonWorkerd(Workerd):
             **super().environment,
             "ARCHIVES": str(self.folder / "archives"),
             "SOURCES": ":".join(str(source) for source in self._sources),
-            "WORKERS": ",".join(f"{each.source.stem}:{each.objects}:{each.binding}" for each in self._workers),
+            "SDK": str(self.folder / "workflows.js"),
+            "WORKERS": json.dumps(
+                [
+                    {"module": each.source.stem, "objects": dict(each.objects), "workflows": dict(each.workflows)}
+                    for each in self._workers
+                ]
+            ),
         }

@@ -25,10 +25,10 @@ async function boot(env) {
   allowWasm(env.UNSAFE_EVAL);
   const py = await loadPyodide({ indexURL: BASE, createPyodideModule, lockFileContents: manifest.lock });
   py.registerJsModule("_pyodide_entrypoint_helper", {
-    cloudflareWorkersModule: cloudflare, cloudflareSocketsModule: {}, doAnImport: (name) => import(name),
+    cloudflareWorkersModule: cloudflare, cloudflareSocketsModule: {}, doAnImport: (name) => import(name.startsWith("python_modules/") ? `./${name}` : name),
     patchWaitUntil() {}, patch_env_helper: function* () { yield; },
   });
-  py.registerJsModule("_cloudflare_compat_flags", {});
+  py.registerJsModule("_cloudflare_compat_flags", { python_workflows_implicit_dependencies: true });
   const site = py.runPython("import sysconfig; sysconfig.get_paths()['purelib']");
   for (const name of manifest.archives) py.unpackArchive((await import(`./${name}`)).default, "zip", { extractDir: site });
   for (const [path, text] of Object.entries(manifest.sources)) py.FS.writeFile(`/home/pyodide/${path}`, text);
@@ -45,7 +45,7 @@ async function boot(env) {
   return { modules, call: py.runPython(CALL) };
 }
 
-const METHODS = ["fetch", "alarm", "webSocketMessage", "webSocketClose", "run"];
+const METHODS = ["fetch", "alarm", "webSocketMessage", "webSocketClose", "run", "exchange", "forget"];
 
 // The Durable Object class of that name in a module.
 export function objects(module, name) {
@@ -59,6 +59,15 @@ export function objects(module, name) {
     return (await python(this.env)).call(this.object, method, method === "fetch" ? args.slice(0, 1) : args);
   };
   return PythonObject;
+}
+
+// The Workflow of that name in a module.
+export function workflows(module, name) {
+  return class extends cloudflare.WorkflowEntrypoint {
+    async run(event, step) {
+      return (await python(this.env)).modules[module][name](this.ctx, this.env).run(event, step);
+    }
+  };
 }
 
 export const requests = {

@@ -52,7 +52,7 @@ SCRIPT: list[Any] = [
 MARATHON: list[Any] = [TWO_TOOLS, "Done.", *[TWO_TOOLS] * 10, "Done."]  # a turn of two steps, then one of eleven
 
 
-class PyDO(AgentServer):
+class Agents(AgentServer):
     agents = (author, marathon, asker, breaker)
 
     def __init__(self, ctx: Any, env: Any) -> None:

@@ -1,7 +1,9 @@
 """A Worker that runs the conformance kit inside workerd: one request, one check, one fresh home.
 
 GET /facts              what this Python is, and what the library asked for when it was imported
-GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the database, emptied afterwards
+GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the database, emptied afterwards, `bound`
+                        with streams in objects that are reached through their namespace
+GET /streams/{verb}/{stream}  look, pour, end, delete, socket
 GET /shared, /own       write to a session through a store kept in a module variable, or through one of this request's
 GET /tasks, /hang       what every task of this isolate waits at; wait for a minute
 GET /cut                the same after a request that was cut off in the middle
@@ -10,12 +12,13 @@ GET /cut                the same after a request that was cut off in the middle
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 import traceback
 from contextlib import suppress
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import js
 import msgspec
@@ -24,6 +27,8 @@ from workers import DurableObject, Response, WorkerEntrypoint
 from helix_agents.backends.cloudflare.bindings import D1Binding, ObjectStorage
 from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore
 from helix_agents.backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
+from helix_agents.backends.cloudflare.stream_server import StreamServer
+from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
 from helix_agents.backends.sql_shared.streams.manager import SqlStreamManager
@@ -169,6 +174,18 @@ def in_d1(database: Any) -> type[Home]:
     return D1Home
 
 
+def in_stream_objects(env: Any) -> type[Home]:
+    """Sessions in D1, streams in objects that are reached through their namespace."""
+    prefix = os.urandom(6).hex()
+
+    class BoundHome(in_d1(env.DB)):  # type: ignore[misc]
+        async def open_streams(self, **options: Any) -> Any:
+            self.managers.append(DurableObjectStreamManager(env.STREAMS, prefix=prefix, **options))
+            return self.managers[-1]
+
+    return BoundHome
+
+
 async def outcome(name: str, home: type[Home]) -> str:
     """What came of a check, as JSON."""
     began = time.time()
@@ -191,7 +208,22 @@ def _waits_at(task: asyncio.Task[Any]) -> str:
     return f"{task.get_name()}: {' > '.join(places)}"
 
 
-class PyDO(DurableObject):  # type: ignore[misc]
+class Streams(StreamServer):
+    """Holds the streams of checks. `born` tells one life of an object from the next."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self.born = os.urandom(3).hex()
+
+    async def fetch(self, request: Any) -> Any:
+        if request.url.endswith("/look"):
+            alarm = await self.ctx.storage.getAlarm()
+            facts = {"born": self.born, "empty": self.storage.is_empty(), "alarm": alarm or None}
+            return Response.json({**facts, "sockets": len(self.ctx.getWebSockets())})
+        return await super().fetch(request)
+
+
+class Checks(DurableObject):  # type: ignore[misc]
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
 
@@ -201,7 +233,7 @@ class PyDO(DurableObject):  # type: ignore[misc]
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def fetch(self, request: Any) -> Any:
-        path = unquote(request.url.split("/", 3)[3]).split("/")
+        path = unquote(urlsplit(request.url).path).split("/")[1:]
         if path[0] == "facts":
             facts = {
                 "python": sys.version,
@@ -214,8 +246,11 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             return Response.json([_waits_at(task) for task in asyncio.all_tasks()])
         if path[0] == "hang":
             return Response.json(await asyncio.sleep(60))
-        if path[0] == "run" and path[1] == "d1":
-            return Response(await outcome(path[2], in_d1(self.env.DB)))
+        if path[0] == "run" and path[1] in ("d1", "bound"):
+            home = in_d1(self.env.DB) if path[1] == "d1" else in_stream_objects(self.env)
+            return Response(await outcome(path[2], home))
+        if path[0] == "streams":
+            return await self._streams(path[1], path[2], request)
         if path[0] == "run":
             return Response(await self.env.CHECKS.getByName(path[2]).run(path[2]))
         if path[0] == "own":
@@ -229,6 +264,29 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
                 await store._locks.take(path[1])  # and never gives it back
             return await self._write(store, path[1])
         return Response("not found", status=404)
+
+    async def _streams(self, verb: str, stream_id: str, request: Any) -> Any:
+        """Do something to a stream, each time by a manager of this request, as a Worker does."""
+        query = {name: texts[0] for name, texts in parse_qs(urlsplit(request.url).query).items()}
+        manager = DurableObjectStreamManager(self.env.STREAMS, ttl=int(query.get("ttl", 86_400)))
+        if verb == "look":
+            stub = self.env.STREAMS.getByName(f"stream::{stream_id}")
+            return (await stub.fetch("https://stream.internal/look")).js_object
+        if verb == "socket":
+            follow = query.get("follow") == "true"
+            return await manager.websocket(stream_id, from_sequence=int(query.get("from", 0)), follow=follow)
+        if verb == "pour":
+            writer = await manager.create_writer(stream_id, "run", "a")
+            for number in range(int(query["n"])):
+                await writer.write({"type": "text_delta", "delta": str(number)})
+            await writer.close()
+        if verb == "end":
+            await manager.end_stream(stream_id, "done")
+        if verb == "delete":
+            await manager.delete_stream(stream_id)
+        info = await manager.get_stream_info(stream_id)
+        await manager.close()
+        return Response.json({"latest": None if info is None else info.latest_sequence, "rows": manager.rows_written})
 
     async def _write(self, store: D1StateStore, session_id: str) -> Any:
         try:

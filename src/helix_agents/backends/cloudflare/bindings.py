@@ -6,10 +6,10 @@ text. Nothing here needs `eval`, threads or a suspended stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from js import JSON
+from js import JSON, Object
 from pyodide.ffi import JsException, create_once_callable, jsnull, to_js
 
 from ...codec import decode
@@ -18,10 +18,17 @@ from .wire import CloudflareDriver, Reply, WireStatement, WireValue, refusal, to
 
 T = TypeVar("T")
 
+_ANY_TABLE = r"SELECT 1 FROM sqlite_master WHERE name LIKE '%\_\_agents\_%' ESCAPE '\' LIMIT 1"
+
 
 def unwrapped(binding: Any) -> Any:
     """The JavaScript object behind what `workers-runtime-sdk` wraps; a bare one is left as it is."""
     return getattr(binding, "_binding", binding)
+
+
+def js_options(value: Mapping[str, Any]) -> Any:
+    """Return a nested dict as the plain object that JavaScript expects for options."""
+    return to_js(value, dict_converter=Object.fromEntries)
 
 
 def _bound(params: Sequence[WireValue]) -> list[Any]:
@@ -60,6 +67,7 @@ class ObjectStorage(CloudflareDriver):
         super().__init__()
         self._storage = unwrapped(storage)
         self._sql = self._storage.sql
+        self._has_tables = False
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
         return self.batch_now(statements)
@@ -102,6 +110,32 @@ class ObjectStorage(CloudflareDriver):
             cause = raised[0] if raised else error
             raise (refusal(str(cause)) if isinstance(cause, JsException) else cause) from error
         return returned[0]
+
+    def exchange(self, batch: Sequence[WireStatement]) -> Reply:
+        """Run a batch that comes from another driver, as a transaction; say what it cost."""
+        written, read = self.rows_written, self.rows_read
+        results = self.transaction(lambda: [self._rows(sql, params) for sql, params in batch])
+        return Reply(results, self.rows_written - written, self.rows_read - read, self.size_bytes)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing of ours was ever stored here. Reads only: it must not create anything."""
+        self._has_tables = self._has_tables or bool(self._rows(_ANY_TABLE, ()))
+        return not self._has_tables
+
+    async def empty(self) -> None:
+        """Remove everything, the alarm as well. An empty object costs nothing."""
+        self._has_tables = False
+        await self._storage.deleteAlarm()
+        await self._storage.deleteAll()
+
+    def remember(self, name: str, value: int) -> None:
+        """Store a number beside the tables."""
+        self._storage.kv.put(name, value)
+
+    def recall(self, name: str, default: int) -> int:
+        """Return a number that `remember` stored."""
+        found = self._storage.kv.get(name)
+        return default if found is None or found is jsnull else int(found)
 
     async def wake_by(self, epoch_ms: int) -> None:
         """Set the object's alarm, unless one is set."""

@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 from ...errors import HelixError, StoreError, StoreUnavailable
 from .http import TIMEOUT_SECONDS, HttpClient, other_version
 from .object_socket import ObjectSocket, Tell
-from .wire import CloudflareDriver, Reply, WireStatement, refusal
+from .wire import BRIDGE_VERSION, CloudflareDriver, Reply, WireStatement, reply_of
 
-VERSION = 1
 IDLE_SECONDS = 60.0
 
 
@@ -31,9 +30,12 @@ class Bridge:
     def __repr__(self) -> str:
         return f"Bridge({self.http.base!r})"
 
-    def ticket(self, name: str, stream_id: str, expires_at: int) -> str:
-        """What lets a browser read this stream of an object until then; the Worker checks it with the same secret."""
-        text = f"{name}\n{stream_id}\n{expires_at}"
+    def ticket(self, name: str, stream_id: str, issued_at: int, expires_at: int) -> str:
+        """Return what lets a browser read this stream until then, unless it is deleted.
+
+        The Worker checks it with the same secret.
+        """
+        text = f"{name}\n{stream_id}\n{issued_at}\n{expires_at}"
         return hmac.new(self.http.token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
     async def close(self) -> None:
@@ -46,13 +48,13 @@ class BridgeD1(CloudflareDriver):
     def __init__(self, bridge: Bridge, binding: str = "DB") -> None:
         super().__init__()
         self._bridge = bridge
-        self._path = f"/v{VERSION}/d1/{quote(binding, safe='')}/batch"
+        self._path = f"/v{BRIDGE_VERSION}/d1/{quote(binding, safe='')}/batch"
 
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
         http = self._bridge.http
         status, answer = await http.post(self._path, {"batch": batch}, repeatable=read_only)
         if status == 404:
-            if answer.get("bridge") == VERSION:
+            if answer.get("bridge") == BRIDGE_VERSION:
                 raise StoreError(f"{http.base}: {answer.get('error')}.")
             raise other_version(http.base)
         if "results" not in answer and "error" not in answer:
@@ -63,6 +65,7 @@ class BridgeD1(CloudflareDriver):
 class BridgeObject(CloudflareDriver):
     """`SqlDriver` for one Durable Object of the bridge, by name. Its socket opens on demand and closes when idle.
 
+    `stream_id`: the stream that a batch which writes has changed. The bridge tells everybody else who listens.
     `changed(what)` is called when somebody else's batch names what it changed, and with None when the socket has ended:
     until it is open again nothing is heard.
     """
@@ -72,6 +75,7 @@ class BridgeObject(CloudflareDriver):
         bridge: Bridge,
         name: str,
         *,
+        stream_id: str = "",
         ttl_seconds: int = 0,
         changed: Tell | None = None,
         idle_seconds: float = IDLE_SECONDS,
@@ -79,7 +83,8 @@ class BridgeObject(CloudflareDriver):
         super().__init__()
         self._http = bridge.http
         query = f"?{urlencode({'ttl': ttl_seconds})}" if ttl_seconds else ""
-        self._path = f"/v{VERSION}/objects/{quote(name, safe='')}/socket{query}"
+        self._path = f"/v{BRIDGE_VERSION}/objects/{quote(name, safe='')}/socket{query}"
+        self._stream_id = stream_id
         self._changed: Tell = changed or (lambda what: None)
         self._idle_seconds = idle_seconds
         self._opening: asyncio.Task[ObjectSocket] | None = None
@@ -89,7 +94,14 @@ class BridgeObject(CloudflareDriver):
         """While there are any, the socket is not idle."""
 
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
-        return await self.ask({"batch": batch}, repeatable=read_only)
+        request: dict[str, Any] = {"batch": batch}
+        if self._stream_id and not read_only:
+            request["changed"] = self._stream_id
+        return await self.ask(request, repeatable=read_only)
+
+    async def forget(self) -> None:
+        """Empty the object: its stream was deleted."""
+        await self.ask({"forget": self._stream_id}, repeatable=True)
 
     async def ask(self, request: dict[str, Any], *, repeatable: bool = False) -> Reply:
         """Send a request over the socket. `repeatable`: may be sent again when that turns out to be dead."""
@@ -142,10 +154,3 @@ class BridgeObject(CloudflareDriver):
             with suppress(HelixError):
                 await (await opening).close()
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def reply_of(answer: Any) -> Reply:
-    """The reply of the Worker, or what it refused."""
-    if answer.get("error"):
-        raise refusal(str(answer["error"]))
-    return Reply(answer["results"], answer.get("written", 0), answer.get("read", 0), answer.get("size", 0))

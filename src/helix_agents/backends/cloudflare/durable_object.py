@@ -98,7 +98,8 @@ class DOStreamManager(SqlStreamManager):
     """StreamManager on the SQLite of a Durable Object, which also serves the object's WebSockets.
 
     `ctx` is the object's context. Readers in Python work as everywhere; `accept` gives a browser a socket that may
-    hibernate. `last_word` says what the end of a stream means to those who asked for `about`.
+    hibernate. `last_word` returns what the end of a stream means to those who asked for `about`; `exists`, whether what
+    they asked for still exists.
     """
 
     def __init__(
@@ -114,14 +115,27 @@ class DOStreamManager(SqlStreamManager):
         ids: IdSource = random_id,
         wakeup: Wakeup | None = None,
         last_word: LastWord | None = None,
+        exists: Callable[[str], bool] | None = None,
     ) -> None:
         self._ctx = getattr(unwrapped(ctx), "_ctx", unwrapped(ctx))
         self._storage = storage or storage_of(ctx)
         self._last_word = last_word or _last_word_of_stream
+        self._exists = exists or (lambda about: True)
         self._speaking: set[asyncio.Task[None]] = set()
-        driver = MigratedDriver(self._storage, prefix=prefix, families={"streams"})
-        super().__init__(driver, prefix=prefix, max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup)
+        self._tables = MigratedDriver(self._storage, prefix=prefix, families={"streams"})
+        super().__init__(
+            self._tables, prefix=prefix, max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup
+        )
         self.gather_seconds = gather_seconds
+
+    async def prepare(self) -> None:
+        """Create the tables, unless that has been done."""
+        if not self._tables.ready:
+            await self._tables.migrate()
+
+    def lost_tables(self) -> None:
+        """Note that the object was emptied: the next write creates the tables again."""
+        self._tables.ready = False
 
     def _changed(self, stream_id: str) -> None:
         super()._changed(stream_id)
@@ -134,22 +148,31 @@ class DOStreamManager(SqlStreamManager):
         from_sequence: int = 0,
         follow: bool = False,
         about: str = "",
+        user_id: str = "",
         tell: dict[str, Json] | None = None,
     ) -> Any:
-        """The client's end of a WebSocket that gets everything after `from_sequence`, then whatever comes.
+        """Return the client's end of a WebSocket that gets everything after `from_sequence`, then whatever comes.
 
-        It closes when the stream comes to rest, unless it is to `follow`. `tell` goes out first, in the `open` event.
+        It closes when the stream stops, unless it is to `follow`. `tell` is sent first, in the `open` event.
         Raises `StreamCursorAhead` or `StreamTruncated`.
         """
-        info = await self.get_stream_info(stream_id)
+        info = None if self._storage.is_empty() else await self.get_stream_info(stream_id)
         head = None if info is None else self._head_now(stream_id)
         latest = 0 if head is None else head.latest_sequence
         if from_sequence > latest:
             raise StreamCursorAhead(stream_id, from_sequence, latest)
         if head is not None and from_sequence < head.floor:
             raise StreamTruncated(stream_id, head.first_sequence, from_sequence)
-        opening = {"from_sequence": from_sequence, "latest_sequence": latest, **(tell or {})}
-        client = sockets.accept(self._ctx, stream_id, opening, at=from_sequence, follow=follow, about=about)
+        client = sockets.accept(
+            self._ctx,
+            stream_id,
+            {"from_sequence": from_sequence, "latest_sequence": latest, **(tell or {})},
+            at=from_sequence,
+            follow=follow,
+            about=about,
+            incarnation="" if head is None else head.incarnation,
+            user_id=user_id,
+        )
         self.deliver(stream_id)
         return client
 
@@ -159,8 +182,10 @@ class DOStreamManager(SqlStreamManager):
         if not listeners:
             return
         head = self._head_now(stream_id)
+        listeners = self._still_there(listeners, head)
         if head is None:
-            self._deliver_nothing(stream_id, listeners)
+            if listeners:
+                self._speak_later(stream_id, None)
             return
         current = []
         for listener in listeners:
@@ -172,17 +197,21 @@ class DOStreamManager(SqlStreamManager):
         while at < head.latest_sequence and (rows := self._rows_now(stream_id, at)):
             at = rows[-1].sequence
             for listener in current:
-                listener.send(rows)
+                listener.send(rows, head.incarnation)
         if head.status != "active" and current:
             self._speak_later(stream_id, head)
 
-    def _deliver_nothing(self, stream_id: str, listeners: list[Listener]) -> None:
-        """There is no such stream: it was deleted, or is yet to be written."""
+    def _still_there(self, listeners: list[Listener], head: StreamHead | None) -> list[Listener]:
+        """Return those whose session and stream still exist. The others hear that it is gone, also if they follow."""
+        exists = {about: self._exists(about) for about in {listener.about for listener in listeners}}
+        stream = "" if head is None else head.incarnation
+        found = []
         for listener in listeners:
-            if listener.at > 0:
+            if exists[listener.about] and listener.incarnation in ("", stream):
+                found.append(listener)
+            else:
                 listener.say("gone", {})
-        if any(not listener.at for listener in listeners):
-            self._speak_later(stream_id, None)
+        return found
 
     def _speak_later(self, stream_id: str, head: StreamHead | None) -> None:
         speaking = asyncio.get_running_loop().create_task(self._speak(stream_id, head))
@@ -205,6 +234,8 @@ class DOStreamManager(SqlStreamManager):
                 listener.say(*word, moment or (0, 0))
 
     def _head_now(self, stream_id: str) -> StreamHead | None:
+        if self._storage.is_empty():
+            return None
         (heads,) = self._storage.batch_now([self._queries("head", stream_id, -1)])
         return StreamHead(*heads[0]) if heads else None
 

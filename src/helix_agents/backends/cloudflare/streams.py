@@ -1,53 +1,63 @@
-"""Streams in Durable Objects, from outside: each stream is an object of its own behind the bridge.
+"""Streams in Durable Objects, one object for each: through a namespace inside a Worker, through a bridge outside.
 
-All verbs are those of SQL streams; this room only finds the object of a stream and listens to it. The socket that
-carries batches out brings wake-ups in, so listening costs nothing more. An object forgets its stream by an alarm of its
-own, hence there is nothing to purge.
+All verbs are those of SQL streams; this module only finds the object of a stream and listens to it. An object empties
+itself by its own alarm, so there is nothing to purge.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from importlib import import_module
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...errors import HelixError
+from ...codec import Json, encode, ensure_count
+from ...errors import HelixError, InvalidArgument
 from ...ids import ensure_id
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wake, Wakeup
 from ..sql_shared.driver import Row, SqlDriver, Statement
 from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.streams.manager import SqlStreamManager
-from .bridge import VERSION, Bridge, BridgeObject
-from .wire import GATHER_SECONDS, MissingTable, Reply, WireStatement
+from .wire import BRIDGE_VERSION, GATHER_SECONDS, MissingTable
 
 RECONNECT_SECONDS = 0.5
 MAX_OBJECTS = 10_000
 """How many objects a manager remembers; a forgotten one is only opened again."""
 
 
-class StreamObject(BridgeObject):
-    """The object of one stream. A batch that writes tells everybody else who listens to it."""
+class StreamObject(SqlDriver, Protocol):
+    """The object of one stream, seen as a driver; `BridgeObject` or `BoundObject`."""
 
-    def __init__(self, bridge: Bridge, name: str, stream_id: str, **options: Any) -> None:
-        super().__init__(bridge, name, **options)
-        self._stream_id = stream_id
+    rows_written: int
+    listeners: int
 
-    async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
-        if read_only:
-            return await self.ask({"batch": batch}, repeatable=True)
-        return await self.ask({"batch": batch, "changed": self._stream_id})
+    async def open(self) -> Any:
+        """Return the socket on which wake-ups arrive. Its `closed` is set when it ends."""
+
+    async def forget(self) -> None:
+        """Empty the object: its stream was deleted."""
+
+
+NewObject = Callable[..., StreamObject]
+"""(name, stream_id=, ttl_seconds=, changed=) -> the driver of that object."""
 
 
 class StreamHome(MigratedDriver):
-    """The tables of a stream in its object, made on first use and again if the object has emptied itself."""
+    """The object of a stream, and who reads it here.
 
-    def __init__(self, place: StreamObject) -> None:
+    An object behind the bridge has no Python: its tables are created from here, on first use and again if the object
+    has emptied itself. A `StreamServer` creates its own.
+    """
+
+    def __init__(self, place: StreamObject, *, has_tables: bool) -> None:
         super().__init__(place, families={"streams"})
         self.place = place
+        self.ready = has_tables
         self.watchers = 0
         self.listening: asyncio.Task[None] | None = None
 
@@ -62,8 +72,9 @@ class StreamHome(MigratedDriver):
 class StreamHomes(Wakeup):
     """The objects of all streams that a manager has to do with, and the sockets it listens on."""
 
-    def __init__(self, bridge: Bridge, *, prefix: str, ttl_seconds: int) -> None:
-        self._bridge = bridge
+    def __init__(self, new_object: NewObject, *, have_tables: bool, prefix: str, ttl_seconds: int) -> None:
+        self._new_object = new_object
+        self._have_tables = have_tables
         self._prefix = prefix
         self._ttl_seconds = ttl_seconds
         self._homes: dict[str, StreamHome] = {}
@@ -79,14 +90,13 @@ class StreamHomes(Wakeup):
         if found is None:
             if len(self._homes) >= MAX_OBJECTS:
                 self._forget_one()
-            place = StreamObject(
-                self._bridge,
+            place = self._new_object(
                 self.name_of(stream_id),
-                stream_id,
+                stream_id=stream_id,
                 ttl_seconds=self._ttl_seconds,
                 changed=lambda _: self._wake(stream_id),
             )
-            found = self._homes[stream_id] = StreamHome(place)
+            found = self._homes[stream_id] = StreamHome(place, has_tables=self._have_tables)
         return found
 
     def _forget_one(self) -> None:
@@ -140,28 +150,32 @@ class StreamHomes(Wakeup):
 
 
 class DurableObjectStreamManager(SqlStreamManager):
-    """StreamManager on a bridge, one Durable Object a stream. The bridge stays the caller's.
+    """StreamManager with a Durable Object for each stream.
 
-    `prefix` keeps applications apart that share a bridge. Browsers may read a stream from its object directly:
-    `browser_url` gives the address.
+    `objects`: inside a Worker the namespace binding of the class `StreamServer` (`env.STREAMS`); outside a `Bridge`,
+    which stays the caller's. `prefix` separates applications that share objects. `location_hint` says where new objects
+    should live. Make a manager for each request, as you do with stores.
     """
 
     def __init__(
         self,
-        bridge: Bridge,
+        objects: Any,
         *,
         prefix: str = "",
         max_chunks: int = DEFAULT_MAX_CHUNKS,
         ttl: int | None = DEFAULT_TTL_SECONDS,
         gather_seconds: float = GATHER_SECONDS,
+        location_hint: str | None = None,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
         self.gather_seconds = gather_seconds
-        self._bridge = bridge
-        self._homes = StreamHomes(bridge, prefix=prefix, ttl_seconds=ttl or 0)
+        self._bridge = objects if hasattr(objects, "http") else None
+        new_object = _objects_of(objects, location_hint)
+        have_tables = self._bridge is None
+        self._homes = StreamHomes(new_object, have_tables=have_tables, prefix=prefix, ttl_seconds=ttl or 0)
         super().__init__(
-            BridgeObject(bridge, ""),  # only says which SQL is spoken: every batch goes to the home of its stream
+            new_object(""),  # only says which SQL is spoken: every batch goes to the home of its stream
             max_chunks=max_chunks,
             ttl=ttl,
             clock=clock,
@@ -175,21 +189,62 @@ class DurableObjectStreamManager(SqlStreamManager):
     async def _purge(self, now: int) -> None:
         """Nothing to do: an object empties itself by its alarm."""
 
+    async def _delete(self, stream_id: str) -> None:
+        await self._homes.home(stream_id).place.forget()
+
     @property
     def rows_written(self) -> int:
         """How many rows this manager has written, as Cloudflare counts and bills them."""
         return self._homes.rows_written
 
     def browser_url(self, stream_id: str, *, valid_seconds: int = 3600, from_sequence: int = 0) -> str:
-        """An address from which a browser reads this stream by WebSocket, without the token, until it expires."""
+        """Return an address from which a browser reads this stream by WebSocket, without the token, until it expires.
+
+        Only through a bridge. Deleting the stream invalidates the addresses that were made before.
+        """
         ensure_id(stream_id, "stream_id")
+        if self._bridge is None:
+            raise InvalidArgument("Inside a Worker, pass the browser's request on: return await streams.websocket(id).")
         name = self._homes.name_of(stream_id)
-        path = f"/v{VERSION}/objects/{quote(name, safe='')}/stream/{quote(stream_id, safe='')}"
-        expires = self._clock() + valid_seconds * 1000
-        ticket = self._bridge.ticket(name, stream_id, expires)
-        query = urlencode({"from_sequence": from_sequence, "expires": expires, "ticket": ticket})
+        path = f"/v{BRIDGE_VERSION}/objects/{quote(name, safe='')}/stream/{quote(stream_id, safe='')}"
+        issued = self._clock()
+        expires = issued + valid_seconds * 1000
+        ticket = self._bridge.ticket(name, stream_id, issued, expires)
+        query = urlencode({"from_sequence": from_sequence, "issued": issued, "expires": expires, "ticket": ticket})
         return f"{self._bridge.http.base.replace('http', 'ws', 1)}{path}?{query}"
+
+    async def websocket(
+        self, stream_id: str, *, from_sequence: int = 0, follow: bool = False, tell: dict[str, Json] | None = None
+    ) -> Any:
+        """Return the response that gives a browser a WebSocket on this stream; inside a Worker only.
+
+        The object serves the socket and may hibernate while it stays open. Check who asks before you call this: whoever
+        gets the response reads the stream. `tell` is added to the `open` event.
+        """
+        ensure_id(stream_id, "stream_id")
+        ensure_count(from_sequence, "from_sequence")
+        if self._bridge is not None:
+            raise InvalidArgument("Outside a Worker, give the browser an address: streams.browser_url(id).")
+        place: Any = self._homes.home(stream_id).place
+        return await place.websocket(
+            from_sequence=from_sequence, follow="true" if follow else "false", tell=encode(tell or {})
+        )
 
     async def close(self) -> None:
         await super().close()
         await self._homes.close()
+
+
+def _objects_of(objects: Any, location_hint: str | None) -> NewObject:
+    """Return what makes the driver of an object: through a bridge, or inside a Worker through a namespace."""
+    # Loaded only where it is needed: one exists only outside a Worker, the other only inside.
+    if hasattr(objects, "http"):
+        return partial(import_module(".bridge", __package__).BridgeObject, objects)
+    try:
+        bound_object = import_module(".bound_object", __package__)
+    except ModuleNotFoundError as missing:
+        raise InvalidArgument(
+            f"A {type(objects).__name__} has no Durable Objects. Outside a Worker pass a Bridge, or use "
+            "open_stores('d1://...'); a namespace binding such as env.STREAMS exists only inside a Worker."
+        ) from missing
+    return partial(bound_object.BoundObject, objects, location_hint=location_hint)

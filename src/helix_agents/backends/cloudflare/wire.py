@@ -16,6 +16,8 @@ from ...errors import InvalidArgument, StoreError, StoreUnavailable
 from ..sql_shared.driver import Dialect, Row, Statement, Value
 from ..sql_shared.state.refusals import refused_batch
 
+BRIDGE_VERSION = 1
+"""What the bridge Worker and this library speak with each other."""
 MAX_INTEGER = 2**53 - 1
 MAX_VALUE_BYTES = 2_000_000
 MAX_PARAMETER_BYTES = 1_000_000
@@ -38,6 +40,13 @@ class Reply(NamedTuple):
     rows_written: int = 0
     rows_read: int = 0
     size: int = 0
+
+
+def reply_of(answer: Any) -> Reply:
+    """Return the reply that another Worker or object sent, or raise what it rejected."""
+    if answer.get("error"):
+        raise refusal(str(answer["error"]))
+    return Reply(answer["results"], answer.get("written", 0), answer.get("read", 0), answer.get("size", 0))
 
 
 class MissingTable(StoreError):
