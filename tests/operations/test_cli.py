@@ -19,9 +19,22 @@ import pytest
 
 from helix_agents import CheckpointMeta, open_stores
 from helix_agents.cli import main
+from helix_agents.types import SessionStatus
 from tests.operations.agents_for_the_cli import make_executor, publisher
 
 MODULE = "tests.operations.agents_for_the_cli"
+HARNESS = """
+from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
+from helix_agents.conformance.harness import Harness
+
+class MyHarness(Harness):
+    def __init__(self):
+        super().__init__()
+        self.store = InMemoryUsageStore()
+
+    async def open_usage(self):
+        return self.store
+"""
 
 
 class Done(NamedTuple):
@@ -260,6 +273,29 @@ async def test_a_session_is_restored_and_interrupted(url: str) -> None:
     assert flag is not None or (session is not None and session.status == "interrupted")
 
 
+@pytest.mark.parametrize(("status", "options"), [("completed", ()), ("interrupted", ()), ("completed", ("--abort",))])
+async def test_interrupting_a_session_that_has_stopped_says_that_nothing_was_done(
+    url: str, status: SessionStatus, options: tuple[str, ...]
+) -> None:
+    async with open_stores(url) as stores:
+        before = await stores.state.update_status("s1", status)
+    done = helix("sessions", "interrupt", "s1", *options, url=url)
+    assert (done.returncode, done.stdout) == (0, f"Nothing was done: s1 is {status}.\n")
+    assert json.loads(helix("sessions", "interrupt", "s1", *options, "--json", url=url).stdout)["asked"] is False
+    async with open_stores(url) as stores:
+        session = await stores.state.load_state("s1")
+    assert session is not None
+    assert (session.version, session.status) == (before, status)
+
+
+async def test_sessions_are_listed_without_those_of_sub_agents(url: str) -> None:
+    async with open_stores(url) as stores:
+        await stores.state.create_session("child", agent_type="a", parent_session_id="s1", root_session_id="s1")
+    listed = helix("sessions", "list", "--roots", "--json", url=url).stdout.splitlines()
+    assert [json.loads(line)["session_id"] for line in listed] == ["s2", "s1"]
+    assert "leave out --parent" in helix("sessions", "list", "--roots", "--parent", "s1", url=url).stderr
+
+
 async def test_deleting_may_leave_usage_on_the_books(url: str) -> None:
     async with open_stores(url) as stores:
         await stores.usage.record_entry({"kind": "custom", "id": "e", "session_id": "s1", "name": "n", "value": 1})
@@ -275,6 +311,14 @@ def test_what_is_not_a_harness_is_an_error_in_one_line(name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_harness_is_found_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "my_store.py").write_text(HARNESS)
+    command = [str(Path(sys.executable).with_name("helix")), "conformance", "my_store:MyHarness", "--only", "U1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "passed" in done.stdout
+
+
 async def test_changes_are_told_as_json_too(url: str) -> None:
     checkpoint = json.loads(helix("sessions", "show", "s1", "--json", url=url).stdout)["checkpoints"][0]
     restored = helix("sessions", "restore", "s1", checkpoint["checkpoint_id"], "--json", url=url)
@@ -282,7 +326,7 @@ async def test_changes_are_told_as_json_too(url: str) -> None:
     forked = json.loads(helix("sessions", "fork", "s1", "--to", "s3", "--json", url=url).stdout)
     assert (forked["session_id"], forked["custom_state"]) == ("s3", {"n": 1})
     stopped = json.loads(helix("sessions", "interrupt", "s2", "--reason", "enough", "--json", url=url).stdout)
-    assert stopped == {"session_id": "s2", "abort": False, "reason": "enough"}
+    assert stopped == {"session_id": "s2", "abort": False, "reason": "enough", "asked": True}
     assert json.loads(helix("sessions", "delete", "s1", "--json", url=url).stdout) == {"session_id": "s1", "below": 0}
     assert json.loads(helix("migrate", "--json", url=url).stdout)["up_to_date"] is True
 

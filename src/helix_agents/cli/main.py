@@ -18,6 +18,7 @@ from .output import complain
 from .runs import add_answer
 from .serving import add_serve
 from .sessions import add_sessions
+from .targets import look_in_current_folder
 from .transfer import add_transfer
 from .upkeep import add_upkeep
 from .worker import add_worker
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["conformance"]:  # has options of its own, and is large
+        look_in_current_folder()
         return int(import_module("..conformance.run", __package__).main(arguments[1:]))
     given = _parser().parse_args(arguments)
     try:

@@ -12,7 +12,8 @@ from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
 from ..executor.step.questions import all_waiting
-from ..types import PendingClientToolCall
+from ..lifecycle import SESSION_TERMINAL
+from ..types import PendingClientToolCall, SessionState
 from .command import add_command, add_json
 from .output import emit, say
 from .tail import tail
@@ -49,14 +50,26 @@ def add_answer(commands: Any) -> None:
 
 
 async def _interrupt(given: argparse.Namespace, stores: Stores) -> int:
-    async with steering(stores) as executor:
-        stop = executor.abort if given.abort else executor.interrupt
-        await stop(given.session, given.reason)
+    session = await _load(stores, given.session)
+    can_stop = session.status not in (*SESSION_TERMINAL, "failed" if given.abort else "interrupted")
+    if can_stop:
+        async with steering(stores) as executor:
+            stop = executor.abort if given.abort else executor.interrupt
+            await stop(given.session, given.reason)
     if given.json:
-        emit({"session_id": given.session, "abort": given.abort, "reason": given.reason})
-    else:
+        emit({"session_id": given.session, "abort": given.abort, "reason": given.reason, "asked": can_stop})
+    elif can_stop:
         say(f"Asked {given.session} to stop.")
+    else:
+        say(f"Nothing was done: {given.session} is {session.status}.")
     return 0
+
+
+async def _load(stores: Stores, session_id: str) -> SessionState:
+    session = await stores.state.load_state(session_id)
+    if session is None:
+        raise SessionNotFound(session_id)
+    return session
 
 
 async def _resume(given: argparse.Namespace, stores: Stores) -> int:
@@ -100,9 +113,7 @@ async def _answer(given: argparse.Namespace, stores: Stores) -> int:
 
 
 async def _waiting(given: argparse.Namespace, stores: Stores) -> int:
-    session = await stores.state.load_state(given.session)
-    if session is None:
-        raise SessionNotFound(given.session)
+    session = await _load(stores, given.session)
     for call in await all_waiting(stores.state, session, system_clock()):
         if given.json:
             emit(call)

@@ -9,7 +9,7 @@ import msgspec
 
 from ..backends.registry import Stores
 from ..clock import random_id, system_clock
-from ..errors import SessionNotFound
+from ..errors import InvalidArgument, SessionNotFound
 from ..executor.session.restoring import restore_session
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
@@ -29,6 +29,7 @@ def add_sessions(commands: Any) -> None:
     listing = add_command(verbs, "list", _list, "list sessions, newest first")
     for name in ("user", "agent", "status", "parent", "tag"):
         listing.add_argument(f"--{name}", help=f"only those with this {name}")
+    listing.add_argument("--roots", action="store_true", help="leave out the sessions of sub-agents")
     listing.add_argument("--limit", type=int, default=50, help="at most so many (50; up to 200)")
     listing.add_argument("--cursor", help="go on after an earlier page")
     add_json(listing, "one session a line")
@@ -54,7 +55,9 @@ def add_sessions(commands: Any) -> None:
 
 async def _list(given: argparse.Namespace, stores: Stores) -> int:
     filters: dict[str, Any] = {"user_id": given.user, "agent_type": given.agent, "status": given.status}
-    if given.parent is not None:
+    if given.roots and given.parent is not None:
+        raise InvalidArgument("--roots lists sessions without a parent: leave out --parent.")
+    if given.roots or given.parent is not None:
         filters["parent_session_id"] = given.parent
     if given.tag is not None:
         filters["tags"] = [given.tag]

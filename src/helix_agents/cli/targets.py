@@ -40,13 +40,18 @@ async def executor_named(name: str, stores: Stores) -> AsyncIterator[AgentExecut
         yield made
 
 
+def look_in_current_folder() -> None:
+    """Let imports find modules in the current folder, as `python -m` does."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+
+
 def find(name: str) -> object:
     """What `module:name` names, looked for from the present folder on."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidArgument(f"{name!r} does not name an executor: write module:name, for example my_app:executor.")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    look_in_current_folder()
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
