@@ -18,6 +18,17 @@ def ensure_id(value: object, what: str) -> str:
     return ensure_printable(value, what)
 
 
+RESERVED_PREFIX = "helix/"
+"""Ids that start with it belong to the library."""
+
+
+def ensure_own_id(value: object, what: str) -> str:
+    """Return the id, or raise `InvalidArgument`: also for an id that belongs to the library."""
+    if isinstance(value, str) and value.startswith(RESERVED_PREFIX):
+        raise InvalidArgument(f"{what} must not start with {RESERVED_PREFIX!r}, which is reserved: {shown(value)}")
+    return ensure_id(value, what)
+
+
 def ensure_printable(value: object, what: str) -> str:
     """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
     if not isinstance(value, str):

@@ -12,12 +12,12 @@ from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.clock import system_clock
 from helix_agents.errors import AlreadyRunning, StoreError
 from helix_agents.executor import AgentExecutor
-from helix_agents.executor.session import resumable
+from helix_agents.executor.session import closing
 from helix_agents.llm import ScriptedLLM
 
 
 async def test_who_waits_for_it_is_told_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable, "WIND_UP_SECONDS", 0.05)
+    monkeypatch.setattr(closing, "MAX_WAIT_SECONDS", 0.05)
     store = InMemoryStateStore()
     await store.create_session("s", agent_type="a")
     await store.create_run("s", "r", lease_until=system_clock() + 3_600_000)

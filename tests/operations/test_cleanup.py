@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from helix_agents import InvalidArgument, StoreUnavailable, expired_session_cleanup, open_stores
@@ -102,10 +104,10 @@ async def test_a_session_that_ended_before_it_expired_keeps_its_snapshots() -> N
 
 async def test_a_store_that_fails_for_one_session_goes_on_with_the_next() -> None:
     class Flaky(InMemoryStateStore):
-        async def compare_and_set_status(self, session_id: str, *args: object, **more: object) -> object:  # type: ignore[override]
+        async def save_state(self, session_id: str, *args: Any, **more: Any) -> int:
             if session_id == "bad":
                 raise StoreUnavailable("lost the connection")
-            return await super().compare_and_set_status(session_id, *args, **more)  # type: ignore[arg-type]
+            return await super().save_state(session_id, *args, **more)
 
     store = Flaky()
     for session_id in ("bad", "good"):

@@ -11,7 +11,7 @@ from ..backends.registry import Stores
 from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
-from ..executor.step.questions import all_waiting
+from ..executor import all_waiting
 from ..lifecycle import SESSION_TERMINAL
 from ..types import PendingClientToolCall, SessionState
 from .command import add_command, add_json

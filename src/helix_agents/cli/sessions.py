@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from ..backends.registry import Stores
-from ..clock import random_id, system_clock
+from ..clock import random_id
 from ..errors import InvalidArgument, SessionNotFound
-from ..executor.session.restoring import restore_session
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
 from .output import complain, emit, say, say_document, session_line
@@ -119,7 +118,8 @@ async def _fork(given: argparse.Namespace, stores: Stores) -> int:
 
 
 async def _restore(given: argparse.Namespace, stores: Stores) -> int:
-    state = await restore_session(stores.state, stores.streams, given.session, given.checkpoint, clock=system_clock)
+    async with steering(stores) as executor:
+        state = await executor.restore(given.session, given.checkpoint)
     if given.json:
         emit(state)
     else:

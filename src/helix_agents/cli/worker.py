@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 from ..backends.registry import Stores
-from ..executor.workers.pool import WorkerPool
+from ..executor import WorkerPool
 from .command import add_command
 from .targets import HOW_TO_NAME, executor_named
 

@@ -1,31 +1,57 @@
 """The agent loop: one implementation, on the contracts of stores and streams only."""
 
 from .executor import AgentExecutor
-from .handle import AgentResult, RunHandle
+from .handle import AgentResult, RunHandle, result_of
 from .inbox import Waiting
+from .options import ExecuteOptions, Input, SubmitOptions
+from .remote import DELETED_REASON
+from .retrying import impatient
 from .run.hooks import Hooks, RunInfo
 from .run.model_call import RetryPolicy
-from .session.resumable import CanResume
+from .services import Services
+from .session.admin import restore_session
+from .session.closing import Ending, close, decided, end
+from .session.observe import CanResume, Sessions, find
+from .session.standing import Action, Intent, Standing, decide
 from .step.decisions import Outcome
-from .step.questions import ToolResultReceipt
-from .stream.snapshot import SessionView
-from .workers.pool import WorkerInfo, WorkerPool
-from .workers.stepper import Stepper, Ticket
+from .step.questions import ToolResultReceipt, all_waiting
+from .stream.snapshot import SessionView, take_snapshot
+from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 
 __all__ = [
+    "DELETED_REASON",
+    "Action",
     "AgentExecutor",
-    "RunHandle",
     "AgentResult",
     "CanResume",
-    "ToolResultReceipt",
-    "WorkerPool",
-    "WorkerInfo",
-    "Stepper",
-    "Ticket",
-    "Waiting",
-    "SessionView",
-    "RetryPolicy",
+    "Ending",
+    "ExecuteOptions",
     "Hooks",
-    "RunInfo",
+    "Input",
+    "Intent",
     "Outcome",
+    "RetryPolicy",
+    "RunHandle",
+    "RunInfo",
+    "Services",
+    "SessionView",
+    "Sessions",
+    "Standing",
+    "Stepper",
+    "SubmitOptions",
+    "Ticket",
+    "ToolResultReceipt",
+    "Waiting",
+    "WorkerInfo",
+    "WorkerPool",
+    "all_waiting",
+    "close",
+    "decide",
+    "decided",
+    "end",
+    "find",
+    "impatient",
+    "restore_session",
+    "result_of",
+    "take_snapshot",
 ]

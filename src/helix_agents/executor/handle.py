@@ -1,4 +1,4 @@
-"""RunHandle: how a caller follows, steers and takes up a run, in the process that runs it or in any other."""
+"""RunHandle: how a caller follows, steers and continues a run, in the process that runs it or in any other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import msgspec
 from ..agent import Agent, Output
 from ..chunks import Chunk
 from ..codec import Json
-from ..errors import RunLost, SessionNotFound, StoreError
-from ..lifecycle import SUSPENDED
+from ..errors import AlreadyRunning, NotResumable, RunLost, SessionNotFound, StoreError
+from ..lifecycle import RUN_TERMINAL, SUSPENDED
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
-from ..types import PendingClientToolCall, SessionState, SessionStatus
+from ..types import PendingClientToolCall, RunRecord, SessionState, SessionStatus
 from .services import Services
-from .session.resumable import CanResume, is_live
+from .session.closing import POLL_SECONDS, wait_seconds
+from .session.observe import CanResume, Found, find
+from .session.standing import Action, Intent, Standing, decide, reason_of
 from .step.questions import all_waiting
 from .stream.follow import RunChunks, StreamPlace
 
@@ -84,7 +86,7 @@ class RunHandle(Generic[Output]):
         stream_id: str,
         start_sequence: int,
         task: asyncio.Task[AgentResult] | None = None,
-        goes_on: bool = False,
+        continues: bool = False,
     ) -> None:
         self.session_id = session_id
         self.run_id = run_id
@@ -93,8 +95,8 @@ class RunHandle(Generic[Output]):
         self._stream_id = stream_id
         self._start_sequence = start_sequence
         self._task = task
-        self._goes_on = goes_on
-        """Whether workers take the run up when its process dies, so that nobody need be told."""
+        self._continues = continues
+        """Whether this handle takes the run over if its process dies: it was asked for by its idempotency key."""
 
     @property
     def start_sequence(self) -> int:
@@ -122,7 +124,9 @@ class RunHandle(Generic[Output]):
         return self._read(self._place(from_sequence, follow, wait), lambda stored: stored)
 
     def _read(self, place: StreamPlace, made: Callable[[StoredChunk], T]) -> RunChunks[T]:
-        return RunChunks(self._services, place, made, watch=None if place.follow else self._close_when_lost)
+        if place.follow:
+            return RunChunks(self._services, place, made)
+        return RunChunks(self._services, place, made, watch=self._close_when_lost, ended=self._closed)
 
     def _place(self, from_sequence: int | None, follow: bool, wait: bool) -> StreamPlace:
         start = self._start_sequence if from_sequence is None else from_sequence
@@ -143,30 +147,55 @@ class RunHandle(Generic[Output]):
         await reader.close()
 
     async def _lost_here(self, task: asyncio.Task[AgentResult]) -> BaseException | None:
-        """What a run of this process was lost by; None if it came to rest, for then it has told its stream."""
+        """Return what a run of this process was lost by; None if it stopped, for then it has closed its stream."""
         await asyncio.wait({task})
         if task.cancelled():
             return RunLost(self.session_id, self.run_id, "its executor was closed")
+        if task.exception() is None and task.result().status == "active":  # handed over
+            self._task = None
+            return await self._lost_elsewhere()
         return task.exception()
 
     async def _lost_elsewhere(self) -> BaseException:
-        """Returns once the run of another process has died."""
+        """Return once the run of another process has died and nobody is going to close the stream."""
         while True:
             await asyncio.sleep(LOST_POLL_SECONDS)
-            if await self._has_died():
-                return RunLost(self.session_id, self.run_id, "its process died")
+            try:
+                found = await find(self._services, self.session_id)
+                if found.session is None:
+                    continue  # its stream is deleted with it
+                unclosed = found.seen.standing in (Standing.REST_UNCLOSED, Standing.ENDED_UNCLOSED)
+                lost = await self._lost(found)
+            except StoreError:
+                continue
+            if lost is not None or unclosed:
+                return lost or RunLost(self.session_id, self.run_id, "its process died")
 
-    async def _has_died(self) -> bool:
-        """Whether nobody is going to close the stream: the run is over without having said so."""
-        if self._goes_on:
-            return False
-        try:
-            session = await self._session()
-            return session.status in ("active", "completed", "failed") and (await self.can_resume()).can_resume
-        except StoreError:
-            return False  # who knows
-        except SessionNotFound:
-            return False  # its stream goes with it
+    async def _lost(self, found: Found) -> RunLost | None:
+        """Return why the run is lost; None if it is not, or not for this handle, which has continued it."""
+        decision = decide(found.seen, Intent.AWAIT_RESULT)
+        if not decision.is_refusal:
+            return None
+        # A run that ends between two reads looks like one that died.
+        if (await self._session()).version != found.existing.version:
+            return None
+        if self._continues:
+            with suppress(AlreadyRunning, NotResumable, RunLost):
+                self._task = (await self._steering.resume(self._agent, self.session_id))._task
+            return None
+        return RunLost(self.session_id, self.run_id, reason_of(found.seen, decision))
+
+    async def _closed(self) -> None:
+        """Wait until the record of the run is closed, which comes after its stream."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds(self._services)
+        while loop.time() < until:
+            if (await find(self._services, self.session_id)).seen.standing is not Standing.CLOSING:
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
     async def result(self) -> AgentResult[Output]:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
@@ -174,18 +203,43 @@ class RunHandle(Generic[Output]):
         typed = self._agent.typed_output(result.output)
         return msgspec.structs.replace(result, output=typed, session_id=self.session_id, run_id=self.run_id)
 
-    async def _result(self) -> AgentResult[Json]:
+    async def stopped_here(self) -> None:
+        """Wait until this process no longer works on the run. Raises what the run was lost by."""
         if self._task is not None:
-            return await self._result_here(self._task)
+            await self._result_here(self._task)
+
+    async def _result(self) -> AgentResult[Json]:
         while True:
-            session = await self._session()
-            run = await self._services.store.get_current_run(self.session_id)
-            if session.status != "active":
-                return await self._told(await result_of(self._services, session))
-            dead = not self._goes_on and not is_live(run, self._services.clock())
-            if dead and (await self.can_resume()).can_resume:
-                raise RunLost(self.session_id, self.run_id, "its process died")
-            await asyncio.sleep(RESULT_POLL_SECONDS)
+            if self._task is not None:
+                result = await self._result_here(self._task)
+                if result.status != "active":
+                    return result
+                self._task = None  # handed over: wait for whoever continues it
+            found = await find(self._services, self.session_id)
+            if found.session is None:
+                raise SessionNotFound(self.session_id)
+            if (ended := await self._ended_before(found)) is not None:
+                return ended
+            if decide(found.seen, Intent.AWAIT_RESULT).action is Action.RETURN:
+                return await self._told(await result_of(self._services, found.session))
+            if (lost := await self._lost(found)) is not None:
+                raise lost
+            if self._task is None:
+                await asyncio.sleep(RESULT_POLL_SECONDS)
+
+    async def _ended_before(self, found: Found) -> AgentResult | None:
+        """Return how the run ended, if the session has gone another way since: by a later turn, or by a restore."""
+        run = found.run
+        if run is None or not self.run_id:
+            return None
+        if run.run_id != self.run_id:
+            run = _last_of_turn(await self._services.store.list_runs(self.session_id), self.run_id)
+        if run is None or run.status == "running" or run.status not in RUN_TERMINAL:
+            return None
+        later = found.run is not None and found.run.run_id != run.run_id
+        if not later and found.existing.status == run.status:
+            return None
+        return AgentResult(run.status, run.output, run.error)
 
     async def _told(self, result: AgentResult) -> AgentResult:
         """The result with what the stream tells of the run's steps: it may have run in another process."""
@@ -240,3 +294,12 @@ class RunHandle(Generic[Output]):
         if session is None:
             raise SessionNotFound(self.session_id)
         return session
+
+
+def _last_of_turn(runs: list[RunRecord], run_id: str) -> RunRecord | None:
+    """Return the last of the runs that continued a run, or the run itself."""
+    last = next((run for run in runs if run.run_id == run_id), None)
+    for run in runs:
+        if last is not None and run.metadata.get("resumes") == last.run_id:
+            last = run
+    return last

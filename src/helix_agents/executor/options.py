@@ -1,25 +1,130 @@
-"""What a user gives to a run: messages and a first state, as they are stored."""
+"""What a caller gives to a run: options, messages and a first state, checked and as they are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, get_args
 
+import msgspec
+
+from ..agent import Agent
 from ..codec import Json
 from ..errors import InvalidArgument
 from ..history import broken_pair
+from ..ids import ensure_own_id
+from ..limits import UsageLimits
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
+from .step.queued_messages import IfExists, IfRunning
 
 Input = str | Message | Sequence[Message]
 
 
+class SubmitOptions(TypedDict, total=False):
+    """What `submit` takes by name.
+
+    `user_id`: the user that the session belongs to; a session of another user raises `SessionNotFound`. `tags`,
+    `metadata`, `expires_at`, `custom_state` (instead of the agent's own): for a new session; ignored if it exists.
+    `limits`: what the run may spend, besides the limits of the agent; they also hold for runs that resume it.
+
+    `idempotency_key`: the same key for the same session returns the run that it started before and starts nothing. If
+    that run's process died, it is continued once its lease has expired. With another request it raises
+    `IdempotencyConflict`. Without a `session_id`, the key and the `user_id` choose the session.
+    """
+
+    session_id: str | None
+    user_id: str | None
+    tags: Sequence[str]
+    metadata: Mapping[str, str] | None
+    expires_at: int | None
+    custom_state: Mapping[str, Json] | object | None
+    limits: UsageLimits | None
+    idempotency_key: str | None
+
+
+class ExecuteOptions(SubmitOptions, total=False):
+    """What `execute` takes by name, besides what `submit` takes.
+
+    `deps`: what tools find at `ToolContext.deps`; never stored, so a caller that resumes the run gives it again, unless
+    the executor has a `deps_factory`. `if_exists="reject"`: the session must be new; raises `SessionExists`, and
+    `AlreadyRunning` if another process creates it at the same moment. `if_running`, for a session that is running:
+    `"reject"` raises `AlreadyRunning`; `"enqueue"` stores the input for that run, which reads it with its next step,
+    and returns its handle; `"interrupt"` stops that run at the next safe point and continues with the input.
+    """
+
+    deps: Any
+    if_exists: IfExists
+    if_running: IfRunning
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to run an agent, checked."""
+
+    agent: Agent
+    messages: list[Message]
+    session_id: str | None
+    user_id: str | None
+    session_options: Mapping[str, Any]
+    run_metadata: dict[str, Json] = field(default_factory=dict)
+    deps: Any = None
+    if_exists: IfExists = "continue"
+    if_running: IfRunning = "reject"
+    key: str | None = None
+    limits: UsageLimits | None = None
+
+    @property
+    def id(self) -> str:
+        """The session's id, once it has been chosen."""
+        assert self.session_id is not None
+        return self.session_id
+
+    @property
+    def fingerprint(self) -> list[Json]:
+        """What must be the same if the request comes again with its idempotency key."""
+        names = ("metadata", "expires_at", "custom_state")
+        given = [self.session_options[name] for name in names]
+        return [self.agent.name, self.messages, list(self.session_options["tags"]), *given]
+
+
+def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Request:
+    """Return a request with its options checked. Raises `InvalidArgument`."""
+    unknown = options.keys() - ExecuteOptions.__annotations__.keys() - SubmitOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"Unknown option {sorted(unknown)[0]!r}.")
+    session_id, limits = options.get("session_id"), options.get("limits")
+    if_exists, if_running = options.get("if_exists", "continue"), options.get("if_running", "reject")
+    key = options.get("idempotency_key")
+    _ensure_allowed(if_exists, if_running, key)
+    return Request(
+        agent,
+        as_messages(input),
+        None if session_id is None else ensure_own_id(session_id, "session_id"),
+        options.get("user_id"),
+        {
+            "user_id": options.get("user_id"),
+            "tags": options.get("tags", ()),
+            "metadata": options.get("metadata"),
+            "expires_at": options.get("expires_at"),
+            "custom_state": as_state(options.get("custom_state")),
+        },
+        {"limits": msgspec.to_builtins(limits)} if isinstance(limits, UsageLimits) else {},
+        options.get("deps"),
+        if_exists,
+        if_running,
+        key,
+        limits,
+    )
+
+
 def as_state(custom_state: object) -> Mapping[str, Json] | None:
-    """The first state of a session, given plain or as an instance of a state type."""
+    """Return the first state of a session, given as plain data or as an instance of a state type."""
     return custom_state if custom_state is None or isinstance(custom_state, Mapping) else initial_state(custom_state)
 
 
 def as_messages(input: Input) -> list[Message]:
-    """The messages of an input. Raises `InvalidArgument` for what is not one."""
+    """Return the messages of an input. Raises `InvalidArgument` if it is not one."""
     if isinstance(input, str):
         return [{"role": "user", "content": input}]
     given = [input] if isinstance(input, Mapping) else input
@@ -35,6 +140,17 @@ def as_messages(input: Input) -> list[Message]:
 
 
 def ensure_said(messages: Sequence[Message]) -> None:
-    """Refuse a turn in which the user says nothing: there is nothing to ask a model."""
+    """Reject a turn without a message: there is nothing to ask a model."""
     if not messages:
         raise InvalidArgument("The input has no messages: a turn begins with at least one.")
+
+
+def _ensure_allowed(if_exists: str, if_running: str, idempotency_key: str | None) -> None:
+    if if_exists not in get_args(IfExists):
+        raise InvalidArgument(f"Invalid if_exists {if_exists!r}: expected one of {get_args(IfExists)}.")
+    if if_running not in get_args(IfRunning):
+        raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
+    if if_running == "enqueue" and idempotency_key is not None:
+        raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")
+    if if_exists == "reject" and if_running != "reject":
+        raise InvalidArgument("if_exists='reject' does not go with if_running: a new session is not running.")

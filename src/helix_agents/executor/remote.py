@@ -1,68 +1,72 @@
-"""Remote control: looking at sessions whose run may be anywhere, stopping them, answering them, deleting them.
+"""Remote control: reading sessions whose run may be anywhere, stopping them, answering them, deleting them.
 
-Nothing here executes anything: a request is a write that the run finds, or a status that is swapped where none runs.
+Nothing here executes anything: a request is a write that the run finds, or an end that is written where none runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Protocol
 
-from ..agent import Agent, AgentRegistry
+from ..agent import AgentRegistry
 from ..codec import Json
-from ..errors import InvalidArgument, SessionNotFound
-from ..ids import ensure_id
-from ..lifecycle import SESSION_TERMINAL
-from ..types import Page, SessionState, SessionStatus
-from .handle import AgentResult
+from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionNotFound
+from ..ids import RESERVED_PREFIX, ensure_id
+from ..types import Page, SessionState
 from .inbox import Waiting, list_waiting
-from .run.loop import Run
 from .services import Services
-from .session.deletion import DELETING, delete_tree
-from .session.resumable import WIND_UP_POLL_SECONDS, CanResume, can_resume, has_crashed, is_live, load
-from .session.tidying import fail_children
+from .session.admin import delete_tree, restore_session
+from .session.closing import POLL_SECONDS, Ending, close, end, wait_seconds
+from .session.observe import CanResume, can_resume, find
+from .session.standing import Action, Intent, Standing, decide, refusal
 from .step.questions import Answer, ToolResultReceipt, submit
-from .stream.snapshot import SessionView
 
 DELETE_PATIENCE_SECONDS = 2.0
-LOOKS_AT_A_BUSY_SESSION = 5
+DELETED_REASON = f"{RESERVED_PREFIX}deleted"
+"""Why the run of a session that is deleted stops. Callers cannot give it: readers of the stream rely on it."""
+READS_OF_A_BUSY_SESSION = 5
+
+
+class StopsRuns(Protocol):
+    """What stops a run of this process without waiting until it reads its flag."""
+
+    def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None: ...
 
 
 class RemoteControl:
-    """The part of the executor that works on sessions wherever they run."""
+    """Works on sessions wherever they run."""
 
-    services: Services
-    agents: AgentRegistry
-    _tasks: dict[asyncio.Task[AgentResult], Run]
+    def __init__(self, services: Services, agents: AgentRegistry, local: StopsRuns) -> None:
+        self._services = services
+        self._agents = agents
+        self._local = local
 
-    async def can_resume(self, session_id: str) -> CanResume:
-        """Whether `resume` would go on with the session, and why or why not."""
-        for _ in range(LOOKS_AT_A_BUSY_SESSION):
-            session = await self._session(session_id)
-            run = await self.services.store.get_current_run(session_id)
-            verdict = await can_resume(self.services, session, run)
+    async def can_resume(self, session_id: str, *, user_id: str | None = None) -> CanResume:
+        """Return whether `resume` would continue the session, and why or why not."""
+        for _ in range(READS_OF_A_BUSY_SESSION):
+            found = await find(self._services, session_id, user_id=user_id)
+            verdict = can_resume(found.seen)
+            if found.existing is None or not verdict.can_resume:
+                return verdict
             # A run that ends between the two reads looks like one that died.
-            if not verdict.can_resume or (await self._session(session_id)).version == session.version:
+            if (await find(self._services, session_id)).existing.version == found.existing.version:
                 return verdict
         return CanResume(False, "it is running")
 
-    def watch(self, session_id: str) -> SessionView:
-        """A session as a chat shows it: `async with executor.watch(session_id) as view:`.
-
-        `view.session`, `view.messages` and `view.sequence` are read at one moment. `async for stored in view` goes on
-        from exactly there: chunks with their sequences, live, over all turns, until the session is deleted.
-        """
-        return SessionView(self.services, ensure_id(session_id, "session_id"))
-
-    async def interrupt(self, session_id: str, reason: str | None = None) -> None:
-        """Ask a session's run to stop at the next safe point, wherever it runs; it can be resumed."""
+    async def interrupt(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
+        """Ask a session's run to stop at the next safe point, or stop the session itself if no run owns it."""
         if reason is not None and not isinstance(reason, str):
             raise InvalidArgument(f"The reason of an interrupt must be a string, not {type(reason).__name__}.")
-        await self._ask_to_stop(session_id, reason, "interrupted", set())
+        await self._stop(session_id, Ending("interrupted", reason), user_id, set())
 
-    async def abort(self, session_id: str, reason: str | None = None) -> None:
-        """Stop a session's run at once, its tools included; the session ends `failed`."""
-        await self._ask_to_stop(session_id, reason or "aborted", "failed", set())
+    async def abort(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
+        """Stop a session's run immediately, its tools included, or fail the session itself if no run owns it."""
+        if reason is not None and (not isinstance(reason, str) or reason.startswith(RESERVED_PREFIX)):
+            raise InvalidArgument(
+                f"The reason of an abort must be a string that does not start with {RESERVED_PREFIX!r}."
+            )
+        await self._stop(session_id, Ending("failed", reason or "aborted", "aborted"), user_id, set())
 
     async def submit_tool_result(
         self,
@@ -75,13 +79,10 @@ class RemoteControl:
         approved: bool | None = None,
         reason: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        answered_by: str | None = None,
+        user_id: str | None = None,
     ) -> ToolResultReceipt:
-        """Answer a question that a run has asked: with `result` or `error` of a client tool, or with `approved`.
-
-        From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
-        waits any more (`can_resume`) the session can be resumed. An approval may be named by its `approval_id` instead
-        of the call's id. `arguments`: approve, but let the call run with these; the model is told.
-        """
+        """Record the response to a question that a run has asked."""
         if (tool_call_id is None) == (approval_id is None):
             raise InvalidArgument("Give the tool_call_id or the approval_id of the question.")
         given = [result is not ..., error is not None, approved is not None]
@@ -101,79 +102,100 @@ class RemoteControl:
         else:
             response = {"error": error} if error is not None else {"result": result}
         answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response)
-        return await submit(self.services.store, self.services.clock, self.agents, session_id, answer)
+        if user_id is not None:
+            await self._session(session_id, user_id)
+        return await submit(self._services.store, self._services.clock, self._agents, session_id, answer)
 
     async def list_waiting(
         self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Waiting]:
-        """The questions that wait for an answer, of all sessions, of one user's, or of one agent's."""
+        """Return the questions that wait for an answer."""
         return await list_waiting(
-            self.services.store,
-            self.services.clock(),
+            self._services.store,
+            self._services.clock(),
             user_id=user_id,
             agent_type=agent_type,
             limit=limit,
             cursor=cursor,
         )
 
-    async def delete_session(self, session_id: str, *, keep_usage: bool = False) -> bool:
-        """Remove a session, those below it, their streams and their usage; False if there was none.
-
-        Stops what runs of it first. `keep_usage` leaves what they spent on the books, which may have to outlive them.
-        """
-        services = self.services
-        if not await services.store.session_exists(session_id):
+    async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
+        """Stop what runs of a session, then remove it with its descendants, streams and usage."""
+        services = self._services
+        found = await find(services, session_id, user_id=user_id)
+        if found.session is None:
             return False
-        await self.abort(session_id, DELETING)
-        await self._wait_until_still(session_id)
-        return await delete_tree(services.store, services.streams, services.usage, session_id, keep_usage=keep_usage)
+        deadline = asyncio.get_running_loop().time() + DELETE_PATIENCE_SECONDS
+        stopping = False
+        while asyncio.get_running_loop().time() < deadline:
+            action = decide(found.seen, Intent.DELETE).action
+            if action is Action.REMOVE or found.session is None:
+                break
+            if action is Action.STOP_FIRST and not stopping:
+                stopping = True
+                await self._flag(found.session, found.seen.run_id, Ending("failed", DELETED_REASON))
+            await asyncio.sleep(POLL_SECONDS)
+            found = await find(services, session_id)
+        if found.session is None:
+            return True
+        return await delete_tree(services, services.usage, session_id, keep_usage=keep_usage)
 
-    async def _ask_to_stop(self, session_id: str, reason: str | None, status: SessionStatus, asked: set[str]) -> None:
-        asked.add(session_id)
-        session = await self._session(session_id)
-        run = await self.services.store.get_current_run(session_id)
-        if session.status in SESSION_TERMINAL or session.status == status:
-            return
-        if session.status == "active" and not has_crashed(run, self.services.clock()):
-            running = run.run_id if run is not None and run.status == "running" else None
-            await self.services.store.set_interrupt_flag(session_id, reason, run_id=running, abort=status == "failed")
-            for local in self._tasks.values():
-                if local.context.run_id == running:
-                    # No need to wait for the next look at the flag.
-                    local.context.stop.request(reason, abort=status == "failed")
-            return
-        if status == "failed":
-            await fail_children(self.services, [session_id], reason or "", "aborted")
-            return
-        for wait in session.suspended_awaiting_children.values():
-            if wait.child_session_id not in asked:  # two sessions may wait for each other
-                await self._ask_to_stop(wait.child_session_id, reason, status, asked)
-        context = {"reason": reason, "run_id": run.run_id if run else None, "interrupted_at": self.services.clock()}
-        await self.services.store.compare_and_set_status(
-            session_id, [session.status], status, interrupt_context=context, expected_version=session.version
-        )
+    async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
+        """Take a session back to a checkpoint, and its stream with it. Raises `AlreadyRunning` if it is running."""
+        await self._session(session_id, user_id)
+        return await restore_session(self._services, session_id, checkpoint_id)
 
-    async def _make_room(self, agent: Agent, session_id: str) -> None:
-        """Stop what runs of a session, and wait until it has come to rest or died."""
-        if not await self.services.store.session_exists(session_id):
+    async def make_room(self, session_id: str) -> None:
+        """Stop what runs of a session, and wait until it has stopped or died."""
+        try:
+            await self.interrupt(session_id, "Another message came.")
+        except SessionNotFound:
             return
-        await self.interrupt(session_id, "Another message came.")
         while True:
-            session, run = await load(self.services, agent, session_id)
-            if session.status != "active" or has_crashed(run, self.services.clock()):
+            if (await find(self._services, session_id)).seen.standing not in (Standing.RUNNING, Standing.CLOSING):
                 return
-            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _wait_until_still(self, session_id: str) -> None:
-        """Give a run that was aborted the time to end; one that does not will find its session gone."""
-        for _ in range(int(DELETE_PATIENCE_SECONDS / WIND_UP_POLL_SECONDS)):
-            run = await self.services.store.get_current_run(session_id)
-            if not is_live(run, self.services.clock()):
+    async def _stop(self, session_id: str, ending: Ending, user_id: str | None, asked: set[str]) -> None:
+        asked.add(session_id)
+        intent = Intent.ABORT if ending.status == "failed" else Intent.INTERRUPT
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds(self._services)
+        while loop.time() < until:
+            found = await find(self._services, session_id, user_id=user_id)
+            decision = decide(found.seen, intent)
+            if decision.is_refusal:
+                raise refusal(found.seen, decision)
+            if decision.action is Action.RETURN:
                 return
-            await asyncio.sleep(WIND_UP_POLL_SECONDS)
+            session, run = found.existing, found.run
+            if decision.action is Action.FLAG:
+                await self._flag(session, found.seen.run_id, ending)
+                return
+            try:
+                if decision.action in (Action.CLOSE, Action.CLOSE_FIRST):
+                    assert run is not None
+                    await close(self._services, session, run)
+                    if decision.action is Action.CLOSE:
+                        return
+                elif decision.action is Action.END:
+                    for wait in session.suspended_awaiting_children.values() if ending.status == "interrupted" else ():
+                        if wait.child_session_id not in asked:  # two sessions may wait for each other
+                            await self._stop(wait.child_session_id, ending, None, asked)
+                    await end(self._services, session, run, ending)
+                    return
+            except (AlreadyRunning, RunLost):
+                continue  # it has changed: read it again
+            await asyncio.sleep(POLL_SECONDS)
+        raise AlreadyRunning(session_id)
 
-    async def _session(self, session_id: str) -> SessionState:
-        session = await self.services.store.load_state(session_id)
-        if session is None:
+    async def _flag(self, session: SessionState, run_id: str | None, ending: Ending) -> None:
+        abort = ending.status == "failed"
+        await self._services.store.set_interrupt_flag(session.session_id, ending.reason, run_id=run_id, abort=abort)
+        self._local.request_stop(run_id, ending.reason, abort=abort)
+
+    async def _session(self, session_id: str, user_id: str | None = None) -> SessionState:
+        session = await self._services.store.load_state(session_id)
+        if session is None or (user_id is not None and session.user_id != user_id):
             raise SessionNotFound(session_id)
         return session

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..agent import Agent
 from ..messages import Message
+from ..types import RunRecord
 from .run.hooks import HookCaller
 from .run.stop_signal import StopSignal
 from .services import Services
@@ -38,6 +39,9 @@ class RunContext:
     """What the tools get of the process that runs them."""
     warnings: list[str] = field(default_factory=list)
     """The writes that were lost in the steps of this run."""
+    releases: bool = False
+    """Whether the next commit that leaves the session active also releases the run."""
+    released: bool = False
     shown_children: set[str] = field(default_factory=set)
     """The calls of sub-agents that this run has shown on its stream, if only again."""
 
@@ -50,6 +54,11 @@ class RunContext:
     def run_id(self) -> str:
         """The run's own id."""
         return self.owned.run_id
+
+    @property
+    def run(self) -> RunRecord:
+        """The run's record as it was stored last."""
+        return self.watch.run
 
     @property
     def rewound(self) -> bool:

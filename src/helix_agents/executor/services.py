@@ -1,12 +1,13 @@
-"""Services: what every run of one executor shares. A value; nothing here decides anything."""
+"""Services: what every run of one executor shares, and how the stores that are given become its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ..clock import Clock, IdSource, random_id, system_clock
+from ..errors import InvalidArgument
 from ..llm.contract import LLM
 from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
@@ -54,3 +55,33 @@ class Services:
     def lease_ms(self) -> int:
         """The length of a lease in the unit of the clock."""
         return int(self.lease_seconds * 1000)
+
+
+class Given(NamedTuple):
+    """The stores and the model, in whichever form they were given."""
+
+    state: StateStore
+    streams: StreamManager
+    usage: UsageStore | None
+    memory: MemoryStore | None
+    llm: LLM
+
+
+def given_stores(state: Any, streams: Any, llm: Any, usage: UsageStore | None, memory: MemoryStore | None) -> Given:
+    """Take `(stores, llm)` and `(state_store, stream_manager, llm)` apart."""
+    if isinstance(getattr(state, "state", None), StateStore) and isinstance(
+        getattr(state, "streams", None), StreamManager
+    ):
+        stores = state
+        if streams is not None and llm is not None:
+            raise InvalidArgument("AgentExecutor(stores, llm) takes no more than the stores and the model.")
+        llm = streams if llm is None else llm
+        usage = getattr(stores, "usage", None) if usage is None else usage
+        memory = getattr(stores, "memory", None) if memory is None else memory
+        state, streams = stores.state, stores.streams
+    if isinstance(state, str | StreamManager) or isinstance(streams, str | StateStore) or llm is None:
+        raise InvalidArgument(
+            "AgentExecutor takes stores and a model, as in AgentExecutor(stores, llm), or a state store, a stream "
+            "manager and a model, in this order: open_stores gives stores.state and stores.streams."
+        )
+    return Given(state, streams, usage, memory, llm)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 async def all_of(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -34,3 +38,21 @@ async def unbroken(job: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
+
+
+def run_in_own_loop(job: Coroutine[Any, Any, Result]) -> Result:
+    """Run a job in the event loop of this thread, and return its result."""
+    return _runner().run(job)
+
+
+_runners = threading.local()
+
+
+def _runner() -> asyncio.Runner:
+    """The loop of this thread. Stores cling to the loop in which they were used first, so it stays."""
+    runner: asyncio.Runner | None = getattr(_runners, "runner", None)
+    if runner is None:
+        runner = _runners.runner = asyncio.Runner()
+        if threading.current_thread() is threading.main_thread():
+            atexit.register(runner.close)
+    return runner

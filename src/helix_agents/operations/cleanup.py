@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ..clock import system_clock
-from ..errors import InvalidArgument
-from ..executor.session.failing import close_given_up, give_up
+from ..clock import Clock, system_clock
+from ..errors import AlreadyRunning, InvalidArgument, RunLost
+from ..executor import Ending, end, find
 from ..lifecycle import SESSION_TERMINAL
 from ..stores.paging import MAX_PAGE
 from ..stores.state.contract import StateStore
@@ -24,6 +24,17 @@ FAILURE_REASON = "session_expired"
 
 MAX_LOOKS = 10
 """How often a session is looked at again that changes its status meanwhile."""
+
+
+LEASE_MS = 10_000
+"""How long another process waits before it closes a session that this one has failed and died."""
+
+
+class _Stores(NamedTuple):
+    store: StateStore
+    streams: StreamManager | None
+    clock: Clock = system_clock
+    lease_ms: int = LEASE_MS
 
 
 class WorkspaceSnapshots(Protocol):
@@ -106,15 +117,17 @@ async def _reap(
         return
     if dry_run:
         return
+    store = _Stores(state_store, stream_manager)
     for _ in range(MAX_LOOKS):
-        now = await state_store.load_state(session.session_id)  # with its custom state, which a listing leaves out
-        if now is None or now.status in SESSION_TERMINAL:
+        found = await find(store, session.session_id)
+        if found.session is None or found.session.status in SESSION_TERMINAL:
             break
-        given_up = await give_up(state_store, now, error, FAILURE_REASON)
-        if given_up is not None:
-            tally.marked += 1
-            await close_given_up(state_store, stream_manager, given_up, clock=system_clock)
-            return
+        try:
+            await end(store, found.session, found.run, Ending("failed", error, FAILURE_REASON))
+        except (AlreadyRunning, RunLost):
+            continue  # it has changed: read it again
+        tally.marked += 1
+        return
     tally.already_terminal += 1
 
 

@@ -17,13 +17,24 @@ import msgspec
 from ..agent import Agent
 from ..codec import Json
 from ..errors import AlreadyRunning, HelixError, NotResumable, RunLost
-from ..executor import AgentExecutor, RunHandle, Stepper, Ticket, ToolResultReceipt
-from ..executor.options import Input
-from ..executor.session.resumable import ensure_resumable, load_settled
-from ..executor.workers.claimable import OthersBusiness, waiting_line
-from ..executor.workers.submit import ENGINE
-from ..lifecycle import SESSION_TERMINAL, SUSPENDED
+from ..executor import (
+    Action,
+    AgentExecutor,
+    Input,
+    Intent,
+    RunHandle,
+    Standing,
+    Stepper,
+    Ticket,
+    ToolResultReceipt,
+    close,
+    decide,
+    decided,
+    find,
+)
+from ..executor.workers import SkippedSessions, due_sessions
 from ..safe_text import get_logger
+from ..types import SessionState
 
 logger = get_logger("helix_agents.runtimes")
 
@@ -39,7 +50,7 @@ class EngineRuntime(ABC):
         self._engine = engine
         self._stepper = Stepper(executor, engine=engine)
         self._strangers: set[str] = set()
-        self._of_others = OthersBusiness()
+        self._skipped = SkippedSessions()
 
     async def submit(
         self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any
@@ -49,7 +60,7 @@ class EngineRuntime(ABC):
         The handle follows the run wherever it goes. A session that was interrupted or waits for an answer goes on with
         `input` as the next message.
         """
-        agent = self._executor.known(agent)
+        agent = self._executor.runs.known(agent)
         ticket = await self._stepper.begin(agent, input, session_id=session_id, **options)
         handle = await self._handle(ticket)
         if not ticket.done:
@@ -61,19 +72,18 @@ class EngineRuntime(ABC):
         receipt = await self._executor.submit_tool_result(session_id, tool_call_id, **answer)
         asked = await self._services.store.load_state(receipt.session_id)
         root_id = receipt.session_id if asked is None else asked.root_session_id or receipt.session_id
-        root = await self._services.store.load_state(root_id)
-        if root is not None and root.status in SUSPENDED and (await self._executor.can_resume(root_id)).can_resume:
-            with suppress(AlreadyRunning, NotResumable, RunLost):  # somebody else has answered, too, and was faster
-                await self.resume(root.agent_type, root_id)
+        root = await find(self._services, root_id)
+        if root.session is not None and root.seen.standing is Standing.READY:
+            with suppress(AlreadyRunning, NotResumable, RunLost):  # another process has answered, too, and was faster
+                await self.resume(root.session.agent_type, root_id)
         return receipt
 
     async def resume(self, agent: Agent | str, session_id: str) -> RunHandle:
         """Let the engine go on with a session that was interrupted, or whose answers are in."""
-        agent = self._executor.known(agent)
-        session, run = await load_settled(self._services, agent, session_id)
-        await ensure_resumable(self._services, session, run, message=False)
-        if session.status in ("active", *SESSION_TERMINAL):
-            raise NotResumable(session_id, f"it is {session.status}")
+        agent = self._executor.runs.known(agent)
+        found, _ = await decided(self._services, Intent.RESUME, session_id, agent=agent, engine=self._engine)
+        if found.seen.standing not in (Standing.READY, Standing.STOPPED):
+            raise NotResumable(session_id, f"it is {found.seen.status}")
         return await self.submit(agent, [], session_id=session_id)
 
     async def _handle(self, ticket: Ticket) -> RunHandle:
@@ -114,19 +124,27 @@ class EngineRuntime(ABC):
         services = self._services
         now = services.clock()
         names = [agent.name for agent in self._executor.agents]
-        async for session in waiting_line(services, names):
-            if session.updated_at + services.lease_ms > now or session in self._of_others:
-                continue  # in the first case most likely between two steps
-            run = await services.store.get_current_run(session.session_id)
-            if run is None or run.metadata.get(ENGINE) != self._engine:
-                self._of_others.add(session)
-                continue
+        async for session in due_sessions(services, names):
+            if session in self._skipped or (
+                session.status == "active" and session.updated_at + services.lease_ms > now
+            ):
+                continue  # in the second case most likely between two steps
             try:
-                ticket = await self._stepper.look(session.agent_type, session.session_id)
-                if not ticket.done and not await self._rescue(ticket):
-                    await self._executor.interrupt(session.session_id, f"{self._engine} has given the run up.")
+                await self._rescue_one(session)
             except HelixError as error:
                 logger.warning("Cannot rescue session %s now: %s", session.session_id, error)
+
+    async def _rescue_one(self, session: SessionState) -> None:
+        found = await find(self._services, session.session_id)
+        decision = decide(found.seen, Intent.RECOVER, engine=self._engine)
+        if decision.action is Action.LEAVE:
+            self._skipped.add(session)
+        elif decision.action in (Action.CLOSE, Action.CLOSE_FIRST) and found.run is not None:
+            await close(self._services, found.existing, found.run)
+        elif found.seen.standing is Standing.READY:
+            await self.resume(session.agent_type, session.session_id)
+        elif not await self._rescue(await self._stepper.look(session.agent_type, session.session_id)):
+            await self._executor.interrupt(session.session_id, f"{self._engine} has given the run up.")
 
     @abstractmethod
     async def _begin(self, ticket: Ticket, *, anew: bool) -> None:

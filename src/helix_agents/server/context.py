@@ -15,8 +15,7 @@ from starlette.requests import HTTPConnection
 
 from ..agent import Agent
 from ..errors import SessionNotFound
-from ..executor import AgentExecutor
-from ..executor.retrying import impatient
+from ..executor import AgentExecutor, impatient
 from ..ids import ensure_id
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager

@@ -146,7 +146,7 @@ async def a_key_holds_over_two_deaths(harness: Harness) -> None:
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "poll_seconds": 60}
     for session_id, others_go_on in (("taken up", True), ("asked again", False)):
         # Dead before the record of its run says that it was interrupted, and dead before there is a new record.
-        lives = [_DiesAt("save_state", reply_lost=True), _DiesAt("create_run", reply_lost=False)]
+        lives = [_DiesAt("save_state", reply_lost=True), _DiesAt("save_state_and_promote_staging", reply_lost=True)]
         first = make_executor(lives[0].wrap(stores), said_back(), hooks=[Stopper()], **options)
         second = make_executor(lives[1].wrap(stores), said_back(), **options)
         for executor, life, text, key in ((first, lives[0], "zero", None), (second, lives[1], "one", "k")):

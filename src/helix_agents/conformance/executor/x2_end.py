@@ -97,7 +97,7 @@ class _DiesWithItsRecord(Life):
     """A process that dies right after it has begun the record of a run."""
 
     def begin(self, name: str = "") -> bool:
-        if name == "create_run":
+        if name == "save_state":
             self.last, self.reply_lost = self.calls + 1, True
         return super().begin(name)
 

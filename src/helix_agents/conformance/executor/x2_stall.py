@@ -22,7 +22,8 @@ from .view import View
 LEASE_SECONDS = 30.0
 PATIENCE_SECONDS = 60
 INPUT = "Go."
-RECORD = "create_run"
+CLAIM = "save_state"
+"""The call that claims a crashed session."""
 MOST_CALLS_OF_A_CLAIM = 40
 CHILD = "/call_2_2"
 LOST_TO_ANOTHER = (AlreadyRunning, NotResumable, RunLost)
@@ -170,7 +171,7 @@ async def frozen_in_a_first_turn(harness: Harness) -> None:
 
 @check("X2", "of two claims that stall in each other, one runs and no run is left without an end", kind="faults")
 async def claims_that_stall_in_each_other(harness: Harness) -> None:
-    """X stalls before it writes its run, and writes it at any call of the claim by which Y takes over."""
+    """X stalls before the commit of its claim, and sends it at any call of the claim by which Y takes over."""
     stores = await harness.open_stores()
     clock = Clockwork()
     await _crash(stores, "undisturbed", clock)
@@ -184,12 +185,12 @@ async def claims_that_stall_in_each_other(harness: Harness) -> None:
         results = [each.status for each in outcomes if isinstance(each, AgentResult)]
         expect_same(results, ["completed"], f"{what}: the results, of {outcomes}")
         expect_same(await _remains(stores, session_id), expected, what)
-        if other.place in ("", RECORD):
+        if other.place in ("", CLAIM):
             break
 
 
 async def _interleaved(stores: StoreSet, session_id: str, other: Freezer, clock: Clockwork) -> list[Any]:
-    before, after = Freezer(on=RECORD), Freezer(on=RECORD, after=True)
+    before, after = Freezer(on=CLAIM), Freezer(on=CLAIM, after=True)
     slow, quick = _executor(after.wrap(before.wrap(stores)), clock), _executor(other.wrap(stores), clock)
 
     async def run(executor: AgentExecutor) -> AgentResult:

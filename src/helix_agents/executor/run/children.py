@@ -20,6 +20,7 @@ from ...errors import (
     IllegalTransition,
     NotResumable,
     RunLost,
+    SessionExists,
     StreamFenced,
     StreamNotActive,
     VersionConflict,
@@ -33,12 +34,10 @@ from ...types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
 from ..handle import AgentResult, result_of
 from ..run_context import RunContext
 from ..services import Services
-from ..session.claim import Claim
-from ..session.deletion import delete_tree
-from ..session.resumable import load_messages
-from ..session.take_over import claim_unfinished
-from ..session.tidying import fail_children, tidy_up
-from ..session.turns import Seen, claim_turn
+from ..session.admin import delete_tree
+from ..session.claim import Claim, NewRun, begin_turn, create_turn, take_over
+from ..session.closing import close, fail_sessions
+from ..session.observe import load_messages
 from ..step.decisions import Outcome
 from ..step.open_step import OpenStep, tool_start_chunk
 from ..step.questions import all_waiting, change_session
@@ -57,6 +56,7 @@ LOST_TO_ANOTHER = (
     IllegalTransition,
     NotResumable,
     RunLost,
+    SessionExists,
     StreamFenced,
     StreamNotActive,
     VersionConflict,
@@ -165,7 +165,7 @@ class _ChildCall:
             self._announce_start()
         if session is not None and mine and await self._is_at_rest(session):
             if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
-                await tidy_up(self._services, session, run)
+                await close(self._services, session, run)
             await self._forward_history(session)
             return await result_of(self._services, session)
         return await self._execute(session, run)
@@ -191,12 +191,13 @@ class _ChildCall:
                 raise
             await self._parent.watch.ensure_owner()
             error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
-            await fail_children(self._services, [self._session_id], error, "parent_timeout")
+            await fail_sessions(self._services, [self._session_id], error, "parent_timeout", self._check)
             return AgentResult("failed", error=error)
 
     async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
         """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
         metadata = {**self._origin, "parent_run_id": self._parent.run_id}
+        new = NewRun(f"run-{self._services.ids()}", metadata)
         mine = self._is_mine(session, run)
         if session is None or (session.status in SESSION_TERMINAL and not mine):
             above = self._parent.owned.session
@@ -207,24 +208,22 @@ class _ChildCall:
                 "tags": above.tags,
                 "expires_at": above.expires_at,
             }
-            claim = await claim_turn(
-                self._services,
-                self._agent,
-                self._session_id,
-                [self._input],
-                session_options=options,
-                run_metadata=metadata,
-                seen=Seen(session, run),
-            )
-            if session is None:
-                await self._ensure_parent()
+            if session is not None:
+                return await begin_turn(self._services, session, run, [self._input], new)
+            claim = await create_turn(self._services, self._agent, self._session_id, [self._input], new, options)
+            await self._ensure_parent()
             return claim
         message = None
         if not mine:
-            history = await load_messages(self._services, self._session_id)
+            history = await load_messages(self._services.store, self._session_id)
             if not history or history[-1] != self._input:
                 message = self._input
-        return await claim_unfinished(self._services, session, run, message=message, run_metadata=metadata)
+        return await take_over(self._services, session, run, new, message=message)
+
+    async def _check(self) -> None:
+        """Raise `RunLost` unless the parent's session is still its own."""
+        await self._parent.watch.ensure_owner()
+        await self._parent.owned.refresh()
 
     async def _ensure_parent(self) -> None:
         """Raise `RunLost`, and delete a child that was created after its parent was deleted: nobody else would."""
@@ -233,7 +232,7 @@ class _ChildCall:
             await above.refresh()
         except RunLost:
             if not await services.store.session_exists(above.session_id):
-                await delete_tree(services.store, services.streams, services.usage, self._session_id)
+                await delete_tree(services, services.usage, self._session_id)
             raise
 
     def _ensure_child(self, session: SessionState | None) -> None:
@@ -278,7 +277,7 @@ class _ChildCall:
         """End the child, if there is one: nobody will continue it."""
         with suppress(ForeignSession):
             self._ensure_child(await self._services.store.load_state(self._session_id))
-            await fail_children(self._services, [self._session_id], error, reason)
+            await fail_sessions(self._services, [self._session_id], error, reason, self._check)
 
     async def show_again(self) -> None:
         """Show a child that had finished before the parent's stream was rewound."""
@@ -356,7 +355,7 @@ class _ChildCall:
         """What the child's result means for the parent's call."""
         waits = [wait.tool_call_id for wait in result.suspended]
         if result.status in SUSPENDED and self._parent.then:
-            await fail_children(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on")
+            await fail_sessions(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on", self._check)
             result = AgentResult("failed", error=MESSAGE_INSTEAD)
         await self._note(result.status)
         if result.status in SUSPENDED:

@@ -1,8 +1,9 @@
 """The agent loop, the only one: ask the model, run what it calls, commit, until there is an output or a reason to stop.
 
-A `Run` owns a claimed session (`ownership.py`) for as long as it lives. What a step comes to is decided by `step.py`,
-worked out by `stepwork.py` and written by `endings.py`, in an order that survives a kill at any point: the answer is
-staged before its tools run, each outcome is staged before anybody hears of it, chunks are flushed before the commit.
+A `Run` owns a claimed session (`session/owned.py`) for as long as it lives. `step/decisions.py` decides what a step
+comes to, `step/work.py` works it out, `step/commit.py` writes it, in an order that survives a kill at any point: the
+answer is staged before its tools run, each outcome is staged before it is announced, chunks are flushed before the
+commit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ...errors import (
     ToolsUnavailable,
     VersionConflict,
 )
-from ...ids import step_id
 from ...llm.contract import ModelRequest, TokenUsage
 from ...messages import Message
 from ...safe_text import get_logger, without_credentials
@@ -38,9 +38,9 @@ from ..services import Services
 from ..session.claim import Claim
 from ..session.lease import LeaseKeeper
 from ..session.owned import OwnedSession
-from ..session.resumable import NOBODY
+from ..session.standing import UNOWNED
 from ..step.commit import Endings
-from ..step.decisions import StagedAnswer, id_mark
+from ..step.decisions import StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
@@ -72,9 +72,7 @@ async def open_run(
     owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
     watch = LeaseKeeper(
         services.store,
-        session_id=session.session_id,
-        run_id=run.run_id,
-        lease_until=run.lease_until or 0,
+        run=run,
         lease_seconds=services.lease_seconds,
         poll_seconds=services.poll_seconds,
         claimed_at=claim.claimed_at,
@@ -172,14 +170,15 @@ class Run:
         """Stop after the step that is being worked on, and leave the rest of the run to another process."""
         self._handing_over = True
 
-    async def drive(self, *, steps: int | None = None, keep_lease: bool = False) -> AgentResult:
+    async def drive(self, *, steps: int | None = None) -> AgentResult:
         """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did.
 
-        `steps`: after so many commits the run is handed over: the result is `active`, nobody has the run any more, and
-        any process may go on with it (`handover.py`). `keep_lease`: the lease is left to lapse, which saves a write.
+        `steps`: after so many commits the run is released, with the last of them: the result is `active`, and any
+        process may continue it.
         """
         context = self.context
         self._steps_left = steps
+        context.releases = steps == 1
         body = asyncio.create_task(self._body(), name=f"helix-run-{context.run_id}")
         context.watch.on_lost = body.cancel
         status, error, clean = "lost", None, False
@@ -200,7 +199,7 @@ class Run:
             raise
         finally:
             # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
-            over = clean and (status != "active" or keep_lease)
+            over = clean and (status != "active" or context.released)
             await unbroken(self._wind_up(body, clean=clean, over=over))
             logger.info(
                 "Run %s of session %s stopped: %s after %d steps.",
@@ -306,6 +305,7 @@ class Run:
         """Whether the rest is left to another process, after one more step."""
         if self._steps_left is not None:
             self._steps_left -= 1
+            self.context.releases = self._steps_left == 1
         return self._handing_over or self._steps_left == 0
 
     async def _work(self, step: OpenStep) -> AgentResult | None:
@@ -327,7 +327,7 @@ class Run:
         context = self.context
         if context.watch.lost is not None:
             return
-        until = NOBODY if in_good_order else context.services.clock()
+        until = UNOWNED if in_good_order else context.services.clock()
         try:
             await asyncio.shield(
                 context.services.store.update_run_status(
@@ -376,7 +376,7 @@ class Run:
         answered = await call.ask(request)
         if not isinstance(answered, Answered):
             return answered.message
-        step = OpenStep(step_id(context.run_id, number), number, answered.message, context.owned.state)
+        step = OpenStep(step_id_of(session, context.run_id), number, answered.message, context.owned.state)
         self._open = step
         step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)

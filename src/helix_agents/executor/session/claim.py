@@ -1,38 +1,56 @@
-"""Taking a session: a new one or the next turn of a finished one (`turns.py`), or one whose run stopped, crashed or
-waits (`takeover.py`).
+"""Claims: the one commit that takes a session, and the stream made ready for its new owner.
 
-A claim has four steps. It may stall after any of them for longer than a lease; then another process takes over, and
-what this one does after it wakes up is refused.
+There are four: a new session with its first turn, the next turn, a take-over of an unfinished turn, and the
+continuation of a released run. Each is one guarded write (version, and lease of the run as they were read). It leaves
+one open run, ends the run before, raises the owner count and stores what the user said. So a crash before it leaves
+nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds. Losing the write raises
+`AlreadyRunning`.
 
-1. *Look*: load the session, its latest run and the fence of its stream. What is staged for an open step is copied under
-   the new run's name (an old run that wakes up writes to the old one), guarded by the version.
-2. *Take*: the one write that wins the session, guarded by the version. It holds what the user said, and names the step
-   that the new run is going to work on (`suspended_step_id`), so that everybody can tell whose session it is.
-3. *Fence*: make the stream ready under a fence that is larger than that of every earlier claim.
-4. *Record*: begin the new run's record with its lease, guarded by the version again, and close the old one.
-
-A turn needs no step 4: its record begins in the write that takes the session, so that a crash at any point leaves a run
-whose lease lapses, which `list_claimable` finds. Who loses step 2 gets `AlreadyRunning`, who loses a later one
-`RunLost`. A take-over that dies before step 4 leaves the old record; the session can be claimed again once it has been
-still for the length of a lease.
+The stream follows, under a fence above that of every earlier claim. A process may stall in between for longer than a
+lease; then another one takes over, and what this one does next is rejected with `RunLost`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from ...errors import IllegalTransition, RunLost
+import msgspec
+
+from ...agent import Agent
+from ...codec import Json
+from ...errors import (
+    AlreadyRunning,
+    IllegalTransition,
+    LeaseConflict,
+    RunLost,
+    RunNotFound,
+    SessionNotFound,
+    StreamFenced,
+    VersionConflict,
+)
+from ...ids import step_id
 from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
-from ...types import RunRecord, RunStatus, SessionState, StagedChanges
+from ...safe_text import get_logger
+from ...stores.state.commit import RunChange
+from ...streams.contract import StreamInfo
+from ...types import CheckpointMeta, RunRecord, SessionState, StagedChanges
 from ..services import Services
+from ..step.decisions import abandoned, step_id_of, turn_checkpoint
+from ..step.queued_messages import queued_in
+from ..stream.prepare import ReadyStream, fence_for, fresh_stream, last_commit, ready_stream
+from .observe import Sessions, load_messages
+from .standing import UNOWNED, ended_as
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 REPLACED = "another process has taken the session over"
-DIED = "Its process died; another run went on."
+DIED = "Its process died; another run continued."
+
+OF_ONE_RUN = ("follow_up", "open_step", "engine", "worker")
+"""What a run does not inherit from the one it takes over."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +67,371 @@ class Claim:
     rewound: bool = False
     resumed: bool = False
     announce: bool = True
-    """Whether the run tells its stream that it begins; one that only goes on elsewhere does not."""
+    """Whether the run announces itself on its stream; one that only continues elsewhere does not."""
     then: Sequence[Message] = ()
     """What the user said while a step was open; it follows that step."""
 
     def lost(self, why: str = REPLACED) -> RunLost:
-        """The error for whoever believed to have the session."""
+        """Return the error for a process that believed to own the session."""
         return RunLost(self.session.session_id, self.run.run_id, why)
 
 
-async def close_record(services: Services, old: RunRecord, old_status: str) -> None:
-    """Let the record of a run that died say so; whoever comes first does it, in the same words as anybody would."""
-    status: RunStatus = "interrupted"
-    if old_status in SESSION_TERMINAL:
-        status = "completed" if old_status == "completed" else "failed"
-    error = None if status == "completed" else DIED
+class NewRun(NamedTuple):
+    """A run that a claim is about to start: its id, what its record says, and whether it is left to a worker."""
+
+    run_id: str
+    metadata: Mapping[str, Json]
+    released: bool = False
+
+
+def owned(session: SessionState, **changes: Any) -> SessionState:
+    """Return a session as a claim leaves it: with another owner, so that the one before can write no more."""
+    return msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1, **changes)
+
+
+def ended_run(session: SessionState, run: RunRecord | None, now: int) -> RunChange | None:
+    """Return the end of a run that is still open, for the commit that replaces it; None if there is none."""
+    if run is None or run.status != "running":
+        return None
+    status = ended_as(session)
+    error = DIED if status == "interrupted" else session.error
+    ended = msgspec.structs.replace(run, status=status, error=error, output=session.output, completed_at=now)
+    return RunChange(run, ended)
+
+
+def leased_run(run: RunRecord, until: int, **changes: Any) -> RunChange:
+    """Return a new lease on a run, for the commit that takes it."""
+    return RunChange(run, msgspec.structs.replace(run, lease_until=until, **changes))
+
+
+# -- a turn
+
+
+async def create_turn(
+    services: Services,
+    agent: Agent,
+    session_id: str,
+    messages: Sequence[Message],
+    new: NewRun,
+    session_options: Mapping[str, Any],
+) -> Claim:
+    """Create a session with its first turn. Raises `SessionExists`."""
+    now, options = services.clock(), dict(session_options)
+    custom_state = options.pop("custom_state", None)
+    stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
+    record = _record(services, session_id, new, now, stream, first_step=0, turn=1)
+    session = await services.store.create_session(
+        session_id,
+        agent_type=agent.name,
+        custom_state=agent.initial_state() if custom_state is None else custom_state,
+        messages=messages,
+        checkpoint=turn_checkpoint(new.run_id, 0),
+        run=record,
+        **options,
+    )
+    claim = Claim(session, list(messages), record, fence=fence_for(stream, 1), claimed_at=now)
+    return await _start_stream(services, claim, stream)
+
+
+async def begin_turn(
+    services: Services, session: SessionState, run: RunRecord | None, messages: Sequence[Message], new: NewRun
+) -> Claim:
+    """Start the next turn of a session. Raises `AlreadyRunning` if another process was faster."""
+    now, first_step = services.clock(), session.step_count
+    history = await load_messages(services.store, session.session_id)
+    given = [
+        *abandoned(history, "The run ended before this call was executed."),
+        *queued_in(session),
+        *messages,
+    ]
+    stream = await services.streams.get_stream_info(session.stream_id)
+    record = _record(
+        services, session.session_id, new, now, stream, first_step=first_step, turn=run.turn + 1 if run else 1
+    )
+    wanted = owned(
+        session,
+        status="active",
+        output=None,
+        error=None,
+        failure_reason=None,
+        suspended_step_id=step_id(new.run_id, first_step + 1),
+        suspended_awaiting_children={},
+        pending_client_tool_calls={},
+        queued_messages=[],
+        interrupt_context=None,
+    )
+    ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
+    mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
+    claim = Claim(mine, [*history, *given], record, fence=fence_for(stream, mine.version), claimed_at=now)
+    return await _start_stream(services, claim, stream)
+
+
+def _record(
+    services: Services,
+    session_id: str,
+    new: NewRun,
+    now: int,
+    stream: StreamInfo | None,
+    *,
+    first_step: int,
+    turn: int,
+) -> RunRecord:
+    """Return the record of a run that starts a turn; it expects the stream to be as it was read."""
+    return RunRecord(
+        new.run_id,
+        session_id,
+        turn,
+        # A stream that exists is going to be reset, which appends a chunk.
+        start_sequence=stream.latest_sequence + 1 if stream else 0,
+        metadata={**new.metadata, "first_step": first_step, "claimed_step": first_step},
+        lease_until=UNOWNED if new.released else now + services.lease_ms,
+        started_at=now,
+    )
+
+
+async def _start_stream(services: Services, claim: Claim, stream: StreamInfo | None) -> Claim:
+    """Make the stream of a new turn ready. Raises `RunLost`."""
     try:
-        await services.store.update_run_status(old.run_id, status, error=error, expected_status="running")
-    except IllegalTransition:
-        return
-    logger.warning("Session %s was recovered: its run %s had stopped without an end.", old.session_id, old.run_id)
+        ready = await fresh_stream(services.streams, claim.session.stream_id, claim.fence, seen=stream)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    return await _placed(services, claim, ready)
+
+
+# -- an unfinished turn
+
+
+async def take_over(
+    services: Services, session: SessionState, run: RunRecord | None, new: NewRun, *, message: Message | None = None
+) -> Claim:
+    """Continue a turn that was interrupted, crashed or waits, in a new run. The caller has decided that it may.
+
+    Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session from this claim.
+    """
+    now = services.clock()
+    # What was put aside was shown completely; only what was never committed has to be taken back.
+    crashed = session.status == "active" or run is None
+    committed = await last_commit(services.store, session) if crashed else None
+    stream = await services.streams.get_stream_info(session.stream_id)
+    history = await load_messages(services.store, session.session_id)
+    step = step_id_of(session, run.run_id if run is not None else new.run_id)
+    said = _said_since(run, session)
+    is_open = bool(abandoned(history, ""))
+    if not is_open and (said or message or session.queued_messages):
+        is_open = bool(await services.store.list_staged(session.session_id, step))
+    # While a step is open, queued messages stay queued: the commit of that step takes them.
+    said = [*said, *([] if is_open else queued_in(session)), *([] if message is None else [message])]
+    then = said if is_open else []
+    record = RunRecord(
+        new.run_id,
+        session.session_id,
+        0,
+        start_sequence=stream.latest_sequence if stream else 0,
+        metadata=_inherited(session, run, new, then, crashed=crashed),
+        lease_until=now + services.lease_ms,
+        started_at=now,
+    )
+    wanted = owned(
+        session,
+        status="active",
+        suspended_step_id=step,
+        error=None,
+        failure_reason=None,
+        interrupt_context=None,
+        queued_messages=session.queued_messages if is_open else [],
+    )
+    written = [] if is_open else said
+    mine = await take(
+        services,
+        session,
+        wanted,
+        written,
+        turn_checkpoint(new.run_id, session.step_count) if written else None,
+        run=record,
+        change=ended_run(session, run, now),
+    )
+    if run is not None and run.status == "running":
+        logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
+    claim = Claim(
+        mine, [*history, *written], record, fence_for(stream, mine.version), claimed_at=now, resumed=True, then=then
+    )
+    claim = await _open_stream(services, claim, stream, step, committed, crashed=crashed)
+    return await _released(services, claim) if new.released else claim
+
+
+async def _released(services: Services, claim: Claim) -> Claim:
+    """Release a run that was claimed for a worker: only now, so that no worker finds a stream that is not ready."""
+    try:
+        run = await services.store.update_run_status(
+            claim.run.run_id, "running", lease_until=UNOWNED, expected_status="running"
+        )
+    except (IllegalTransition, RunNotFound) as error:
+        raise claim.lost() from error
+    return replace(claim, run=run)
+
+
+async def _open_stream(
+    services: Services, claim: Claim, stream: StreamInfo | None, step: str, committed: str | None, *, crashed: bool
+) -> Claim:
+    """Make the stream of an unfinished turn ready, back to its last commit after a crash. Raises `RunLost`."""
+    session = claim.session
+    try:
+        ready = await ready_stream(
+            services.streams,
+            session.stream_id,
+            claim.fence,
+            seen=stream,
+            rewind_to=session.step_count if crashed else None,
+            checkpoint_id=committed,
+        )
+        # Read after the claim: the owner before can stage nothing any more.
+        staged = await services.store.list_staged(session.session_id, step)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    except SessionNotFound as error:
+        raise claim.lost("the session was deleted") from error
+    return replace(await _placed(services, claim, ready), staged=staged, rewound=ready.rewound)
+
+
+def _said_since(run: RunRecord | None, session: SessionState) -> list[Message]:
+    """Return what the user said to runs that never committed it."""
+    if run is None or run.metadata.get("open_step") != session.step_count + 1:
+        return []
+    return list(run.metadata.get("follow_up", []))
+
+
+def _inherited(
+    session: SessionState, run: RunRecord | None, new: NewRun, then: Sequence[Message], *, crashed: bool
+) -> dict[str, Json]:
+    """Return what the record of a run says that takes another one over."""
+    before = {k: v for k, v in (run.metadata if run else {}).items() if k not in OF_ONE_RUN}
+    said = {"follow_up": list(then), "open_step": session.step_count + 1} if then else {}
+    crashes = crashes_of(session, run) if crashed else 0
+    # A session that was restored to an earlier turn continues that one.
+    first_step = min(int(before.pop("first_step", session.step_count)), session.step_count)
+    resumes = run.run_id if run is not None else None
+    own = {"first_step": first_step, "claimed_step": session.step_count, "resumes": resumes, "crashes": crashes}
+    return {**before, **new.metadata, **said, **own}
+
+
+def crashes_of(session: SessionState, run: RunRecord | None) -> int:
+    """Return how many runs in a row have died without a commit, the latest included, which has just been found dead."""
+    if run is None or run.status != "running" or run.metadata.get("claimed_step") != session.step_count:
+        return 0
+    return int(run.metadata.get("crashes", 0)) + 1
+
+
+# -- a released run
+
+
+async def continue_run(
+    services: Services,
+    session: SessionState,
+    run: RunRecord,
+    *,
+    worker: str | None = None,
+    messages: Sequence[Message] | None = None,
+    fence: int | None = None,
+) -> Claim:
+    """Continue a run that was released. Raises `AlreadyRunning` if another process was faster.
+
+    `messages` and `fence`: the conversation and the fence of the stream, if the caller knows them as of this version.
+    """
+    now = services.clock()
+    stream = None if fence is not None else await services.streams.get_stream_info(session.stream_id)
+    first_step = int(run.metadata.get("first_step", session.step_count))
+    begins = session.suspended_step_id is not None or session.step_count == first_step
+    metadata = run.metadata if worker is None else {**run.metadata, "worker": worker}
+    change = leased_run(run, now + services.lease_ms, metadata=metadata)
+    wanted = owned(session, suspended_step_id=session.suspended_step_id or step_id(run.run_id, session.step_count + 1))
+    mine = await take(services, session, wanted, change=change)
+    resumes = run.metadata.get("resumes") is not None
+    claim = Claim(
+        mine,
+        await load_messages(services.store, session.session_id) if messages is None else messages,
+        change.wanted,
+        fence=fence_for(stream, mine.version) if fence is None else fence + mine.version,
+        claimed_at=now,
+        # Committed steps leave nothing staged; only a run that took another over starts with an open step.
+        staged=await services.store.list_staged(session.session_id, step_id_of(mine, run.run_id)) if resumes else [],
+        resumed=resumes,
+        announce=begins,
+        then=_said_since(run, session),
+    )
+    if fence is not None:
+        return claim  # the writer raises the fence
+    try:
+        if stream is None or stream.status in ("ended", "failed"):
+            # The process that queued the run died before its stream was ready.
+            await fresh_stream(services.streams, session.stream_id, claim.fence, seen=stream)
+        elif session.step_count > run.metadata.get("claimed_step", session.step_count):
+            # The process that did the last step may have died before it announced the commit.
+            committed = await last_commit(services.store, session)
+            await ready_stream(
+                services.streams,
+                session.stream_id,
+                claim.fence,
+                seen=stream,
+                rewind_to=session.step_count,
+                checkpoint_id=committed,
+            )
+        elif stream.status == "paused":
+            await services.streams.resume_stream(session.stream_id, fence=claim.fence)
+    except StreamFenced as error:
+        raise claim.lost() from error
+    return claim
+
+
+# -- what all of them share
+
+
+async def take(
+    services: Sessions,
+    seen: SessionState,
+    wanted: SessionState,
+    messages: Sequence[Message] = (),
+    checkpoint: CheckpointMeta | None = None,
+    *,
+    run: RunRecord | None = None,
+    change: RunChange | None = None,
+) -> SessionState:
+    """Commit a claim; return the session as it is then. Raises `AlreadyRunning`."""
+    store, session_id, version = services.store, seen.session_id, seen.version
+    try:
+        if checkpoint is None:
+            new_version = await store.save_state(
+                session_id, wanted, expected_version=version, run=run, change_run=change
+            )
+        else:
+            done = await store.save_state_and_promote_staging(
+                session_id, wanted, messages, checkpoint, expected_version=version, run=run, change_run=change
+            )
+            new_version = done.new_version
+    except (LeaseConflict, VersionConflict) as error:
+        latest = await store.get_current_run(session_id)
+        stored = await store.load_state(session_id)
+        # Perhaps by this very commit, whose reply was lost: then the run is there.
+        if run is None or stored is None or latest is None or latest.run_id != run.run_id:
+            raise AlreadyRunning(session_id, latest.run_id if latest else None) from error
+        new_version = stored.version
+    return msgspec.structs.replace(wanted, custom_state=seen.custom_state, version=new_version)
+
+
+async def _placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
+    """Correct where the run starts in the stream: it had expired, or a crash had left chunks that are gone now."""
+    if ready.latest_sequence == claim.run.start_sequence:
+        return claim
+    try:
+        placed = await services.store.update_run_status(
+            claim.run.run_id, "running", start_sequence=ready.latest_sequence, expected_status="running"
+        )
+    except IllegalTransition as error:
+        raise claim.lost() from error
+    except RunNotFound as error:
+        raise claim.lost("the session was deleted") from error
+    return replace(claim, run=placed)
+
+
+def is_poisoned(session: SessionState, run: RunRecord | None, limit: int) -> bool:
+    """Return whether this session has killed so many processes without a commit that it must not kill another."""
+    return session.status not in SESSION_TERMINAL and crashes_of(session, run) >= limit

@@ -1,22 +1,23 @@
 """LeaseKeeper: one task per run that renews its lease and looks whether somebody asked it to stop.
 
 A lease only says who is believed to be alive. That a run which lost its session cannot write is assured
-elsewhere: every commit carries the version (`ownership.py`). The watch makes a run that lost its
+elsewhere: every commit carries the version (`owned.py`). The watch makes a run that lost its
 session notice early and be quiet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from ...clock import Clock
 from ...errors import HelixError, IllegalTransition, RunLost, RunNotFound, StoreError
+from ...safe_text import get_logger
 from ...stores.state.contract import StateStore
+from ...types import RunRecord
 from ..run.stop_signal import StopSignal
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 RENEWALS_PER_LEASE = 3
 
@@ -28,9 +29,7 @@ class LeaseKeeper:
         self,
         store: StateStore,
         *,
-        session_id: str,
-        run_id: str,
-        lease_until: int,
+        run: RunRecord,
         lease_seconds: float,
         poll_seconds: float,
         claimed_at: int,
@@ -40,11 +39,13 @@ class LeaseKeeper:
     ) -> None:
         self.lost: RunLost | None = None
         self.steps = 0
+        self._paused = False
         self.on_lost: Callable[[], object] = lambda: None
         self._store = store
-        self._session_id = session_id
-        self._run_id = run_id
-        self._lease_until = lease_until
+        self.run = run
+        """The run's record as it was stored last."""
+        self._session_id = run.session_id
+        self._run_id = run.run_id
         self._lease_ms = int(lease_seconds * 1000)
         self._poll_seconds = poll_seconds
         self._claimed_at = claimed_at
@@ -52,6 +53,7 @@ class LeaseKeeper:
         self._stop = stop
         self._reclaim = reclaim
         self._task: asyncio.Task[None] | None = None
+        self._polling = asyncio.Lock()
         self._ticking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -64,6 +66,11 @@ class LeaseKeeper:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def pause(self) -> None:
+        """Renew the lease no more: it is about to be released."""
+        async with self._polling:
+            self._paused = True
+
     async def ensure_owner(self) -> None:
         """Raise `RunLost` unless the session is this run's.
 
@@ -72,7 +79,7 @@ class LeaseKeeper:
         """
         if self.lost is not None:
             raise self.lost
-        if self._clock() < self._lease_until:
+        if self._paused or self._clock() < self._lease_until:
             return
         try:
             await self._reclaim()
@@ -100,7 +107,8 @@ class LeaseKeeper:
         while self.lost is None:
             await asyncio.sleep(self._poll_seconds)
             try:
-                await self._look()
+                async with self._polling:
+                    await self._look()
             except RunLost:
                 return
             except StoreError:
@@ -122,6 +130,8 @@ class LeaseKeeper:
             )
 
     async def _look(self) -> None:
+        if self._paused:
+            return
         if self._lease_until - self._clock() < self._lease_ms * (RENEWALS_PER_LEASE - 1) // RENEWALS_PER_LEASE:
             await self.ensure_owner()
             await self._renew()
@@ -135,12 +145,15 @@ class LeaseKeeper:
     async def _renew(self) -> None:
         until = self._clock() + self._lease_ms
         try:
-            await self._store.update_run_status(
+            self.run = await self._store.update_run_status(
                 self._run_id, "running", lease_until=until, step_count=self.steps, expected_status="running"
             )
         except (IllegalTransition, RunNotFound):
             raise self._lose("another process has ended it") from None
-        self._lease_until = until
+
+    @property
+    def _lease_until(self) -> int:
+        return self.run.lease_until or 0
 
     def _lose(self, why: str) -> RunLost:
         if self.lost is None:

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import RunLost, SessionNotFound, VersionConflict
+from ...errors import LeaseConflict, RunLost, SessionNotFound, VersionConflict
 from ...messages import Message
+from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
 from ...types import CheckpointMeta, Committed, SessionState, StagedChanges, SubSessionRef
 
@@ -100,11 +101,16 @@ class OwnedSession:
         *,
         custom_state: dict[str, Any],
         unstaged: Sequence[StagedChanges] = (),
+        change_run: RunChange | None = None,
     ) -> Committed:
         """Commit a step. `custom_state` is what the writes of its calls make of the state. Raises `RunLost`."""
         for tries in range(MAX_REBASES):
             try:
-                committed = await self.try_commit(change, messages, meta, custom_state=custom_state, unstaged=unstaged)
+                committed = await self.try_commit(
+                    change, messages, meta, custom_state=custom_state, unstaged=unstaged, change_run=change_run
+                )
+            except LeaseConflict as error:
+                raise self._lost("another process has ended it") from error
             except VersionConflict:
                 await self.refresh()
                 continue
@@ -121,6 +127,7 @@ class OwnedSession:
         *,
         custom_state: dict[str, Any],
         unstaged: Sequence[StagedChanges] = (),
+        change_run: RunChange | None = None,
     ) -> Committed:
         """Commit at the version seen last, or raise `VersionConflict`."""
         async with self._lock:
@@ -133,6 +140,7 @@ class OwnedSession:
                     meta,
                     expected_version=self.session.version,
                     unstaged=unstaged,
+                    change_run=change_run,
                 )
             except SessionNotFound:
                 raise self._lost("the session was deleted") from None

@@ -19,10 +19,12 @@ from ...ids import step_id
 from ...messages import Message, ToolCall
 from ...safe_text import get_logger
 from ...state import StepWrites
+from ...stores.state.commit import RunChange
 from ...types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
 from ..handle import AgentResult, result_of
 from ..run.guardrails import refusal_of, refused_output
 from ..run_context import RunContext
+from ..session.standing import UNOWNED
 from ..stream.prepare import step_committed_chunk
 from .decisions import (
     Outcome,
@@ -242,12 +244,22 @@ class Endings:
             CheckpointMeta(step.step_id, step.number, sequence),
             custom_state=step.sequencer.state,
             unstaged=[row for row in step.unstaged.values() if row.writes.ops],
+            change_run=await self._release() if commit.status == "active" and self._context.releases else None,
         )
         took = asyncio.get_running_loop().time() - began
         if took > SLOW_COMMIT_SECONDS:
             logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
         self._context.watch.steps = self._owned.session.step_count - self._context.first_step
         await self._tell_of_commit(committed, step)
+
+    async def _release(self) -> RunChange:
+        """Return the release of the run, for the last commit of this process; any process may continue after it."""
+        watch = self._context.watch
+        await watch.pause()
+        steps = self._owned.session.step_count + 1 - self._context.first_step
+        change = RunChange(watch.run, msgspec.structs.replace(watch.run, lease_until=UNOWNED, step_count=steps))
+        watch.run, self._context.released = change.wanted, True
+        return change
 
     async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
         """Tell readers, hooks and the log; what was lost must not be lost silently."""

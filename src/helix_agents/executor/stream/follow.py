@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Generic, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ...errors import SessionNotFound, StreamCursorAhead
+from ...chunks import Chunk
+from ...errors import InvalidArgument, SessionNotFound, StreamCursorAhead
 from ...streams.contract import StoredChunk, StreamReader
 from ...streams.reader import DELETED
 from ...streams.records import fresh_chunks
@@ -48,11 +49,13 @@ class RunChunks(AsyncIterator[T], Generic[T]):
         made: Callable[[StoredChunk], T],
         *,
         watch: Watch | None = None,
+        ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._services = services
         self._place = place
         self._made = made
         self._watch = watch
+        self._ended = ended
         self._watching: asyncio.Task[None] | None = None
         self._lost: list[BaseException] = []
         self._reader: StreamReader | None = None
@@ -89,6 +92,8 @@ class RunChunks(AsyncIterator[T], Generic[T]):
 
     async def _at_an_end(self, reader: StreamReader) -> None:
         if not self._place.follow or reader.outcome is None or reader.outcome is DELETED:
+            if self._ended is not None and not self._lost and reader.outcome is not None:
+                await self._ended()
             await self.aclose()
         else:
             reader.go_on()
@@ -115,3 +120,40 @@ class RunChunks(AsyncIterator[T], Generic[T]):
         if session is None:
             raise SessionNotFound(self._place.session_id)
         return self._place.follow or session.status == "active"
+
+
+class Streamable(Protocol):
+    """A run whose chunks can be read."""
+
+    def stream(self) -> RunChunks[Chunk]: ...
+
+
+class ExecutedChunks(AsyncIterator[Chunk]):
+    """The chunks of a run that starts when they are asked for. To stop reading does not stop the run."""
+
+    def __init__(self, execute: Callable[[], Awaitable[Streamable]]) -> None:
+        self._execute = execute
+        self._starting: asyncio.Future[Streamable] | None = None
+        self._chunks: RunChunks[Chunk] | None = None
+
+    @property
+    def handle(self) -> Any:
+        """The run, once the first chunk was asked for."""
+        if self._starting is None or not self._starting.done():
+            raise InvalidArgument("The run has not begun: ask for a chunk first.")
+        return self._starting.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._chunks is None:
+            if self._starting is None:
+                self._starting = asyncio.ensure_future(self._execute())
+            self._chunks = (await asyncio.shield(self._starting)).stream()
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Stop reading; the run goes on."""
+        if self._chunks is not None:
+            await self._chunks.aclose()

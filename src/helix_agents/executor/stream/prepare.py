@@ -133,31 +133,62 @@ def shown_again(step: OpenStep) -> list[AnyChunk]:
     return chunks
 
 
-async def close_stream(streams: StreamManager, session: SessionState, checkpoint_id: str | None, fence: int) -> None:
-    """Tell the end of a session that is over, as far as its stream does not tell it yet."""
-    stream_id = session.stream_id
-    if await streams.get_stream_info(stream_id) is None:
+async def close_stream(
+    streams: StreamManager, session: SessionState, checkpoint_id: str | None, fence: int, *, rewind: bool = True
+) -> None:
+    """Announce the end of a session that has ended, as far as its stream does not show it yet, and close the stream.
+
+    `rewind`: drop the chunks of a step that was never committed.
+    """
+    stream_id, step_count = session.stream_id, session.step_count
+    info = await _opened(streams, stream_id, fence)
+    if info is None:
         return
-    info = await _fenced(streams, stream_id, fence)
-    if info.status in ("ended", "failed"):
-        return
-    if info.status == "paused":
-        await streams.resume_stream(stream_id, fence=fence)
-    kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, session.step_count)]
-    if any(chunk.get("step", 0) > session.step_count for chunk in kept):  # of a step that was given up
-        await streams.cleanup_to_step(stream_id, session.step_count, fence=fence)
-        kept = [chunk for chunk in kept if chunk.get("step", 0) <= session.step_count]
-    types = {
-        chunk["type"] for chunk in kept if chunk.get("step") == session.step_count and "sub_session_id" not in chunk
-    }
+    kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, step_count)]
+    if rewind and any(chunk.get("step", 0) > step_count for chunk in kept):
+        await streams.cleanup_to_step(stream_id, step_count, fence=fence)
+        kept = [chunk for chunk in kept if chunk.get("step", 0) <= step_count]
+    types = {chunk["type"] for chunk in kept if chunk.get("step") == step_count and "sub_session_id" not in chunk}
     async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
         if checkpoint_id is not None and "step_committed" not in types:
-            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, session.step_count)))
+            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, step_count)))
         if session.status == "completed" and "output" not in types:
-            await writer.write({"type": "output", "output": session.output, "step": session.step_count})
+            await writer.write({"type": "output", "output": session.output, "step": step_count})
         if session.status == "failed" and "error" not in types:
-            await writer.write({"type": "error", "error": session.error, "step": session.step_count})
+            await writer.write({"type": "error", "error": session.error, "step": step_count})
     if session.status == "completed":
         await streams.end_stream(stream_id, session.output, fence=fence)
     else:
         await streams.fail_stream(stream_id, session.error or "failed", fence=fence)
+
+
+async def pause_at_rest(streams: StreamManager, session: SessionState, fence: int) -> None:
+    """Pause the stream of a session that may be resumed, without what it showed of a step that was given up."""
+    info = await streams.get_stream_info(session.stream_id)
+    if info is None or info.status != "active":
+        return
+    await _fenced(streams, session.stream_id, fence)
+    if session.status == "interrupted":
+        await streams.cleanup_to_step(session.stream_id, session.step_count, fence=fence)
+    await streams.pause_stream(session.stream_id, fence=fence)
+
+
+async def take_back(streams: StreamManager, step: OpenStep | None, session: SessionState, fence: int) -> None:
+    """Let readers have the committed state of a session whose open step is given up; its chunks stay."""
+    patches = step.sequencer.take_back() if step is not None else []
+    if step is None or not patches or await _opened(streams, session.stream_id, fence) is None:
+        return
+    async with await streams.create_writer(session.stream_id, "recovery", session.agent_type, fence=fence) as writer:
+        await writer.write({"type": "state_patch", "patches": patches, "step": step.number})
+
+
+async def _opened(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo | None:
+    """Shut earlier owners out of a stream and make it active; None if there is none, or if it is closed for good."""
+    if await streams.get_stream_info(stream_id) is None:
+        return None
+    info = await _fenced(streams, stream_id, fence)
+    if info.status in ("ended", "failed"):
+        return None
+    if info.status == "paused":
+        await streams.resume_stream(stream_id, fence=fence)
+    return info

@@ -1,38 +1,45 @@
-"""The line: sessions that wait for somebody to go on with them, those that wait longest first.
+"""Sessions that are due: the walk over `list_claimable`, and what a worker does with each.
 
-Not everybody may take what stands in front: it may belong to an engine, to a user who has enough at once, or be broken.
-So whoever looks for work walks along the line, page by page, and remembers what is not for it.
+Not every worker may continue what comes first: it may belong to an engine, to a user whose limit is reached, or be
+broken. So a walk goes on page by page, and remembers what it skipped.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Container, Sequence
+from typing import get_args
 
+from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost, SessionNotFound
+from ...safe_text import get_logger
 from ...stores.paging import MAX_PAGE
 from ...types import SessionState, SessionStatus
+from ..handle import RunHandle
 from ..services import Services
+from ..session.closing import decided
+from ..session.standing import Action, Intent, Standing
+from ..starting import Starter
+from .stats import note_recovered
 
+logger = get_logger("helix_agents.executor")
+
+EVERY_STATUS: tuple[SessionStatus, ...] = get_args(SessionStatus)
 MAX_PAGES = 10
 """How far one walk goes: past 2,000 sessions. On Redis a page costs as much as all before it."""
 MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 
 
-async def waiting_line(
-    services: Services,
-    agent_types: Sequence[str],
-    *,
-    status: SessionStatus | Sequence[SessionStatus] = "active",
-    gone: Container[str] = (),
+async def due_sessions(
+    services: Services, agent_types: Sequence[str], *, gone: Container[str] = ()
 ) -> AsyncGenerator[SessionState, None]:
-    """The sessions of these agents that wait for a worker, or whose worker died (`list_claimable`).
+    """Yield the sessions of these agents that a worker can continue or close now.
 
-    `gone`: the ids of those that the caller has taken meanwhile. They have left the line, so the rest has moved up.
+    `gone`: the ids of those that the caller has taken since. They are no longer due, so the rest has moved up.
     """
     now, offset = services.clock(), 0
     for _ in range(MAX_PAGES):
         page = await services.store.list_claimable(
-            now, agent_types=agent_types, status=status, limit=MAX_PAGE, offset=offset
+            now, agent_types=agent_types, status=EVERY_STATUS, limit=MAX_PAGE, offset=offset
         )
         for session in page:
             yield session
@@ -41,8 +48,8 @@ async def waiting_line(
         offset += sum(session.session_id not in gone for session in page)
 
 
-class OthersBusiness:
-    """Remembers whose runs are for others, until their sessions change: most stand there at the next walk, too."""
+class SkippedSessions:
+    """Remembers sessions that are not for this process until they change: most are still due at the next walk."""
 
     def __init__(self) -> None:
         self._versions: OrderedDict[str, int] = OrderedDict()
@@ -51,7 +58,40 @@ class OthersBusiness:
         return self._versions.get(session.session_id) == session.version
 
     def add(self, session: SessionState) -> None:
-        """This session, as it is now, is for others."""
+        """Skip this session as it is now."""
         self._versions[session.session_id] = session.version
         if len(self._versions) > MAX_REMEMBERED:
             self._versions.popitem(last=False)
+
+
+class Recovery:
+    """Continues or closes sessions that are due."""
+
+    def __init__(self, services: Services, starter: Starter) -> None:
+        self._services = services
+        self._starter = starter
+        self._skipped = SkippedSessions()
+
+    def may_take(self, session: SessionState) -> bool:
+        """Return whether it is worth trying."""
+        return session not in self._skipped
+
+    async def pick_up(self, session: SessionState, *, worker: str | None = None) -> RunHandle | bool:
+        """Continue or close a session: its run; True if it is only closed now; False if another process does it.
+
+        `worker`: the name that the run's record gives to this process.
+        """
+        try:
+            found, action = await decided(self._services, Intent.RECOVER, session.session_id)
+            if action is Action.LEAVE:
+                self._skipped.add(session)
+                return False
+            handle = await self._starter.recover(found, action, worker=worker)
+        except (AlreadyRunning, NotResumable, RunLost, SessionNotFound):
+            return False  # another process was faster
+        except HelixError as error:
+            logger.warning("Cannot continue session %s now: %s", session.session_id, error)
+            return False
+        if found.seen.standing is Standing.LAPSED:
+            await note_recovered(self._services.streams, session.session_id, self._services.clock())
+        return handle or True

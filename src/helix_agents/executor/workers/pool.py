@@ -8,27 +8,28 @@ costs its lease: others find its runs.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
+from ...agent import AgentRegistry
 from ...clock import random_id
 from ...errors import HelixError, InvalidArgument
+from ...safe_text import get_logger
 from ...streams.contract import StreamManager
 from ...types import SessionState
-from ..executor import AgentExecutor
 from ..handle import RunHandle
-from .claimable import waiting_line
-from .submit import TAKEN_UP
+from ..services import Services
+from .claimable import Recovery, due_sessions
 from .wakeup import listen, ring
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 LOOKED_AT = 200
 WORKERS = "helix/workers/alive"
@@ -46,6 +47,21 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     seen_at: int
 
 
+class PoolExecutor(Protocol):
+    """What a pool needs of its executor."""
+
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def agents(self) -> AgentRegistry: ...
+
+    @property
+    def recovery(self) -> Recovery: ...
+
+    async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None: ...
+
+
 class WorkerPool:
     """Executes what others submit, in this process: `async with WorkerPool(executor, at_once=8): ...`.
 
@@ -56,7 +72,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        executor: AgentExecutor,
+        executor: PoolExecutor,
         *,
         at_once: int = 8,
         per_agent: int | None = None,
@@ -65,14 +81,16 @@ class WorkerPool:
     ) -> None:
         for what, limit in (("at_once", at_once), ("per_agent", per_agent), ("per_user", per_user)):
             if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-                raise InvalidArgument(f"{what} is a whole number from 1 on, not {limit!r}.")
+                raise InvalidArgument(f"{what} must be a positive integer, not {limit!r}.")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{random_id()[:4]}"
         self._executor = executor
         self._services = executor.services
         self._at_once = at_once
         self._per_agent = per_agent
         self._per_user = per_user
-        self._at_work: dict[str, tuple[SessionState, RunHandle, asyncio.Task[None]]] = {}
+        self._at_work: dict[str, tuple[SessionState, asyncio.Task[None]]] = {}
+        self._handles: dict[str, RunHandle] = {}
+        self._stopping = False
         self._bell = asyncio.Event()
         self._looked = asyncio.Condition()
         self._idle = False
@@ -102,10 +120,10 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        left = [handle for _, handle, _ in self._at_work.values()]
-        waiting = [task for _, _, task in self._at_work.values()]
-        await self._executor.hand_over(left)
-        await asyncio.gather(*waiting, return_exceptions=True)
+        self._stopping = True
+        left = bool(self._at_work)
+        await self._executor.hand_over(list(self._handles.values()))
+        await asyncio.gather(*(task for _, task in self._at_work.values()), return_exceptions=True)
         if left:
             await ring(self._services.streams)
 
@@ -137,40 +155,44 @@ class WorkerPool:
                     await self._tell_of_strangers()
 
     async def _take_what_fits(self) -> bool:
-        """Take up as many sessions as there is room for; whether there were any that this pool may take up."""
-        if len(self._at_work) >= self._at_once:
-            return True
-        names, gone = [agent.name for agent in self._executor.agents], set[str]()
-        some = False
-        async with aclosing(waiting_line(self._services, names, status=TAKEN_UP, gone=gone)) as line:
-            async for session in line:
+        """Start to work on as many sessions as there is room for; return whether there are any for this pool."""
+        names = [agent.name for agent in self._executor.agents]
+        some = bool(self._at_work)
+        async with aclosing(due_sessions(self._services, names, gone=self._at_work)) as due:
+            async for session in due:
                 if len(self._at_work) >= self._at_once:
                     return True
+                if not self._executor.recovery.may_take(session):
+                    continue
+                some = True
                 if session.session_id in self._at_work or not self._has_room(session):
-                    some = True
                     continue
-                if (handle := await self._executor.take_up(session, worker=self.name)) is None:
-                    continue
-                gone.add(session.session_id)
-                if session.status == "active":
-                    some = True
-                    task = asyncio.create_task(self._wait_for(session.session_id, handle))
-                    self._at_work[session.session_id] = (session, handle, task)
+                task = asyncio.create_task(self._work_on(session), name=f"helix-work-{session.session_id}")
+                self._at_work[session.session_id] = (session, task)
         return some
 
     def _has_room(self, session: SessionState) -> bool:
-        others = [other for other, _, _ in self._at_work.values()]
+        others = [other for other, _ in self._at_work.values()]
         agents, users = Counter(each.agent_type for each in others), Counter(each.user_id for each in others)
         if self._per_agent is not None and agents[session.agent_type] >= self._per_agent:
             return False
         return self._per_user is None or session.user_id is None or users[session.user_id] < self._per_user
 
-    async def _wait_for(self, session_id: str, handle: RunHandle) -> None:
+    async def _work_on(self, session: SessionState) -> None:
+        session_id = session.session_id
         try:
-            await handle.result()
+            handle = await self._executor.recovery.pick_up(session, worker=self.name)
+            if isinstance(handle, RunHandle):
+                self._handles[session_id] = handle
+                if self._stopping:
+                    await self._executor.hand_over([handle])
+                await handle.stopped_here()
+            elif not handle:
+                await asyncio.sleep(self._services.poll_seconds)  # another process does it, or it cannot be done now
         except HelixError as error:
             logger.warning("Worker %s lost session %s: %s", self.name, session_id, error)
         finally:
+            self._handles.pop(session_id, None)
             self._at_work.pop(session_id, None)
             self._bell.set()
 

@@ -6,13 +6,13 @@ many sessions there are. A note that cannot be written is logged and missing fro
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 
 from ...errors import HelixError
+from ...safe_text import get_logger
 from ...streams.contract import StreamManager
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 
 def _stream_of(now: int) -> str:

@@ -1,31 +1,32 @@
 """Stepper: one step of a run at a time, in any process. What a durable engine needs of the executor.
 
 The engine keeps a `Ticket` between two steps: plain data, small, without a word of the conversation. Everything else is
-in the stores. A step goes on with the same run (`handover.py`); only if the process that worked on it died is the run
-taken over, as `resume` would. Whoever wakes up too late is refused.
+in the stores. The commit of a step also releases the run, so the next step continues the same run, in any process; only
+if the process that worked on it died is the run taken over, as `resume` would. A process that wakes up too late is
+rejected.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from ...agent import Agent
 from ...codec import Json
-from ...errors import AlreadyRunning, InvalidArgument, RunLost, RunNotFound, SessionNotFound, StaleTicket
+from ...errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, SessionNotFound, StaleTicket
 from ...messages import Message
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus
-from ..executor import AgentExecutor
-from ..options import Input
-from ..session.claim import Claim
-from ..session.continue_run import continue_run, is_between_steps
-from ..session.resumable import can_resume, has_crashed, is_live, load, load_settled, waits_for_worker
-from ..session.take_over import claim_unfinished
-from ..session.tidying import tidy_up
-from .submit import ENGINE
+from ..local_runs import LocalRuns
+from ..options import Input, read_request
+from ..services import Services
+from ..session.claim import Claim, NewRun, continue_run, take_over
+from ..session.closing import close, decided
+from ..session.observe import Found, find
+from ..session.standing import Action, Intent
+from ..starting import Starter
 
 MAX_KEPT_CONVERSATIONS = 256
 RETRY_POLL_SECONDS = 0.1
@@ -65,39 +66,56 @@ class Kept(NamedTuple):
     """When somebody last looked whether the run shall stop."""
 
 
-class Stepper:
-    """Begins runs and does single steps of them.
+class SteppedExecutor(Protocol):
+    """What a stepper needs of its executor."""
 
-    `engine`: who decides where the steps run. Workers and servers on the same stores leave such runs alone.
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def runs(self) -> LocalRuns: ...
+
+    @property
+    def starter(self) -> Starter: ...
+
+
+class Stepper:
+    """Starts runs and does single steps of them.
+
+    `engine`: the name of the engine that decides where the steps run. Workers and servers on the same stores leave such
+    runs alone until they stop.
     """
 
-    def __init__(self, executor: AgentExecutor, *, engine: str = "stepper") -> None:
-        self._executor = executor
+    def __init__(self, executor: SteppedExecutor, *, engine: str = "stepper") -> None:
+        self._runs = executor.runs
+        self._starter = executor.starter
         self._services = executor.services
         self._engine = engine
         self._kept: OrderedDict[str, Kept] = OrderedDict()
 
     async def begin(self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any) -> Ticket:
-        """Store a run, as `executor.submit` does, and take what that takes. No worker starts it: `step` does.
+        """Store a run, as `executor.submit` does with the same options. No worker starts it: `step` does.
 
         With an `idempotency_key` it may be tried again: then it returns where that run stands by now.
         """
-        agent = self._executor.known(agent)
-        handle = await self._executor.leave(agent, input, {ENGINE: self._engine}, session_id=session_id, **options)
+        agent = self._runs.known(agent)
+        request = read_request(agent, input, {**options, "session_id": session_id})
+        handle = await self._starter.start(request, released=True, engine=self._engine)
         return await self.look(agent, handle.session_id)
 
     async def look(self, agent: Agent | str, session_id: str) -> Ticket:
-        """Where a session stands now, whoever works on it."""
-        return _ticket(*await load(self._services, self._executor.known(agent), session_id))
+        """Return where a session stands now, whichever process works on it."""
+        found = await find(self._services, session_id, agent=self._runs.known(agent))
+        return _ticket(found.existing, found.run)
 
     async def step(self, agent: Agent | str, ticket: Ticket, *, retry: bool = False) -> Ticket:
-        """Do one step: the next ticket. A ticket that is done is taken up if its answers are in, else returned again.
+        """Do one step and return the next ticket. A ticket that is done is resumed if it can be, else returned again.
 
         Raises `AlreadyRunning` if another process works on the run, and `StaleTicket` for a step that has been done.
         `retry`: this may not be the first try. Then a step that has been done is not an error, and a process that
         seems to work on the run may be dead: its lease is waited for.
         """
-        agent = self._executor.known(agent)
+        agent = self._runs.known(agent)
         _ensure_ticket(agent, ticket)
         if not retry:
             return await self._step(agent, ticket, retry=False)
@@ -116,23 +134,24 @@ class Stepper:
         if (known := await self._claim_known(ticket)) is not None:
             claim, flag, looked_at = known
         else:
-            session, run = await load_settled(self._services, agent, ticket.session_id)
-            found, flag = await self._claim(session, run, ticket, retry=retry), session.interrupt_flag
-            if found is None:
-                return _ticket(session, run)
-            claim = found
-        driven = await self._executor.opened(agent, claim)
+            found, claimed = await self._claim(agent, ticket, retry=retry)
+            if claimed is None:
+                return _ticket(found.existing, found.run)
+            claim, flag = claimed, found.existing.interrupt_flag
+        deps = await self._runs.deps_for(agent, claim.session)
+        driven = await self._runs.open(agent, claim, deps)
         if flag is not None and flag.run_id == claim.run.run_id:
-            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may be shorter than a look at it
-        result = await driven.drive(steps=1, keep_lease=True)
+            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may be shorter than a poll of it
+        result = await driven.drive(steps=1)
         owned = driven.context.owned
+        run = driven.context.run
         if result.status == "active":
-            self._keep(Kept(owned.session, claim.run, owned.messages, claim.fence, looked_at))
-        ticket = _ticket(owned.session, claim.run)
+            self._keep(Kept(owned.session, run, owned.messages, claim.fence, looked_at))
+        ticket = _ticket(owned.session, run)
         return msgspec.structs.replace(ticket, status=result.status, output=result.output, error=result.error)
 
     async def _claim_known(self, ticket: Ticket) -> tuple[Claim, InterruptFlag | None, int] | None:
-        """The run for its next step, if this process did the last one and nobody has written to the session since."""
+        """Claim the next step, if this process did the last one and the session has not changed since."""
         services, kept = self._services, self._kept.pop(ticket.session_id, None)
         if kept is None or (kept.session.version, kept.run.run_id) != (ticket.version, ticket.run_id):
             return None
@@ -142,38 +161,32 @@ class Stepper:
             flag = await services.store.check_interrupt_flag(ticket.session_id)
         try:
             claim = await continue_run(services, kept.session, kept.run, messages=kept.messages, fence=kept.fence)
-        except (AlreadyRunning, RunLost, RunNotFound, SessionNotFound):
-            return None  # then it is worth a look what has happened
+        except (AlreadyRunning, RunLost, SessionNotFound):
+            return None  # then it is worth reading what has happened
         return claim, flag, looked_at
 
-    async def _claim(
-        self, session: SessionState, run: RunRecord | None, ticket: Ticket, *, retry: bool
-    ) -> Claim | None:
-        """The run for its next step; None if there is nothing to do."""
+    async def _claim(self, agent: Agent, ticket: Ticket, *, retry: bool) -> tuple[Found, Claim | None]:
+        """Claim the run for its next step; None if there is nothing to do."""
         services = self._services
+        intent = Intent.RESUME if ticket.done else Intent.STEP
+        try:
+            found, action = await decided(services, intent, ticket.session_id, agent=agent, engine=self._engine)
+        except NotResumable:  # it still waits, or has ended
+            return await find(services, ticket.session_id, agent=agent), None
+        session, run = found.existing, found.run
         if run is None or not await self._is_of_its_turn(ticket, run):
             raise StaleTicket(ticket.session_id, "its turn is over")
-        if session.status in ("completed", "failed"):
-            if has_crashed(run, services.clock()):
-                await tidy_up(services, session, run)
-            return None
-        if session.status != "active":
-            # What stopped meanwhile, stopped; who comes with that very news wants it to go on.
-            goes_on = ticket.done and (await can_resume(services, session, run)).can_resume
-            return await self._take_over(session, run) if goes_on else None
-        if run.run_id == ticket.run_id and run.status == "running" and session.version == ticket.version:
-            return await continue_run(services, session, run)
-        live = is_live(run, services.clock())
-        if live and not is_between_steps(session):
-            raise AlreadyRunning(session.session_id, run.run_id)
-        if not live and not waits_for_worker(run):
-            if not (await can_resume(services, session, run)).can_resume:
-                raise AlreadyRunning(session.session_id)
-            return await self._take_over(session, run)
+        if action is Action.CLOSE:
+            await close(services, session, run)
+        if action is Action.TAKE_OVER:
+            new = NewRun(f"run-{services.ids()}", {"engine": self._engine})
+            return found, await take_over(services, session, run, new)
+        if action is not Action.CONTINUE:
+            return found, None
         if session.step_count == ticket.steps:
-            return await continue_run(services, session, run)  # somebody wrote to the session, but did no step
+            return found, await continue_run(services, session, run)
         if retry:
-            return None
+            return found, None
         done = session.step_count - ticket.steps
         raise StaleTicket(session.session_id, f"{done} more {'step has' if done == 1 else 'steps have'} been done")
 
@@ -187,9 +200,6 @@ class Stepper:
         while earlier is not None and earlier != ticket.run_id:
             earlier = resumed.get(earlier)
         return earlier is not None
-
-    async def _take_over(self, session: SessionState, run: RunRecord) -> Claim:
-        return await claim_unfinished(self._services, session, run, run_metadata={ENGINE: self._engine})
 
     def _keep(self, kept: Kept) -> None:
         self._kept[kept.session.session_id] = kept

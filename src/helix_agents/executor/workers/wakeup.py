@@ -7,13 +7,13 @@ by itself. Whoever rings does not wait for anybody.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from ...errors import HelixError, StreamCursorAhead, StreamTruncated
+from ...safe_text import get_logger
 from ...streams.contract import StreamManager
 
-logger = logging.getLogger("helix_agents.executor")
+logger = get_logger("helix_agents.executor")
 
 BELL = "helix/workers"
 """The id of the stream. It is nobody's session."""

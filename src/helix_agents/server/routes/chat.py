@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from ...codec import Json
 from ...errors import InvalidArgument
-from ...executor.step.questions import all_waiting
+from ...executor import all_waiting
 from ...types import PendingClientToolCall, SessionState
 from ..endpoints import Call, Endpoint
 from ..requests import Id, read_body

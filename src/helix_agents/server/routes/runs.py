@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from ...codec import Json
 from ...errors import AlreadyRunning, InvalidArgument, NotResumable, SessionNotFound
-from ...executor import RunHandle
-from ...executor.handle import result_of
+from ...executor import RunHandle, result_of
 from ...messages import Message
 from ...types import SessionState
 from ..context import Desk

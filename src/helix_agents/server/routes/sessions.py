@@ -11,8 +11,7 @@ from starlette.responses import Response
 from ...clock import random_id
 from ...codec import Json
 from ...errors import CheckpointNotFound, SessionNotFound
-from ...executor.session.restoring import restore_session
-from ...executor.stream.snapshot import take_snapshot
+from ...executor import take_snapshot
 from ...stores.state.commit import SessionFilter
 from ...stores.state.contract import UNSET
 from ...stores.usage.contract import UsageRollup
@@ -265,8 +264,7 @@ async def restore(call: Call) -> Response:
     given = await read_body(call.request, Restore, max_bytes=call.desk.max_body_bytes)
     desk = call.desk
     session = await desk.session(call.user, call.path("session_id"))
-    clock = desk.executor.services.clock
-    restored = await restore_session(desk.store, desk.streams, session.session_id, given.checkpoint_id, clock=clock)
+    restored = await desk.executor.restore(session.session_id, given.checkpoint_id)
     return reply(await _whole(desk, restored))
 
 

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from ...agent import Agent
 from ...codec import Json
 from ...errors import StoreUnavailable
-from ...executor.workers.pool import list_workers
-from ...executor.workers.stats import recovered_today
+from ...executor.workers import list_workers, recovered_today
 from ...lifecycle import SUSPENDED
 from ...schema.signature import json_schema
 from ...types import SessionStatus

@@ -13,9 +13,7 @@ from typing import Literal, NamedTuple
 
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
-from ...executor import AgentExecutor
-from ...executor.session.deletion import DELETING
-from ...executor.step.questions import all_waiting
+from ...executor import DELETED_REASON, AgentExecutor, all_waiting
 from ...streams.contract import StreamOutcome, StreamReader
 from ...streams.reader import DELETED
 from ...streams.records import StoredText
@@ -185,13 +183,13 @@ async def open_feed(
 
 async def last_word(executor: AgentExecutor, session_id: str, outcome: StreamOutcome) -> Event | None:
     """What the end of a stream means for its session; None if that goes on already. Raises `SessionNotFound`."""
-    if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETING):
+    if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETED_REASON):
         return Event("gone", {})
     if outcome.status == "ended":
         return Event("end", {"status": "completed", "output": outcome.final_output})
+    session = await _load(executor, session_id)
     if outcome.status == "failed":
         return Event("fail", {"error": outcome.error})
-    session = await _load(executor, session_id)
     return None if session.status == "active" else await _pause(executor, session)
 
 

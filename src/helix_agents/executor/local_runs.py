@@ -1,0 +1,113 @@
+"""LocalRuns: the runs of this process, from a claim to a handle. Knows tasks; does not decide what may be claimed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ..agent import Agent, AgentRegistry, Output
+from ..errors import InvalidArgument
+from ..types import RunRecord, SessionState
+from .handle import AgentResult, RunHandle, Steering
+from .run.children import SubAgents
+from .run.dependencies import DepsFactory, deps_for
+from .run.loop import Run, open_run
+from .services import Services
+from .session.claim import Claim
+
+
+class LocalRuns:
+    """Starts and stops runs in this process."""
+
+    def __init__(
+        self, services: Services, agents: AgentRegistry, steering: Steering, deps_factory: DepsFactory | None
+    ) -> None:
+        self.services = services
+        self.agents = agents
+        self._steering = steering
+        self._deps_factory = deps_factory
+        self._children = SubAgents()
+        self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
+        self._closed = False
+
+    def ensure_open(self) -> None:
+        """Raise `InvalidArgument` if no more runs may start here."""
+        if self._closed:
+            raise InvalidArgument("This executor is closed and starts no more runs: make another.")
+
+    def known(self, agent: Agent[Output] | str) -> Agent[Output]:
+        """Return the agent of that name, or this one, which is known from now on."""
+        if isinstance(agent, str):
+            return self.agents.get(agent)
+        if not isinstance(agent, Agent):
+            raise InvalidArgument(f"An agent is an Agent or the name of one, not {type(agent).__name__}.")
+        self.agents.add(agent)
+        return agent
+
+    async def deps_for(self, agent: Agent, session: SessionState, given: Any = None) -> Any:
+        """Return what the tools of a run of this session get."""
+        return await deps_for(agent, session, given, self._deps_factory)
+
+    async def open(self, agent: Agent, claim: Claim, deps: Any = None) -> Run:
+        """Open a run of a claimed session for a caller that drives it step by step."""
+        return await open_run(self.services, agent, claim, self._children, deps=deps)
+
+    async def start(self, agent: Agent, claim: Claim, deps: Any, *, key: bool = False) -> RunHandle:
+        """Drive a claimed session in a task of its own."""
+        run = await self.open(agent, claim, deps)
+        task = asyncio.create_task(run.drive(), name=f"helix-{run.context.run_id}")
+        self._tasks[task] = run
+        task.add_done_callback(self._ended)
+        return self.handle(agent, claim.session, claim.run, task, continues=key)
+
+    def handle(
+        self,
+        agent: Agent,
+        session: SessionState,
+        run: RunRecord | None,
+        task: asyncio.Task[AgentResult] | None = None,
+        *,
+        continues: bool = False,
+    ) -> RunHandle:
+        """Return a handle on a run, wherever it runs. `continues`: take it over if its process dies."""
+        if task is None and run is not None:
+            task = next((task for task, each in self._tasks.items() if each.context.run_id == run.run_id), None)
+        return RunHandle(
+            self._steering,
+            agent,
+            session_id=session.session_id,
+            run_id=run.run_id if run else "",
+            stream_id=session.stream_id,
+            start_sequence=run.start_sequence if run else 0,
+            task=task,
+            continues=continues,
+        )
+
+    def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None:
+        """Stop a run of this process without waiting until it reads its flag."""
+        for run in self._tasks.values():
+            if run.context.run_id == run_id:
+                run.context.stop.request(reason, abort=abort)
+
+    async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
+        """Finish the current steps of these runs, or of all that run here, and leave the rest to other processes."""
+        chosen = None if handles is None else {handle.run_id for handle in handles}
+        tasks = [task for task, run in self._tasks.items() if chosen is None or run.context.run_id in chosen]
+        for task in tasks:
+            self._tasks[task].hand_over()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop what runs here as a crash would, except that other processes need not wait for the leases."""
+        self._closed = True
+        await asyncio.sleep(0)  # a run that was started this very moment must run to be able to stop
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[AgentResult]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            task.exception()  # Retrieve it, so asyncio does not log 'exception was never retrieved'.

@@ -1,0 +1,57 @@
+"""Going back to a checkpoint, and deleting: for the executor, the server and the command line.
+
+Both carry what they read as a guard: a session that was continued or created again since then is left alone.
+"""
+
+from __future__ import annotations
+
+from ...errors import AlreadyRunning, SessionNotFound
+from ...stores.state.tree import session_tree
+from ...stores.usage.contract import UsageStore
+from ...types import SessionState
+from ..stream.prepare import fence_for
+from .closing import decided
+from .observe import Sessions
+from .standing import Intent
+
+
+async def restore_session(services: Sessions, session_id: str, checkpoint_id: str) -> SessionState:
+    """Take a session back to one of its checkpoints, and its stream with it. Raises `AlreadyRunning` if it is running.
+
+    A run that was open belongs to what is undone: it ends.
+    """
+    found, _ = await decided(services, Intent.RESTORE, session_id)
+    session, run = found.existing, found.run
+    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
+    version = await services.store.restore_checkpoint(session_id, checkpoint_id, expected_version=session.version)
+    restored = await services.store.load_state(session_id)
+    if restored is None:
+        raise SessionNotFound(session_id)
+    if restored.version != version:
+        raise AlreadyRunning(session_id)
+    if run is not None and run.status == "running":
+        await services.store.update_run_status(
+            run.run_id, "interrupted", error="The session was restored.", expected_status="running"
+        )
+    if services.streams is not None and seen is not None:
+        fence = fence_for(seen, version)
+        await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+    return restored
+
+
+async def delete_tree(
+    services: Sessions, usage: UsageStore | None, session_id: str, *, keep_usage: bool = False
+) -> bool:
+    """Delete a session, its descendants, their streams and their usage. Cut short, it can be called again.
+
+    A stream that bears the name of another session belongs to that one and stays.
+    """
+    store, streams = services.store, services.streams
+    sessions = await session_tree(store, session_id)
+    deleted = await store.delete_session(session_id)
+    for each in sessions:
+        if streams is not None and not await store.session_exists(each.stream_id):
+            await streams.delete_stream(each.stream_id)
+        if usage is not None and not keep_usage and not await store.session_exists(each.session_id):
+            await usage.delete_entries(each.session_id, include_sub_sessions=False)
+    return deleted

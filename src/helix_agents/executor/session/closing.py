@@ -1,0 +1,244 @@
+"""Closing sessions from outside their run: one whose process died before it could, and one that nobody may continue.
+
+The first step is a claim (`claim.take`), so exactly one process closes, and a stalled one is rejected. Then the stream,
+under a fence, what is staged, and last the run's record: until then another process finds something to close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from ...agent import Agent
+from ...codec import Json
+from ...errors import (
+    AlreadyRunning,
+    HelixError,
+    IllegalTransition,
+    InvalidArgument,
+    RunLost,
+    RunNotFound,
+    SessionNotFound,
+    StreamFenced,
+    VersionConflict,
+)
+from ...lifecycle import SESSION_TERMINAL
+from ...types import RunRecord, SessionState
+from ..step.decisions import step_id_of, unanswered_calls
+from ..step.open_step import OpenStep
+from ..stream.prepare import close_stream, fence_for, pause_at_rest, take_back
+from .claim import REPLACED, is_poisoned, leased_run, owned, take
+from .observe import Found, Sessions, find, load_messages, observe
+from .standing import Action, Decision, Intent, Standing, decide, ended_as, refusal
+
+POLL_SECONDS = 0.02
+MAX_TRIES = 10
+MAX_WAIT_SECONDS = 10.0
+POISONED_AFTER = 10
+"""How many processes in a row may die in a session without a commit before it is failed."""
+
+OwnerCheck = Callable[[], Awaitable[object]]
+"""Raises if the caller no longer owns the session whose descendants it ends."""
+
+
+class Ending(NamedTuple):
+    """How a session ends that is stopped from outside."""
+
+    status: Literal["interrupted", "failed"]
+    reason: str | None
+    """What the caller gave; the error of a session that fails."""
+    failure_reason: str | None = None
+
+
+async def close(services: Sessions, session: SessionState, run: RunRecord) -> None:
+    """Close the stream and the record of a dead run. Raises `AlreadyRunning` and `RunLost`.
+
+    A run that was asked to stop and died before it read that is stopped on the way.
+    """
+    flag = session.interrupt_flag
+    if session.status == "active" and flag is not None and flag.run_id == run.run_id:
+        failed = Ending("failed", flag.reason or "aborted", "aborted")
+        await end(services, session, run, failed if flag.abort else Ending("interrupted", flag.reason))
+        return
+    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
+    change = leased_run(run, services.clock() + services.lease_ms)
+    mine = await take(services, session, owned(session), change=change)
+    await _finish(services, session, mine, run, fence_for(seen, mine.version))
+
+
+async def end(services: Sessions, session: SessionState, run: RunRecord | None, ending: Ending) -> None:
+    """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
+    is_open = run is not None and run.status == "running"
+    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
+    context: Json = session.interrupt_context
+    if ending.status == "interrupted":
+        now = services.clock()
+        context = {"reason": ending.reason, "run_id": run.run_id if run else None, "interrupted_at": now}
+    failed = ending.status == "failed"
+    wanted = owned(
+        session,
+        status=ending.status,
+        error=(ending.reason or "failed") if failed else None,
+        failure_reason=ending.failure_reason,
+        interrupt_context=context,
+    )
+    change = leased_run(run, services.clock() + services.lease_ms) if run is not None and is_open else None
+    mine = await take(services, session, wanted, change=change)
+    await _finish(services, session, mine, run, fence_for(seen, mine.version))
+
+
+async def _finish(
+    services: Sessions, before: SessionState, session: SessionState, run: RunRecord | None, fence: int
+) -> None:
+    """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`."""
+    store, streams = services.store, services.streams
+    is_open = run is not None and run.status == "running"
+    failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
+
+    async def check() -> None:
+        stored = await store.load_state(session.session_id)
+        if stored is None or stored.resume_count != session.resume_count:
+            raise RunLost(session.session_id, run.run_id if run else "", REPLACED)
+
+    if failed:
+        refs = await store.list_sub_session_refs(session.session_id)
+        reason = session.failure_reason or "error"
+        await fail_sessions(services, [ref.sub_session_id for ref in refs], session.error or "failed", reason, check)
+    try:
+        if streams is not None and not is_open:
+            await take_back(streams, await _put_aside(services, before, run), session, fence)
+        if streams is not None:
+            if ended:
+                latest = await store.get_latest_checkpoint(session.session_id) if is_open else None
+                await close_stream(streams, session, latest.checkpoint_id if latest else None, fence, rewind=is_open)
+            else:
+                await pause_at_rest(streams, session, fence)
+        if ended:
+            await store.discard_staging(session.session_id, expected_version=session.version)
+        if run is not None and is_open:
+            await store.update_run_status(
+                run.run_id,
+                ended_as(session),
+                error=session.error,
+                output=session.output,
+                completed_at=services.clock(),
+                expected_status="running",
+            )
+    except (IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, VersionConflict) as error:
+        raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
+
+
+async def _put_aside(services: Sessions, session: SessionState, run: RunRecord | None) -> OpenStep | None:
+    """Return the step that a suspension left open, with what it has shown; None if there is none."""
+    answer, calls = unanswered_calls(await load_messages(services.store, session.session_id))
+    if run is None or answer is None or not calls:
+        return None
+    step = OpenStep(step_id_of(session, run.run_id), session.step_count + 1, answer, session.custom_state or {})
+    step.take_up(await services.store.list_staged(session.session_id, step.step_id))
+    return step
+
+
+async def fail_sessions(
+    services: Sessions, session_ids: Sequence[str], error: str, reason: str, check: OwnerCheck
+) -> None:
+    """Fail sessions that nobody will continue, and their descendants, with the reason of the cascade.
+
+    `check` is asked after a session was read and before it is ended: a successor that uses it changes its version.
+    """
+    for session_id in session_ids:
+        for _ in range(MAX_TRIES):
+            found = await find(services, session_id)
+            await check()
+            if found.session is None:
+                break
+            try:
+                if found.session.status not in SESSION_TERMINAL:
+                    await end(services, found.session, found.run, Ending("failed", error, reason))
+                    await _note_failed(services, found.session)
+                elif found.run is not None and found.seen.standing is Standing.ENDED_UNCLOSED:
+                    await close(services, found.session, found.run)
+                break
+            except (AlreadyRunning, RunLost):
+                await asyncio.sleep(POLL_SECONDS)  # it has changed: read it again
+
+
+async def _note_failed(services: Sessions, session: SessionState) -> None:
+    """Record in the parent's ref that the session has failed, if the parent still exists."""
+    if session.parent_session_id is None:
+        return
+    with suppress(SessionNotFound, InvalidArgument):
+        await services.store.update_sub_session_ref(
+            session.parent_session_id, session.session_id, status="failed", completed_at=services.clock()
+        )
+
+
+# -- deciding, and closing first what has to be
+
+
+async def decided(
+    services: Sessions,
+    intent: Intent,
+    session_id: str,
+    *,
+    agent: Agent | None = None,
+    user_id: str | None = None,
+    engine: str | None = None,
+) -> tuple[Found, Action]:
+    """Return a session and what to do with it now. Waits for a run that is closing, and closes for one that died.
+
+    Raises the refusal of the table.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_seconds(services)
+    while True:
+        found = await find(services, session_id, agent=agent, user_id=user_id)
+        decision = decide(found.seen, intent, engine=engine)
+        if decision.is_refusal:
+            raise _stalled(services, found) or refusal(found.seen, decision)
+        if await _is_settled(services, found, decision):
+            return found, decision.action
+        if loop.time() >= until:
+            raise AlreadyRunning(session_id, found.seen.run_id)
+        if decision.action is Action.WAIT:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def wait_seconds(services: Sessions) -> float:
+    """Return how long to wait for a run that has stopped and is closing its stream, however long its lease is."""
+    return min(services.lease_ms / 1000, MAX_WAIT_SECONDS)
+
+
+def _stalled(services: Sessions, found: Found) -> RunLost | None:
+    """Return the error of a process that stalled while it read the session, so long that another one took over."""
+    if found.session is None or services.clock() - found.read_at <= services.lease_ms:
+        return None
+    return RunLost(found.seen.session_id, found.seen.run_id or "", f"{REPLACED} while this one stalled")
+
+
+async def _is_settled(services: Sessions, found: Found, decision: Decision) -> bool:
+    """Do what has to come first; return False if something was done, so that the session must be read again."""
+    if decision.action is Action.WAIT:
+        return False
+    session, run = found.session, found.run
+    if session is None:
+        return True
+    try:
+        if decision.action is Action.CLOSE_FIRST and run is not None:
+            await close(services, session, run)
+            return False
+        if decision.action is Action.TAKE_OVER and is_poisoned(session, run, POISONED_AFTER):
+            why = f"{POISONED_AFTER} processes in a row died in this run without a commit."
+            await end(services, session, run, Ending("failed", why, "poisoned"))
+            return False
+    except (AlreadyRunning, RunLost):
+        return False
+    return True
+
+
+async def settle(services: Sessions, session: SessionState, run: RunRecord | None) -> None:
+    """Close a session if a dead process left it open. Best effort: another process may be faster."""
+    if run is not None and decide(await observe(services, session, run), Intent.RECOVER).action is Action.CLOSE:
+        with suppress(HelixError):
+            await close(services, session, run)

@@ -1,0 +1,112 @@
+"""Reading a session and its latest run, and how they stand now. Reads only: `claim.py` and `closing.py` write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from ...agent import Agent
+from ...clock import Clock
+from ...errors import InvalidArgument, SessionNotFound
+from ...messages import Message
+from ...stores.state.contract import StateStore
+from ...streams.contract import StreamManager
+from ...types import RunRecord, SessionState
+from ..step.questions import all_waiting
+from .standing import Intent, Seen, Standing, decide, described, standing
+
+SETTLED = {Standing.ORPHANED, Standing.RELEASED, Standing.LAPSED, Standing.READY, Standing.STOPPED}
+"""Standings of sessions without an owner: only there does it matter whether anything was said or asked."""
+
+
+class Sessions(Protocol):
+    """What reading and closing sessions needs: `Services` has it, and so has a cleanup that runs no agent."""
+
+    @property
+    def store(self) -> StateStore: ...
+
+    @property
+    def streams(self) -> StreamManager | None: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def lease_ms(self) -> int: ...
+
+
+class Found(NamedTuple):
+    """A session and its latest run as they were read, at `read_at`. `session` is None if there is none."""
+
+    session: SessionState | None
+    run: RunRecord | None
+    seen: Seen
+    read_at: int = 0
+
+    @property
+    def existing(self) -> SessionState:
+        """The session. Raises `SessionNotFound`."""
+        if self.session is None:
+            raise SessionNotFound(self.seen.session_id)
+        return self.session
+
+
+class CanResume(msgspec.Struct, frozen=True):
+    """Whether `resume` has something to do, and why or why not."""
+
+    can_resume: bool
+    reason: str
+
+
+async def find(services: Sessions, session_id: str, *, agent: Agent | None = None, user_id: str | None = None) -> Found:
+    """Read a session, its latest run and how they stand. A session of another user counts as missing.
+
+    Raises `InvalidArgument` for a session of another agent.
+    """
+    now = services.clock()
+    session = await services.store.load_state(session_id)
+    if session is None or (user_id is not None and session.user_id != user_id):
+        return Found(None, None, Seen(Standing.MISSING, session_id), now)
+    if agent is not None and session.agent_type != agent.name:
+        raise InvalidArgument(
+            f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}: pass that agent."
+        )
+    run = await services.store.get_current_run(session_id)
+    return Found(session, run, await observe(services, session, run), now)
+
+
+async def observe(services: Sessions, session: SessionState, run: RunRecord | None) -> Seen:
+    """Return how a session stands now."""
+    now = services.clock()
+    at = standing(session, run, now)
+    questions: tuple[str, ...] = ()
+    if at in SETTLED and session.step_count == 0 and not await services.store.get_message_count(session.session_id):
+        at = Standing.FRESH
+    if at is Standing.READY and (waits := await all_waiting(services.store, session, now)):
+        at = Standing.WAITING
+        questions = tuple(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
+    flag, metadata = session.interrupt_flag, run.metadata if run is not None else {}
+    return Seen(
+        at,
+        session.session_id,
+        run.run_id if run is not None else None,
+        session.status,
+        metadata.get("engine"),
+        queued="submitted" in metadata or metadata.get("engine") is not None,
+        lease_until=run.lease_until if run is not None and run.status == "running" else None,
+        stop=flag if flag is not None and run is not None and flag.run_id == run.run_id else None,
+        questions=questions,
+    )
+
+
+def can_resume(seen: Seen, *, message: bool = False) -> CanResume:
+    """Return whether the session can be continued now, with a message or without."""
+    decision = decide(seen, Intent.RESUME_WITH_MESSAGE if message else Intent.RESUME)
+    return CanResume(not decision.is_refusal, described(seen, decision))
+
+
+async def load_messages(store: StateStore, session_id: str) -> list[Message]:
+    """Return the whole conversation."""
+    page = await store.get_messages(session_id, limit=None)
+    return list(page.items)

@@ -1,0 +1,400 @@
+"""Standing: who owns a session, and what may be done with it now. Pure: no store, no clock, nothing is awaited.
+
+`standing(session, run, now)` returns how a session stands. `decide(seen, intent)` returns what a caller with that
+intent does next, or the error it gets: one table for every caller. The table is printed in `docs/design.md`.
+
+A decision is never trusted. It becomes a guard of the commit that carries it out (`claim.py`: version and lease as they
+were read), so a session that has changed since then rejects the commit and the caller decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost, SessionNotFound, StaleTicket
+from ...lifecycle import SESSION_TERMINAL, SUSPENDED
+from ...types import InterruptFlag, RunRecord, RunStatus, SessionState, SessionStatus
+
+UNOWNED: Final = 0
+"""Lease value of a run that was released cleanly: any worker may continue it immediately."""
+
+
+# -- 1. how a session stands
+
+
+class Standing(Enum):
+    """How a session stands. Exactly one value fits a session, its latest run and a clock."""
+
+    MISSING = "missing"
+    """There is no such session."""
+    FRESH = "fresh"
+    """It has no message and no owner: created by hand."""
+    ORPHANED = "orphaned"
+    """Active, with messages, but no run is open: restored, forked or saved by hand."""
+    RUNNING = "running"
+    """A process owns it."""
+    RELEASED = "released"
+    """Queued, or handed over between two steps: any worker may continue the same run."""
+    LAPSED = "lapsed"
+    """Its owner died or stalled: the run is open and its lease has expired."""
+    CLOSING = "closing"
+    """Stopped. Its owner is still closing the stream and the run record."""
+    REST_UNCLOSED = "rest unclosed"
+    """Suspended or interrupted, and its owner died before it closed the stream and the run record."""
+    ENDED_UNCLOSED = "ended unclosed"
+    """Completed or failed, and its owner died before it closed the stream and the run record."""
+    WAITING = "waiting"
+    """Suspended. At least one question is open, here or in a descendant."""
+    READY = "ready"
+    """Suspended. Every question is answered or past its deadline."""
+    STOPPED = "stopped"
+    """Interrupted or paused."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Seen(NamedTuple):
+    """A session as a caller read it: its standing, and the facts that errors and the rules below need."""
+
+    standing: Standing
+    session_id: str = ""
+    run_id: str | None = None
+    status: SessionStatus | None = None
+    engine: str | None = None
+    """The engine that schedules the run's steps; None: any worker may."""
+    queued: bool = False
+    """Whether workers continue the run if its process dies, so that callers keep waiting for it."""
+    questions: tuple[str, ...] = ()
+    """The open questions, as an error names them."""
+    lease_until: int | None = None
+    stop: InterruptFlag | None = None
+    """An interrupt or abort that the run was asked for and may not have read."""
+
+
+def standing(
+    session: SessionState | None,
+    run: RunRecord | None,
+    now: int,
+    *,
+    open_questions: int = 0,
+    has_messages: bool = True,
+) -> Standing:
+    """Return how a session stands. `run` is its latest run.
+
+    `open_questions`: of the session and its descendants; relevant only if it is suspended. `has_messages`: relevant
+    only if no process owns it.
+    """
+    if session is None:
+        return Standing.MISSING
+    is_open = run is not None and run.status == "running"
+    is_live = run is not None and is_open and (run.lease_until or UNOWNED) > now
+    if session.status == "active":
+        if is_live:
+            return Standing.RUNNING
+        if not has_messages:
+            return Standing.FRESH
+        if run is None or not is_open:
+            return Standing.ORPHANED
+        return Standing.RELEASED if run.lease_until == UNOWNED else Standing.LAPSED
+    if is_live:
+        return Standing.CLOSING
+    if session.status in SESSION_TERMINAL:
+        if is_open:
+            return Standing.ENDED_UNCLOSED
+        return Standing.COMPLETED if session.status == "completed" else Standing.FAILED
+    if is_open:
+        return Standing.REST_UNCLOSED
+    if not has_messages:
+        return Standing.FRESH
+    if session.status in SUSPENDED:
+        return Standing.WAITING if open_questions else Standing.READY
+    return Standing.STOPPED
+
+
+def ended_as(session: SessionState) -> RunStatus:
+    """Return the status in which the record of a dead run ends. One rule for every process that closes one."""
+    status = session.status
+    if status == "active" or status == "paused":  # narrows the type
+        return "interrupted"
+    return status
+
+
+# -- 2. what may be done
+
+
+class Intent(Enum):
+    """What a caller wants."""
+
+    START = "start"
+    """`execute(input)`: start a turn, or continue an unfinished one with this message."""
+    SUBMIT = "submit"
+    """The same, for a worker to run."""
+    ENQUEUE = "enqueue"
+    """The same; if a run owns the session, add the message to its queue."""
+    RESUME = "resume"
+    RESUME_WITH_MESSAGE = "resume with message"
+    RETRY = "retry"
+    """Run a failed turn again from its last committed step."""
+    STEP = "step"
+    """One step, by the engine whose ticket is current. A ticket that is done asks with RESUME."""
+
+    RECOVER = "recover"
+    """A worker found the session due: queued, released, its lease expired, its questions answered or too old."""
+    ANSWER = "answer"
+    """A person or client responds to a question."""
+    CALL_CHILD = "call child"
+    """The owner of the parent session runs the call that this child session was made for."""
+
+    INTERRUPT = "interrupt"
+    ABORT = "abort"
+    """Also for a session that expired, and for a child whose parent ended."""
+    DELETE = "delete"
+    RESTORE = "restore"
+    """Go back to a checkpoint; `regenerate` and `edit` start a turn there."""
+    AWAIT_RESULT = "await result"
+
+
+class Action(Enum):
+    """What the caller does next."""
+
+    # claims: one commit each, see `claim.py`
+    CREATE = "create"
+    """Create the session together with its first turn."""
+    BEGIN = "begin"
+    """Start the next turn: a new run record, an empty stream."""
+    TAKE_OVER = "take over"
+    """Continue the unfinished turn in a new run record."""
+    CONTINUE = "continue"
+    """Continue the same run record."""
+    CLOSE = "close"
+    """Close the stream and the record of a dead run. Nothing else."""
+    CLOSE_FIRST = "close first"
+    """Close, then read the session again and decide again."""
+    END = "end"
+    """Stop or fail the session from outside, and close it."""
+    REWIND = "rewind"
+    """Restore the checkpoint, end an open run in the same commit, rewind the stream."""
+
+    # not claims
+    ENQUEUE = "enqueue"
+    """Add the message to the queue of the run that owns the session."""
+    FLAG = "flag"
+    """Set the interrupt flag. The owner acts on it."""
+    RECORD = "record"
+    """Store the response. A run that owns the session finds it; otherwise it may make the session due."""
+    STOP_FIRST = "stop first"
+    """Ask the owner to stop, wait until it has, and decide again."""
+    REMOVE = "remove"
+    WAIT = "wait"
+    """Read again shortly. After the length of a lease: `AlreadyRunning`."""
+    RETURN = "return"
+    """Nothing to do: report how the session stands."""
+    LEAVE = "leave"
+    """Not for this caller. A scheduler skips the session."""
+    REFUSE = "refuse"
+    """Raise the error of the decision."""
+
+
+CLAIMS: Final = frozenset(
+    {
+        Action.CREATE,
+        Action.BEGIN,
+        Action.TAKE_OVER,
+        Action.CONTINUE,
+        Action.CLOSE,
+        Action.CLOSE_FIRST,
+        Action.END,
+        Action.REWIND,
+    }
+)
+"""Actions that take the session from whoever had it."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One cell of the table. `reason` completes the sentence "Session 's' cannot be resumed: ..."."""
+
+    action: Action
+    error: type[HelixError] | None = None
+    reason: str = ""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the caller gets an error."""
+        return self.error is not None
+
+
+def _refuse(error: type[HelixError], reason: str = "") -> Decision:
+    return Decision(Action.REFUSE, error, reason)
+
+
+create = Decision(Action.CREATE)
+begin = Decision(Action.BEGIN)
+takeover = Decision(Action.TAKE_OVER)
+proceed = Decision(Action.CONTINUE)
+close = Decision(Action.CLOSE)
+close1st = Decision(Action.CLOSE_FIRST)
+end = Decision(Action.END)
+rewind = Decision(Action.REWIND)
+enqueue = Decision(Action.ENQUEUE)
+flag = Decision(Action.FLAG)
+record = Decision(Action.RECORD)
+stop1st = Decision(Action.STOP_FIRST)
+remove = Decision(Action.REMOVE)
+wait = Decision(Action.WAIT)
+report = Decision(Action.RETURN)
+leave = Decision(Action.LEAVE)
+
+busy = _refuse(AlreadyRunning)
+missing = _refuse(SessionNotFound)
+silent = _refuse(NotResumable, "it has no message to continue from; execute() starts its first turn")
+asks = _refuse(NotResumable, "it waits for an answer to {questions}")
+over = _refuse(NotResumable, "it is {status}; execute() starts the next turn")
+sound = _refuse(NotResumable, "it is {status}, not failed")
+stale = _refuse(StaleTicket, "its turn is over")
+lost = _refuse(RunLost, "its process died")
+unrun = _refuse(RunLost, "nothing runs it")
+engines = _refuse(NotResumable, "its run belongs to the engine {engine!r}, which continues it")
+
+S = Standing
+
+_Rows = Sequence[tuple[Standing, *tuple[Decision, ...]]]
+
+# fmt: off
+_DRIVE: Final = (
+    Intent.START, Intent.SUBMIT, Intent.ENQUEUE, Intent.RESUME, Intent.RESUME_WITH_MESSAGE, Intent.RETRY, Intent.STEP,
+)
+_DRIVE_ROWS: Final[_Rows] = (
+    #                   start     submit    enqueue   resume    + message retry     step
+    (S.MISSING,         create,   create,   create,   missing,  missing,  missing,  missing),
+    (S.FRESH,           begin,    begin,    begin,    silent,   begin,    sound,    stale),
+    (S.ORPHANED,        takeover, takeover, takeover, takeover, takeover, sound,    takeover),
+    (S.RUNNING,         busy,     busy,     enqueue,  busy,     busy,     sound,    busy),
+    (S.RELEASED,        busy,     busy,     enqueue,  proceed,  busy,     sound,    proceed),
+    (S.LAPSED,          takeover, takeover, takeover, takeover, takeover, sound,    takeover),
+    (S.CLOSING,         wait,     wait,     wait,     wait,     wait,     wait,     wait),
+    (S.REST_UNCLOSED,   close1st, close1st, close1st, close1st, close1st, close1st, close1st),
+    (S.ENDED_UNCLOSED,  close1st, close1st, close1st, close,    close1st, close1st, close),
+    (S.WAITING,         takeover, takeover, takeover, asks,     takeover, sound,    report),
+    (S.READY,           takeover, takeover, takeover, takeover, takeover, sound,    report),
+    (S.STOPPED,         takeover, takeover, takeover, takeover, takeover, sound,    report),
+    (S.COMPLETED,       begin,    begin,    begin,    over,     over,     sound,    report),
+    (S.FAILED,          begin,    begin,    begin,    over,     over,     begin,    report),
+)
+
+_SCHEDULE: Final = (Intent.RECOVER, Intent.ANSWER, Intent.CALL_CHILD)
+_SCHEDULE_ROWS: Final[_Rows] = (
+    #                   recover   answer    child
+    (S.MISSING,         leave,    missing,  create),
+    (S.FRESH,           leave,    record,   begin),
+    (S.ORPHANED,        leave,    record,   takeover),
+    (S.RUNNING,         leave,    record,   takeover),
+    (S.RELEASED,        proceed,  record,   takeover),
+    (S.LAPSED,          takeover, record,   takeover),
+    (S.CLOSING,         leave,    record,   close1st),
+    (S.REST_UNCLOSED,   close1st, record,   close1st),
+    (S.ENDED_UNCLOSED,  close,    record,   close1st),
+    (S.WAITING,         leave,    record,   report),
+    (S.READY,           takeover, record,   takeover),
+    (S.STOPPED,         leave,    record,   takeover),
+    (S.COMPLETED,       leave,    record,   report),
+    (S.FAILED,          leave,    record,   report),
+)
+
+_STEER: Final = (Intent.INTERRUPT, Intent.ABORT, Intent.DELETE, Intent.RESTORE, Intent.AWAIT_RESULT)
+_STEER_ROWS: Final[_Rows] = (
+    #                   interrupt abort     delete    restore   result
+    (S.MISSING,         missing,  missing,  report,   missing,  missing),
+    (S.FRESH,           end,      end,      remove,   rewind,   unrun),
+    (S.ORPHANED,        end,      end,      remove,   rewind,   unrun),
+    (S.RUNNING,         flag,     flag,     stop1st,  busy,     wait),
+    (S.RELEASED,        end,      end,      remove,   rewind,   wait),
+    (S.LAPSED,          end,      end,      remove,   rewind,   lost),
+    (S.CLOSING,         wait,     wait,     wait,     wait,     report),
+    (S.REST_UNCLOSED,   close1st, close1st, remove,   close1st, report),
+    (S.ENDED_UNCLOSED,  report,   close,    remove,   close1st, report),
+    (S.WAITING,         end,      end,      remove,   rewind,   report),
+    (S.READY,           end,      end,      remove,   rewind,   report),
+    (S.STOPPED,         report,   end,      remove,   rewind,   report),
+    (S.COMPLETED,       report,   report,   remove,   rewind,   report),
+    (S.FAILED,          report,   report,   remove,   rewind,   report),
+)
+# fmt: on
+
+
+def rows() -> Iterable[tuple[tuple[Standing, Intent], Decision]]:
+    """Yield the table cell by cell, as written above."""
+    for intents, written in ((_DRIVE, _DRIVE_ROWS), (_SCHEDULE, _SCHEDULE_ROWS), (_STEER, _STEER_ROWS)):
+        for at, *cells in written:
+            for intent, cell in zip(intents, cells, strict=True):
+                yield (at, intent), cell
+
+
+TABLE: Final[Mapping[tuple[Standing, Intent], Decision]] = dict(rows())
+
+
+def decide(seen: Seen, intent: Intent, *, engine: str | None = None) -> Decision:
+    """Return what to do. `engine`: the engine that asks, if one does.
+
+    Four rules apply before the table. A run that was asked to stop and died is stopped before anything else. A
+    scheduler leaves runs of another scheduler alone, except to close them. Until the run of an engine stops, no one
+    else continues it; when its questions are answered, that engine does. A caller that waits for a queued run keeps
+    waiting if its process died: a worker continues it.
+    """
+    decision = TABLE[seen.standing, intent]
+    unowned = seen.standing in (Standing.RELEASED, Standing.LAPSED)
+    if unowned and seen.stop is not None and decision.action in (Action.CONTINUE, Action.TAKE_OVER):
+        return close1st
+    if intent is Intent.RECOVER and seen.engine != engine and decision.action not in (Action.CLOSE, Action.CLOSE_FIRST):
+        return leave
+    if seen.engine is not None and seen.engine != engine and decision.action in CLAIMS:
+        if unowned and intent in (Intent.START, Intent.SUBMIT):
+            return busy
+        if intent in (Intent.RESUME, Intent.RESUME_WITH_MESSAGE) and unowned:
+            return engines
+        if intent is Intent.RESUME and seen.standing is Standing.READY:
+            return engines
+    if intent is Intent.AWAIT_RESULT and seen.queued and seen.standing is Standing.LAPSED:
+        return wait
+    return decision
+
+
+def reason_of(seen: Seen, decision: Decision) -> str:
+    """Return the reason of a refusal, in words."""
+    return decision.reason.format(status=seen.status, questions=", ".join(seen.questions), engine=seen.engine)
+
+
+def refusal(seen: Seen, decision: Decision) -> HelixError:
+    """Return the error of a refusal."""
+    assert decision.error is not None
+    if decision.error is SessionNotFound:
+        return SessionNotFound(seen.session_id)
+    if decision.error is AlreadyRunning:
+        return AlreadyRunning(seen.session_id, seen.run_id, lease_until=seen.lease_until or None)
+    why = reason_of(seen, decision)
+    if decision.error is RunLost:
+        return RunLost(seen.session_id, seen.run_id or "", why)
+    return StaleTicket(seen.session_id, why) if decision.error is StaleTicket else NotResumable(seen.session_id, why)
+
+
+_WHY: Final = {
+    S.ORPHANED: "nothing runs it",
+    S.RUNNING: "it is running",
+    S.RELEASED: "it waits for a worker",
+    S.LAPSED: "its process died",
+    S.CLOSING: "its run is about to end",
+    S.REST_UNCLOSED: "it is {status}, but its process died before it could close the stream",
+    S.ENDED_UNCLOSED: "{status}, but its process died before it could close the stream",
+    S.WAITING: "a message frees it",
+    S.READY: "every answer is in",
+}
+
+
+def described(seen: Seen, decision: Decision) -> str:
+    """Return why `can_resume` says yes or no, in words."""
+    if decision.reason:
+        return reason_of(seen, decision)
+    return _WHY.get(seen.standing, "it is {status}").format(status=seen.status)

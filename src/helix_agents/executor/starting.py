@@ -1,0 +1,241 @@
+"""Starting and continuing runs: what `execute`, `submit`, `resume`, `retry` and workers have in common.
+
+Each asks the table (`session/standing.py`) what its intent means for the session now, makes the claim that it answers
+(`session/claim.py`), and starts the run here or leaves it to a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..agent import Agent
+from ..codec import Json
+from ..errors import (
+    AlreadyRunning,
+    InvalidArgument,
+    NotResumable,
+    RunLost,
+    SessionExists,
+    SessionNotFound,
+)
+from ..messages import Message
+from ..types import RunRecord, SessionState
+from .handle import RunHandle
+from .local_runs import LocalRuns
+from .options import Request, ensure_said
+from .remote import RemoteControl
+from .run.budget import ensure_countable
+from .run.dependencies import session_to_be
+from .run.guardrails import INPUT_REFUSED
+from .session.claim import REPLACED, Claim, NewRun, begin_turn, continue_run, create_turn, take_over
+from .session.closing import close, decided
+from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
+from .session.observe import Found, find
+from .session.standing import Action, Intent, Standing
+from .step.queued_messages import enqueue
+
+MAX_TRIES = 50
+
+
+class Starter:
+    """Starts and continues runs."""
+
+    def __init__(self, runs: LocalRuns, remote: RemoteControl) -> None:
+        self._runs = runs
+        self._services = runs.services
+        self._remote = remote
+
+    # -- execute and submit
+
+    async def start(self, request: Request, *, released: bool = False, engine: str | None = None) -> RunHandle:
+        """Start what is requested. `released`: leave the run to a worker, or to an engine."""
+        ensure_countable(self._services, request.limits, request.agent.limits)
+        if released:
+            noted: dict[str, Json] = {"submitted": True} if engine is None else {"engine": engine}
+            request = replace(request, run_metadata={**request.run_metadata, **noted})
+        if request.key is None:
+            return await self._start_or(replace(request, session_id=request.session_id or new_session_id()), released)
+        keyed = keyed_request(request.key, request.fingerprint)
+        if request.session_id is None:
+            session_id = await session_of_key(self._services.streams, keyed.key, request.user_id)
+            request = replace(request, session_id=session_id)
+        note = {"key": keyed.key, "request": keyed.digest}
+        request = replace(request, run_metadata={**request.run_metadata, **note})
+        if (started := await self._started_before(request, keyed)) is not None:
+            return started
+        if request.if_running == "interrupt":
+            await self._remote.make_room(request.id)
+        try:
+            return await self._start(request, released)
+        except (AlreadyRunning, SessionExists):
+            # Perhaps by the same request, sent twice at the same moment.
+            if (started := await self._started_before(request, keyed)) is None:
+                raise
+            return started
+
+    async def _start_or(self, request: Request, released: bool) -> RunHandle:
+        """Start; if the session is running, do instead what was asked for, however often that changes."""
+        for _ in range(MAX_TRIES):
+            try:
+                return await self._start(request, released)
+            except AlreadyRunning:
+                if request.if_running == "reject":
+                    raise
+                if request.if_running == "interrupt":
+                    await self._remote.make_room(request.id)
+                elif await enqueue(self._services.store, self._services.ids, request.id, request.messages) is not None:
+                    found = await find(self._services, request.id)
+                    return self._runs.handle(request.agent, found.existing, found.run)
+        raise AlreadyRunning(request.id)
+
+    async def _start(self, request: Request, released: bool) -> RunHandle:
+        agent, intent = request.agent, Intent.SUBMIT if released else Intent.START
+        new = NewRun(f"run-{self._services.ids()}", request.run_metadata, released)
+        for _ in range(MAX_TRIES):
+            found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
+            if found.session is not None and request.if_exists == "reject":
+                raise SessionExists(request.id)
+            session = found.session or session_to_be(agent, request.id, request.session_options)
+            if action is not Action.TAKE_OVER:
+                ensure_said(request.messages)
+            deps = None if released else await self._runs.deps_for(agent, session, request.deps)
+            try:
+                claim = await self._claim(found, action, request, new)
+            except SessionExists:
+                await self._ensure_may_continue(request)
+                continue
+            except RunLost:
+                if not released:
+                    raise
+                # A worker found the run before its stream was ready here, and has made it ready.
+                taken = await find(self._services, request.id)
+                return self._runs.handle(agent, taken.existing, taken.run)
+            if released:
+                return self._runs.handle(agent, claim.session, claim.run)
+            return await self._runs.start(agent, claim, deps, key=request.key is not None)
+        raise AlreadyRunning(request.id)
+
+    async def _ensure_may_continue(self, request: Request) -> None:
+        """Raise, if the session that another process has just created is not for this request."""
+        found = await find(self._services, request.id, user_id=request.user_id)
+        if found.session is None:
+            raise SessionNotFound(request.id)
+        if request.if_exists == "reject":
+            raise AlreadyRunning(request.id)
+
+    async def _claim(self, found: Found, action: Action, request: Request, new: NewRun) -> Claim:
+        services, messages = self._services, request.messages
+        if action is Action.CREATE:
+            return await create_turn(services, request.agent, request.id, messages, new, request.session_options)
+        session = found.existing
+        if action is Action.BEGIN:
+            return await self._not_stalled(found, begin_turn(services, session, found.run, messages, new))
+        if len(messages) > 1 or (not messages and not new.released):
+            raise InvalidArgument(f"Session {request.id!r} is {session.status}: continue with one message.")
+        if not messages:
+            await decided(services, Intent.RESUME, request.id, engine=_engine_of(found.run))
+        message = messages[0] if messages else None
+        return await self._not_stalled(found, take_over(services, session, found.run, new, message=message))
+
+    async def _not_stalled(self, found: Found, claiming: Awaitable[Claim]) -> Claim:
+        """Return the claim. A process that stalled so long that another one took over gets `RunLost`: no mere race."""
+        try:
+            return await claiming
+        except AlreadyRunning as error:
+            if self._services.clock() - found.read_at <= self._services.lease_ms:
+                raise
+            why = f"{REPLACED} while this one stalled"
+            raise RunLost(found.seen.session_id, found.seen.run_id or "", why) from error
+
+    async def _started_before(self, request: Request, keyed: KeyedRequest) -> RunHandle | None:
+        """Return the run that an idempotency key has started, continued if its process died."""
+        for _ in range(MAX_TRIES):
+            found = await find(self._services, request.id, agent=request.agent, user_id=request.user_id)
+            if found.session is None:
+                return None
+            runs = await self._services.store.list_runs(request.id)
+            run = find_run(request.id, runs, keyed)
+            if run is None:
+                return None
+            latest = runs[-1]
+            if found.seen.standing is Standing.LAPSED and latest.metadata.get("key") == keyed.key:
+                try:
+                    return await self.resume(request.agent, request.id, deps=request.deps, key=True)
+                except (AlreadyRunning, NotResumable):
+                    continue
+            return self._runs.handle(request.agent, found.session, run, continues=True)
+        raise AlreadyRunning(request.id)
+
+    # -- resume, retry, recover
+
+    async def resume(
+        self,
+        agent: Agent,
+        session_id: str,
+        *,
+        message: Message | None = None,
+        user_id: str | None = None,
+        deps: Any = None,
+        key: bool = False,
+    ) -> RunHandle:
+        """Continue a session whose run was interrupted, crashed, or has got its answers."""
+        intent = Intent.RESUME if message is None else Intent.RESUME_WITH_MESSAGE
+        found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id)
+        session, run = found.existing, found.run
+        if action is Action.CLOSE:
+            assert run is not None
+            await self._not_stalled(found, _closed(self._services, session, run))
+            return self._runs.handle(agent, session, run)
+        deps = await self._runs.deps_for(agent, session, deps)
+        if action is Action.CONTINUE:
+            assert run is not None
+            claiming = continue_run(self._services, session, run)
+        elif action is Action.BEGIN:
+            assert message is not None
+            claiming = begin_turn(self._services, session, run, [message], self._new({}))
+        else:
+            claiming = take_over(self._services, session, run, self._new({}), message=message)
+        return await self._runs.start(agent, await self._not_stalled(found, claiming), deps, key=key)
+
+    async def retry(self, agent: Agent, session_id: str, *, user_id: str | None = None, deps: Any = None) -> RunHandle:
+        """Run a failed turn again from its last committed step."""
+        found, _ = await decided(self._services, Intent.RETRY, session_id, agent=agent, user_id=user_id)
+        session, run = found.existing, found.run
+        if run is None:
+            raise NotResumable(session_id, "nothing to retry")
+        if session.failure_reason == INPUT_REFUSED:
+            raise NotResumable(session_id, "its input was refused and is gone; execute() starts another turn")
+        kept = {"limits": run.metadata["limits"]} if "limits" in run.metadata else {}
+        deps = await self._runs.deps_for(agent, session, deps)
+        claim = await self._not_stalled(found, begin_turn(self._services, session, run, [], self._new(kept)))
+        return await self._runs.start(agent, claim, deps)
+
+    async def recover(self, found: Found, action: Action, *, worker: str | None = None) -> RunHandle | None:
+        """Carry out what a scheduler has decided: continue, take over or close; None if nothing runs then."""
+        session, run = found.existing, found.run
+        agent = self._runs.agents.get(session.agent_type)
+        if action is Action.CLOSE:
+            assert run is not None
+            await close(self._services, session, run)
+            return None
+        deps = await self._runs.deps_for(agent, session)
+        if action is Action.CONTINUE:
+            assert run is not None
+            claim = await continue_run(self._services, session, run, worker=worker)
+        else:
+            new = self._new({} if worker is None else {"worker": worker})
+            claim = await take_over(self._services, session, run, new)
+        return await self._runs.start(agent, claim, deps)
+
+    def _new(self, metadata: Mapping[str, Json]) -> NewRun:
+        return NewRun(f"run-{self._services.ids()}", metadata)
+
+
+async def _closed(services: Any, session: SessionState, run: RunRecord) -> Any:
+    await close(services, session, run)
+
+
+def _engine_of(run: RunRecord | None) -> str | None:
+    return run.metadata.get("engine") if run is not None else None
