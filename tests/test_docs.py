@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "skills").rglob("*.md"))]
+ROOT_PAGES = sorted(ROOT.glob("*.md"))
 LIMIT_SECONDS = 120
 
 BLOCK = re.compile(
@@ -105,7 +106,7 @@ def anchors_of(page: str) -> set[str]:
     return named | set(re.findall(r'<a id="([^"]+)">', page))
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", [*PAGES, *ROOT_PAGES[1:]], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path: Path) -> None:
     broken = []
     for link in LINK.finditer(path.read_text(encoding="utf-8")):

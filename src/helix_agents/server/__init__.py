@@ -4,6 +4,11 @@ Needs the extra `server`. This room turns requests into calls of an executor and
 decides who may see what. It knows no backend, and it keeps nothing that must survive.
 """
 
+try:
+    import starlette  # noqa: F401
+except ImportError as missing:
+    raise ImportError("The server needs starlette: pip install 'helix-agents[server]'", name="starlette") from missing
+
 from .app import create_app
 from .auth import Authenticate, User, bearer_tokens
 
