@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cloudflare": ("helix_agents.backends.cloudflare.bridge",),
     "temporal": ("helix_agents.runtimes.temporal",),
     "dbos": ("helix_agents.runtimes.dbos",),
+    "mcp": ("helix_agents.mcp",),
 }
 """What each extra is for."""
 

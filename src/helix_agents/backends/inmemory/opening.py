@@ -12,11 +12,13 @@ from .state_store import InMemoryStateStore
 from .stream_manager import InMemoryStreamManager
 from .usage_store import InMemoryUsageStore
 
+OPTIONS = STREAM_OPTIONS
+
 
 @asynccontextmanager
 async def open_memory(url: StoresUrl) -> AsyncIterator[Stores]:
     """Options: those of streams."""
-    url.only(STREAM_OPTIONS)
+    url.only(OPTIONS)
     streams = InMemoryStreamManager(**url.stream_retention())
     try:
         yield Stores(InMemoryStateStore(), streams, InMemoryUsageStore(), InMemoryMemoryStore())

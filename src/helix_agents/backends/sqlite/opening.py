@@ -21,11 +21,13 @@ from .driver import SqliteDriver, Synchronous
 from .state_store import SqliteStateStore
 from .stream_manager import SqliteStreamManager
 
+OPTIONS = frozenset({"prefix", "synchronous"}) | STREAM_OPTIONS
+
 
 @asynccontextmanager
 async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     """Options: prefix (of tables), synchronous (FULL, NORMAL, OFF), and those of streams."""
-    url.only({"prefix", "synchronous"} | STREAM_OPTIONS)
+    url.only(OPTIONS)
     # sqlite:path.db and sqlite://path.db are relative, sqlite:/path.db and sqlite:///path.db absolute.
     path = url.place.removeprefix("//")
     if not path:
