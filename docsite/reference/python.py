@@ -35,6 +35,7 @@ MODULES = (
     PublicModule("helix_agents.executor", "Runs"),
     PublicModule("helix_agents.tools", "Tools"),
     PublicModule("helix_agents.llm", "Models"),
+    PublicModule("helix_agents.mcp", "Tools of MCP servers"),
     PublicModule("helix_agents.state", "State tracking"),
     PublicModule("helix_agents.server", "Server"),
     PublicModule("helix_agents.inmemory", "Memory backend"),
