@@ -75,6 +75,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("server", "cli"),
     "websockets": ("server", "backends.cloudflare"),
     "openai": ("llm",),
+    "anthropic": ("llm.anthropic",),
+    "google": ("llm.gemini",),
     "httpx": ("llm", "backends.cloudflare"),
     "aiohttp": ("backends.cloudflare",),
     "js": ("backends.cloudflare",),

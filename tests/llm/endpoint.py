@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that speaks the streaming chat completions protocol, for the tests of OpenAILLM."""
+"""A real HTTP server on loopback that replays the replies of model providers and records what it was asked."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+Events = list[dict[str, Any]]
 Answer = Sequence[dict[str, Any]] | Response
-"""Chunks to stream, or a whole response. The chunk `{"drop": True}` breaks the connection off."""
+"""Events to stream, or a whole response. `{"drop": True}` breaks the connection off, `{"raw": "..."}` is sent as is."""
 
 
 class Endpoint:
@@ -23,35 +24,47 @@ class Endpoint:
 
     def __init__(self, answers: Sequence[Answer | Callable[[dict[str, Any]], Answer]]) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self.base_url = ""
+        self.url = ""
         self._answers = list(answers)
+
+    @property
+    def base_url(self) -> str:
+        """The address as OpenAI's client wants it."""
+        return f"{self.url}/v1"
 
     async def handle(self, request: Request) -> Response:
         body = json.loads(await request.body())
         self.requests.append(body)
+        self.paths.append(request.url.path)
         self.headers.append(dict(request.headers))
         answer = self._answers.pop(0)
         if callable(answer) and not isinstance(answer, Response):
             answer = answer(body)
         if isinstance(answer, Response):
             return answer
-        return StreamingResponse(_events(answer), media_type="text/event-stream")
+        is_chat = request.url.path.endswith("/chat/completions")
+        return StreamingResponse(_events(answer, is_chat=is_chat), media_type="text/event-stream")
 
 
-async def _events(chunks: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        if chunk.get("drop"):
+async def _events(events: Sequence[dict[str, Any]], *, is_chat: bool) -> AsyncIterator[bytes]:
+    for event in events:
+        if event.get("drop"):
             raise ConnectionResetError("dropped on purpose")
-        if "sleep" in chunk:
-            await asyncio.sleep(chunk["sleep"])
-            continue
-        yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
-    yield b"data: [DONE]\n\n"
+        if "sleep" in event:
+            await asyncio.sleep(event["sleep"])
+        elif "raw" in event:
+            yield event["raw"].encode()
+        else:
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{name}data: {json.dumps(event)}\n\n".encode()
+    if is_chat:
+        yield b"data: [DONE]\n\n"
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    """One chunk of the protocol."""
+    """One chunk of Chat Completions."""
     choice = {"index": 0, "delta": fields, "finish_reason": finish}
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "test-model-1", "choices": [choice]}
 
@@ -85,23 +98,24 @@ def usage(prompt: int, completion: int, *, reasoning: int = 0, cached: int = 0) 
     }
 
 
-def problem(status: int, message: str, **headers: str) -> Response:
-    """An error as endpoints send it."""
-    return JSONResponse({"error": {"message": message, "type": "test"}}, status_code=status, headers=headers)
+def problem(status: int, message: str, *, code: str | None = None, **headers: str) -> Response:
+    """An error as OpenAI's endpoints send it."""
+    error = {"message": message, "type": "test", "code": code}
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
 @asynccontextmanager
 async def serving(*answers: Answer | Callable[[dict[str, Any]], Answer]) -> AsyncIterator[Endpoint]:
     """The endpoint, on a free port, for as long as the block lasts."""
     endpoint = Endpoint(answers)
-    app = Starlette(routes=[Route("/v1/chat/completions", endpoint.handle, methods=["POST"])])
+    app = Starlette(routes=[Route("/{path:path}", endpoint.handle, methods=["POST"])])
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     serving_task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
         await asyncio.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
-    endpoint.base_url = f"http://127.0.0.1:{port}/v1"
+    endpoint.url = f"http://127.0.0.1:{port}"
     try:
         yield endpoint
     finally:

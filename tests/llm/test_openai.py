@@ -33,7 +33,7 @@ NO_JSON = PlainTextResponse("data: {no json\n\n", media_type="text/event-stream"
 
 @asynccontextmanager
 async def model(endpoint: Endpoint) -> AsyncIterator[OpenAILLM]:
-    llm = OpenAILLM("test-model", base_url=endpoint.base_url, api_key="secret", options={"temperature": 0})
+    llm = OpenAILLM("test-model", base_url=endpoint.base_url, api_key="secret", temperature=0)
     yield llm
     await llm.close()
 

@@ -20,6 +20,8 @@ TOKENS = {
     "bob-token": User("bob"),
     "admin-token": User("root", is_admin=True),
 }
+SIGNATURE = "Eq+/oBCkg=="
+"""What only the model's provider may see again."""
 MAX_BODY_BYTES = 50_000
 LEASE_SECONDS = 2.0
 
@@ -50,7 +52,8 @@ def play(request: ModelRequest) -> Line:
         case "nap":
             return [Call("nap", {"seconds": float(rest)})]
         case "search":
-            return Reply("I will look.", [Call("search", {"query": rest})], thinking="Where could it be?")
+            call = Call("search", {"query": rest})
+            return Reply("I will look.", [call], thinking="Where could it be?", native=[{"signature": SIGNATURE}])
         case "delete":
             return [Call("delete_file", {"path": path}) for path in rest.split()]
         case "call":  # call delete_file {"path": "notes.txt"}

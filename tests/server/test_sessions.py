@@ -9,6 +9,7 @@ import httpx
 
 from helix_agents.backends.registry import Stores
 from helix_agents.state import apply_patch
+from tests.server.cast import SIGNATURE
 from tests.server.running import chunks, execute, read_stream, result, streaming
 
 
@@ -32,6 +33,20 @@ async def test_a_session_is_given_with_its_state_and_its_run(alice: httpx.AsyncC
     }
     runs = await get(alice, f"/sessions/{sid}/runs")
     assert [run["run_id"] for run in runs["items"]] == [begun["run_id"]]
+
+
+async def test_what_belongs_to_the_provider_is_not_sent_to_clients(
+    alice: httpx.AsyncClient, stores: Stores, sid: str
+) -> None:
+    await execute(alice, "search ants", sid)
+    await result(alice, sid)
+    assert SIGNATURE in str((await stores.state.get_messages(sid)).items)
+    parts = ["", "/messages", "/snapshot", "/runs", "/checkpoints"]
+    formats = [f"/stream/{sid}{query}" for query in ("", "?format=ag-ui", "?format=ai-sdk")]
+    for path in [*(f"/sessions/{sid}{part}" for part in parts), *formats]:
+        response = await alice.get(path)
+        assert response.status_code == 200
+        assert "native" not in response.text, path
 
 
 async def test_lists_can_be_filtered_counted_and_walked(alice: httpx.AsyncClient, sid: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from ..backends.registry import Stores
 from ..clock import random_id
 from ..errors import InvalidArgument, SessionNotFound
+from ..messages import without_native
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
 from .output import complain, emit, say, say_document, session_line
@@ -85,7 +86,7 @@ async def _show(given: argparse.Namespace, stores: Stores) -> int:
             for each in (await stores.state.list_checkpoints(given.session, limit=5)).items
         ],
         "message_count": messages.total,
-        "messages": messages.items if given.messages else [],
+        "messages": [without_native(message) for message in messages.items] if given.messages else [],
     }
     if given.json:
         emit(document)

@@ -1,7 +1,7 @@
-"""What the executor asks of a model: one method that answers a request with a stream of events.
+"""The model protocol: one method that takes a request and yields events.
 
-An adapter turns the request into its provider's dialect and the provider's events into these six. It knows nothing
-of sessions, stores or retries: it raises `ModelError` and says whether another try may help; the executor decides.
+An adapter translates the request for its provider, and the provider's stream into these events. It knows nothing about
+stores, and it does not retry: it raises `ModelError`, which says whether a retry may help, and the executor decides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..messages import Message
+from .native import Native
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """A piece of the answer's text."""
+    """A piece of the reply's text."""
 
     text: str
 
@@ -48,7 +49,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """A piece of a tool call: `id` and `name` come with the first piece of an `index`, arguments are JSON text."""
+    """A piece of a tool call. `id` and `name` come with the first piece of an `index`; `arguments` is JSON text."""
 
     index: int
     id: str | None = None
@@ -57,36 +58,50 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """What the call cost; `reasoning` and `cached` are parts of the other two."""
+    """What the call cost, in tokens.
+
+    `cached` (read from the provider's prompt cache) and `cache_written` (written to it) are parts of `prompt`;
+    `reasoning` is a part of `completion`.
+    """
 
     model: str
     prompt: int = 0
     completion: int = 0
     reasoning: int = 0
     cached: int = 0
+    cache_written: int = 0
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Why the model stopped, in the provider's words: `stop`, `tool_calls`, `length`, `content_filter`, ..."""
+    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, else the provider's own word."""
 
     reason: str
 
 
+class NativeContent(msgspec.Struct, frozen=True):
+    """The whole reply as the provider sent it, to be stored and sent back. At most once, after the deltas.
+
+    Leave it out if the deltas say everything.
+    """
+
+    native: Native
+
+
 class StartOver(msgspec.Struct, frozen=True):
-    """Forget what came so far: the answer begins again, e.g. because another model gives it."""
+    """Discard every event so far: the reply starts again, for example because another model gives it."""
 
     reason: str = ""
 
 
-ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage | Finished | StartOver
+ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | TokenUsage | Finished | NativeContent | StartOver
 
 ToolChoice = str
-"""`auto`, `required`, `none`, or the name of the tool that the model has to call."""
+"""`auto`, `required`, `none`, or the name of the tool that the model must call."""
 
 
 class LLM(Protocol):
     """A model. Implement `stream` as an async generator."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Answer the request. Raises `ModelError`. Closing the iterator early stops the call."""
+        """Yield the model's reply. Raises `ModelError`. Closing the iterator early stops the call."""
         ...

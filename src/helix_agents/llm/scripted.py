@@ -1,7 +1,7 @@
-"""ScriptedLLM: a model that says what it was told to, for tests, demos and work without a network.
+"""ScriptedLLM: a model that plays a script, for tests, demos and work without a network.
 
-The reply is chosen from the request alone (how many answers the conversation holds already), never from memory, so a
-run that another process resumes gets the very answers that an undisturbed run would have got.
+The reply depends on the request alone (how many replies the conversation holds already), never on memory, so a run that
+another process resumes gets the replies of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ import msgspec
 
 from ..codec import encode
 from ..errors import ModelError
-from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
+from .contract import (
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    NativeContent,
+    TextDelta,
+    ThinkingDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
+from .native import Block
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call of a scripted reply. `arguments` as text is sent as it is, also when it is no JSON."""
+    """A tool call of a scripted reply. `arguments` given as a string is sent as it is, even if it is not JSON."""
 
     name: str
     arguments: dict[str, Any] | str = {}
@@ -27,9 +37,9 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One scripted answer. `fail_with` breaks off after the text, as a lost connection would.
+    """One scripted reply. `fail_with` ends it after the text, as a lost connection would.
 
-    `finish_reason` is said only if it is given: `length`, `content_filter`, ...
+    `finish_reason` is sent only if it is given: `length`, `content_filter`, ... `native` is stored with the message.
     """
 
     text: str = ""
@@ -38,10 +48,11 @@ class Reply(msgspec.Struct, frozen=True):
     usage: TokenUsage | None = None
     fail_with: ModelError | None = None
     finish_reason: str | None = None
+    native: list[Block] | None = None
 
 
 Line = str | Reply | ModelError | Sequence[Call]
-"""One line of a script: a text, tool calls, both in a `Reply`, or an error to raise."""
+"""One line of a script: text, tool calls, both in a `Reply`, or an error to raise."""
 
 Script = Sequence[Line | Sequence[Line]] | Callable[[ModelRequest], Line]
 
@@ -50,7 +61,7 @@ class ScriptedLLM:
     """Plays a script: one for all agents, or one for each by name.
 
     An entry that is a list of lines is played one line per attempt, so `[ModelError(..., retryable=True), "Hello"]`
-    fails once and then answers. `delay_seconds` passes before every piece; `piece` is its length in characters.
+    fails once and then replies. `delay_seconds` passes before every piece; `piece` is its length in characters.
     """
 
     def __init__(
@@ -71,6 +82,7 @@ class ScriptedLLM:
         """Every request seen, oldest first."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the reply that the script has for this point of the conversation."""
         self.requests.append(request)
         reply = _as_reply(self._line_for(request))
         turn = _answers_so_far(request)
@@ -80,6 +92,10 @@ class ScriptedLLM:
             yield event
         if reply.fail_with is not None:
             raise reply.fail_with
+        if reply.native is not None:
+            yield NativeContent(
+                {"dialect": "scripted", "issuer": "scripted", "model": self._model, "blocks": reply.native}
+            )
         if reply.finish_reason is not None:
             yield Finished(reply.finish_reason)
         yield reply.usage or TokenUsage(self._model, prompt=_length(request), completion=max(1, len(reply.text) // 4))
@@ -119,7 +135,7 @@ def _as_reply(line: Line) -> Reply:
 
 
 def _answers_so_far(request: ModelRequest) -> int:
-    """A reply that was cut off by an interrupt does not count: the model is asked the same thing again."""
+    """Return how many replies there are. One that an interrupt cut off does not count: the same is asked again."""
     return sum(1 for m in request.messages if m["role"] == "assistant" and not m.get("interrupted"))
 
 
@@ -138,5 +154,5 @@ def _pieces(text: str, size: int) -> list[str]:
 
 
 def _length(request: ModelRequest) -> int:
-    """A believable token count: a quarter of the characters asked about."""
+    """Return a plausible token count: a quarter of the characters."""
     return max(1, sum(len(str(message.get("content", ""))) for message in request.messages) // 4)

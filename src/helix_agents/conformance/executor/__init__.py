@@ -1,4 +1,4 @@
-"""Checks of the executor (X1 to X6, X8): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
+"""Checks of the executor (X1 to X8): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
 from . import (
     x1_again,
@@ -22,6 +22,7 @@ from . import (
     x5_identity,
     x6_context,
     x6_tools,
+    x7_models,
     x8_handover,
 )
 from .harness import EXECUTOR
@@ -49,5 +50,6 @@ __all__ = [
     "x5_identity",
     "x6_context",
     "x6_tools",
+    "x7_models",
     "x8_handover",
 ]

@@ -20,12 +20,19 @@ Journal = Callable[[str], None]
 
 ROOT_STATE: dict[str, Any] = {"notes": [], "count": 0, "plan": {}}
 
+NATIVE: list[dict[str, Any]] = [
+    {"type": "thinking", "thinking": "Three tools\u2014\u00fc\x00 should do.", "signature": "Eq+/oBCkg=="},
+    {"type": "call", "input": {"scale": 1.0, "count": 1, "empty": {}, "none": None}},
+]
+"""What a provider wants back byte for byte."""
+
 SCRIPT: dict[str, Script] = {
     "author": [
         Reply(
             "Let me think about that. I will look at three things at once.",
             [Call("note", {"text": "one"}), Call("plan", {"key": "a"}), Call("note", {"text": "two"})],
             thinking="Three tools should do.",
+            native=NATIVE,
         ),
         [Call("helper", {"input": "gather"}), Call("publish", {"title": "draft"}), Call("note", {"text": "three"})],
         Reply("Now the reviewer.", [Call("reviewer", {"input": "review it"}), Call("plan", {"key": "b"})]),
@@ -33,7 +40,7 @@ SCRIPT: dict[str, Script] = {
         "All done, the report is published.",
     ],
     "helper": [
-        Reply("I gather.", [Call("note", {"text": "h1"}), Call("note", {"text": "h2"})]),
+        Reply("I gather.", [Call("note", {"text": "h1"}), Call("note", {"text": "h2"})], native=NATIVE),
         [Call("plan", {"key": "h"})],
         "Gathered.",
     ],

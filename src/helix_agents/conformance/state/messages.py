@@ -41,7 +41,8 @@ async def messages_come_in_pages(harness: Harness) -> None:
 async def thinking_can_be_left_out(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
-    full = [user("q"), {"role": "thinking", "content": "hm"}, {"role": "assistant", "content": "a", "thinking": "hm"}]
+    answer = {"role": "assistant", "content": "a", "thinking": "hm", "native": {"blocks": [{"thinking": "hm"}]}}
+    full = [user("q"), {"role": "thinking", "content": "hm"}, answer]
     await store.append_messages("a", full)
     spoken = await store.get_messages("a", include_thinking=False)
     expect_same(spoken.items, [user("q"), {"role": "assistant", "content": "a"}], "messages without thinking")

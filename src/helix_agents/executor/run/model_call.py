@@ -23,13 +23,15 @@ from ...llm.contract import (
     Finished,
     ModelEvent,
     ModelRequest,
+    NativeContent,
     StartOver,
     TextDelta,
     ThinkingDelta,
     TokenUsage,
     ToolCallDelta,
 )
-from ...messages import Message, ToolCall
+from ...llm.native import Native, with_native
+from ...messages import Message, ToolCall, without_native
 from ...safe_text import get_logger
 from ..step.decisions import MAX_ARGUMENTS_DEPTH, answer_message, partial_message
 from ..stream.emitter import Emitter
@@ -121,7 +123,8 @@ class ModelCall:
             message = answer.message() if finished else answer.partial()
             if finished:
                 await self._hooks.call("model_answered", request.step, self._known_of(answer))
-            await self._hooks.call("model_ended", request.step, message, None if finished else INTERRUPTED)
+            seen = None if message is None else without_native(message)
+            await self._hooks.call("model_ended", request.step, seen, None if finished else INTERRUPTED)
             return Answered(message, answer.usage) if finished and message is not None else CutOff(message)
 
     def _known_of(self, answer: _Answer) -> ModelAnswer:
@@ -208,6 +211,7 @@ class _Answer:
         self._thinking: list[str] = []
         self._calls: dict[int, _Call] = {}
         self._halves: dict[tuple[str, int], str] = {}
+        self._native: Native | None = None
 
     @property
     def begun(self) -> bool:
@@ -220,6 +224,7 @@ class _Answer:
         self.is_thinking = False
         self._text, self._thinking, self._calls = [], [], {}
         self._halves = {}
+        self._native = None
 
     def take(self, event: ModelEvent) -> AnyChunk | None:
         """Add an event; the chunk that shows it, if any."""
@@ -240,10 +245,12 @@ class _Answer:
                 self.usage = event
             case Finished(reason=reason):
                 self.finish_reason = reason
+            case NativeContent(native=native):
+                self._native = native
             case _:
                 raise ModelError(
                     f"The model's adapter yielded {event!r:.100}, which is not a model event: "
-                    "yield TextDelta, ThinkingDelta, ToolCallDelta, TokenUsage or Finished."
+                    "yield TextDelta, ThinkingDelta, ToolCallDelta, NativeContent, TokenUsage or Finished."
                 )
         return None
 
@@ -278,7 +285,8 @@ class _Answer:
     def message(self) -> Message:
         """The whole answer."""
         calls = [self._calls[index].finished() for index in sorted(self._calls)]
-        return answer_message("".join(self._text), "".join(self._thinking), calls, self.finish_reason)
+        message = answer_message("".join(self._text), "".join(self._thinking), calls, self.finish_reason)
+        return with_native(message, self._native)
 
     def partial(self) -> Message | None:
         """What there is of it; calls that were begun are dropped."""

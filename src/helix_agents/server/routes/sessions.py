@@ -12,6 +12,7 @@ from ...clock import random_id
 from ...codec import Json
 from ...errors import CheckpointNotFound, SessionNotFound
 from ...executor import take_snapshot
+from ...messages import without_native
 from ...stores.state.commit import SessionFilter
 from ...stores.state.contract import UNSET
 from ...stores.usage.contract import UsageRollup
@@ -163,7 +164,8 @@ async def messages(call: Call) -> Response:
     query = read_query(call.request, MessagesQuery)
     session = await call.desk.session(call.user, call.path("session_id"))
     page = await call.desk.store.get_messages(session.session_id, offset=query.offset, limit=query.limit)
-    return reply(_numbered(page))
+    shown = msgspec.structs.replace(page, items=[without_native(message) for message in page.items])
+    return reply(_numbered(shown))
 
 
 async def checkpoints(call: Call) -> Response:
@@ -239,7 +241,8 @@ async def snapshot(call: Call) -> Response:
     session = await call.desk.session(call.user, call.path("session_id"))
     taken = await take_snapshot(call.desk.executor.services, session.session_id, offset=query.offset)
     whole = await _whole(call.desk, taken.session)
-    return reply(Snapshot(whole, taken.messages, taken.sequence, taken.message_count))
+    shown = [without_native(message) for message in taken.messages]
+    return reply(Snapshot(whole, shown, taken.sequence, taken.message_count))
 
 
 # -- changes

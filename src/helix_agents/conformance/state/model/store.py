@@ -270,7 +270,7 @@ class ModelStore(RunModel):
         items = messages[start:end]
         if not include_thinking:
             spoken = [message for message in items if message["role"] != "thinking"]
-            items = [{key: value for key, value in m.items() if key != "thinking"} for m in spoken]
+            items = [{key: value for key, value in m.items() if key not in ("thinking", "native")} for m in spoken]
         return Page(items, len(messages), start, limit, end < len(messages))
 
     async def get_message_count(self, session_id: str) -> int:

@@ -1,0 +1,70 @@
+"""X7: what a provider wants back unchanged is stored with the reply and offered again, whatever happened since."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from ...errors import ModelError
+from ...llm.contract import ModelEvent, ModelRequest, NativeContent, TextDelta
+from ...llm.fallback import FallbackLLM
+from ...llm.native import blocks_of
+from ...llm.scripted import Call, Reply, Script, ScriptedLLM
+from ...messages import Message
+from ...tools.tool import tool
+from ..expect import expect, expect_same
+from ..harness import Harness
+from .cast import NATIVE
+from .harness import check, executing, simple_agent, transcript
+
+SCRIPT: Script = [Reply("I look.", [Call("look")], native=NATIVE), Reply("Seen.", native=NATIVE[:1]), "Yes.", "No."]
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    return "a tree"
+
+
+def blocks(message: Message) -> object:
+    """What goes back to the provider of the script."""
+    return blocks_of(message, "scripted", "scripted")
+
+
+@check("X7", "a provider's blocks come back as they were: in the next step, another process, a restore and a fork")
+async def native_content_survives(harness: Harness) -> None:
+    agent = simple_agent(look)
+    llm = ScriptedLLM(SCRIPT)
+    stores = await harness.open_stores()
+    async with executing(stores, llm) as executor:
+        await executor.run(agent, "Go", session_id="s")
+    expect_same(blocks(llm.requests[1].messages[1]), NATIVE, "what the second step was asked with")
+    expect(blocks({**llm.requests[1].messages[1], "content": "changed"}) is None, "a changed message kept its blocks")
+    stores = await harness.open_stores()
+    async with executing(stores, llm) as executor:
+        await executor.run(agent, "Sure?", session_id="s")
+        expect_same([blocks(m) for m in llm.requests[2].messages[1:4:2]], [NATIVE, NATIVE[:1]], "the next turn")
+        second = [c for c in (await stores.state.list_checkpoints("s")).items if c.step_count == 2][-1]
+        await stores.state.fork_session("s", "fork", checkpoint_id=second.checkpoint_id)
+        await stores.state.restore_checkpoint("s", second.checkpoint_id)
+        for session_id in ("s", "fork"):
+            await executor.run(agent, "And?", session_id=session_id)
+            expect_same([blocks(m) for m in llm.requests[-1].messages[1:4:2]], [NATIVE, NATIVE[:1]], session_id)
+
+
+class _Failing:
+    """Gives a whole reply, and fails after all."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the reply and raise."""
+        yield TextDelta("Half")
+        yield NativeContent({"dialect": "scripted", "issuer": "scripted", "model": "m", "blocks": NATIVE})
+        raise ModelError("lost")
+
+
+@check("X7", "a reply that was taken back leaves none of its blocks to the one that replaces it")
+async def native_content_is_taken_back(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    async with executing(stores, FallbackLLM([_Failing(), ScriptedLLM(["Whole."])])) as executor:
+        await executor.run(simple_agent(), "Go", session_id="s")
+    whole = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Whole."}]
+    expect_same(await transcript(stores, "s"), whole, "the conversation")
