@@ -18,10 +18,13 @@ from .harness import Parts
 class Freezer:
     """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`.
 
-    `session_id`: only calls that name this session count.
+    `session_id`: only calls that name this session count. `skip`: how many calls of the name `on` pass before.
     """
 
-    def __init__(self, at: int = 0, *, on: str = "", after: bool = False, session_id: str | None = None) -> None:
+    def __init__(
+        self, at: int = 0, *, on: str = "", after: bool = False, session_id: str | None = None, skip: int = 0
+    ) -> None:
+        self._skip = skip
         self.calls = 0
         self.place = ""
         """The call at which it froze."""
@@ -48,7 +51,9 @@ class Freezer:
         """One call of the process."""
         counts = self._session_id is None or (bool(args) and args[0] == self._session_id)
         self.calls += counts
-        here = counts and (self.calls == self._at or (name == self._on and not self.frozen.is_set()))
+        named = counts and name == self._on and not self.frozen.is_set()
+        here = (counts and self.calls == self._at) or (named and self._skip <= 0)
+        self._skip -= named
         if here and not self._after:
             self._freeze(name)
         await self._wait()

@@ -132,3 +132,26 @@ async def new_sessions_only(harness: Harness) -> None:
             await executor.execute(agent, "Go", session_id="n", if_exists="reject", if_running="enqueue")
         with raises(InvalidArgument, "an if_exists that is none"):
             await executor.execute(agent, "Go", session_id="n", if_exists="maybe")  # type: ignore[arg-type]
+
+
+@check("X1", "a session that is restored to a step of an earlier turn continues that turn, to its end")
+async def restored_to_an_earlier_turn(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent = simple_agent(work)
+    script = ScriptedLLM([[Call("work")], [Call("work")], "One.", "Two."])
+    async with executing(stores, script) as executor:
+        for text in ("first", "second"):
+            await (await executor.execute(agent, text, session_id="s")).result()
+        steps = [each for each in (await stores.state.list_checkpoints("s")).items if each.kind == "step"]
+        await executor.restore("s", steps[-1].checkpoint_id)
+    async with executing(stores, ScriptedLLM(lambda request: "Shorter.")) as executor:
+        result = await (await executor.resume(agent, "s")).result()
+    run = await stores.state.get_current_run("s")
+    expect_same([result.status, result.output, run and run.status], ["completed", "Shorter.", "completed"], "the end")
+    expect(run is not None and run.step_count >= 1, f"the run counts {run and run.step_count} steps")

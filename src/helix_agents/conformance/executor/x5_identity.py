@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 from ...agent import Agent
 from ...errors import RunLost
@@ -113,3 +114,62 @@ async def a_child_of_a_deleted_parent(harness: Harness) -> None:
     for session_id in ("s", "s/call_1_1"):
         expect(not await stores.state.session_exists(session_id), f"session {session_id} is there")
         expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is there")
+
+
+@tool(execute="client")
+def ask() -> str:
+    """Ask a person."""
+    raise NotImplementedError
+
+
+ASKING: dict[str, Script] = {
+    "main": [[Call("child", {"input": "x"})], "Done."],
+    "child": [[Call("ask", id="the_question")], "Asked."],
+}
+
+
+@check("X5", "a parent that was replaced while it stalled does not overwrite what its successor noted of the child")
+async def a_replaced_parent_notes_nothing(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent = simple_agent(Agent("child", tools=[ask]).as_tool())
+    for call, skip in (("add_sub_session_refs", 1), ("update_sub_session_ref", 0)):
+        session_id = f"s-{call}"
+        freezer, later = Freezer(on=call, session_id=session_id, skip=skip), Clockwork()
+        later.pass_seconds(3600)
+        async with (
+            executing(freezer.wrap(stores), ScriptedLLM(ASKING)) as frozen,
+            executing(stores, ScriptedLLM(ASKING), clock=later) as other,
+        ):
+            handle = await frozen.execute(agent, "Go", session_id=session_id)
+            running = asyncio.create_task(handle.result())
+            stopping = asyncio.create_task(freezer.frozen.wait())
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            result = await (await other.resume(agent, session_id)).result() if not running.done() else await running
+            for wait in result.suspended:
+                await other.submit_tool_result(session_id, wait.tool_call_id, result="yes")
+            result = await (await other.resume(agent, session_id)).result()
+            expect_same([result.status, result.output], ["completed", "Done."], "the successor's result")
+            freezer.wake()
+            await asyncio.gather(running, return_exceptions=True)
+        refs = await stores.state.list_sub_session_refs(session_id)
+        expect_same([ref.status for ref in refs], ["completed"], f"the refs, stalled before {call}")
+
+
+@check("X5", "restoring a session ends the sub-agents of the steps that it undoes")
+async def children_of_undone_steps(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent = simple_agent(Agent("child", tools=[ask]).as_tool())
+    script = {**ASKING, "main": ["One.", *cast(list[Any], ASKING["main"])]}
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        await (await executor.execute(agent, "Go", session_id="s")).result()
+        before = (await stores.state.list_checkpoints("s")).items[0]
+        result = await (await executor.execute(agent, "On", session_id="s")).result()
+        expect_same(result.status, "suspended_awaiting_children", "the parent")
+        (ref,) = await stores.state.list_sub_session_refs("s")
+        await executor.restore("s", before.checkpoint_id)
+        child = await stores.state.load_state(ref.sub_session_id)
+        got = None if child is None else [child.status, child.failure_reason]
+        expect_same(got, ["failed", "parent_restored"], "the sub-agent")
+        refs = await stores.state.list_sub_session_refs("s")
+        expect_same([each.status for each in refs], ["failed"], "the refs")

@@ -123,6 +123,7 @@ class _ChildCall:
         # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
         self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
         self._show_history = False
+        self._started_at = 0
         self._began = False
         """Whether a run of this call has shown something on the parent's stream."""
         self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
@@ -164,6 +165,7 @@ class _ChildCall:
             self._parent.emitter.emit(tool_start_chunk(self._call))
             self._announce_start()
         if session is not None and mine and await self._is_at_rest(session):
+            self._started_at = run.started_at if run is not None else session.created_at
             if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
                 await close(self._services, session, run)
             await self._forward_history(session)
@@ -330,25 +332,21 @@ class _ChildCall:
         self._show_history = False
 
     async def _note(self, status: str) -> None:
-        """Keep the parent's record of the child."""
-        ended = status in SESSION_TERMINAL
-        ref = SubSessionRef(
-            sub_session_id=self._session_id,
-            agent_type=self._agent.name,
-            parent_tool_call_id=self._call["id"],
-            status=status,
-            mode=self._tool.mode,
-            name=self._tool.name,
-            started_at=self._services.clock(),
-        )
+        """Write the parent's record of the child. Raises `RunLost` if the parent has another owner by now."""
+        now = self._services.clock()
         if status == "active":
-            await self._parent.owned.note_child(ref)
-            return
-        await self._services.store.update_sub_session_ref(
-            self._parent.session_id,
-            self._session_id,
-            status=status,
-            completed_at=self._services.clock() if ended else None,
+            self._started_at = now
+        await self._parent.owned.note_child(
+            SubSessionRef(
+                sub_session_id=self._session_id,
+                agent_type=self._agent.name,
+                parent_tool_call_id=self._call["id"],
+                status=status,
+                mode=self._tool.mode,
+                name=self._tool.name,
+                started_at=self._started_at,
+                completed_at=now if status in SESSION_TERMINAL else None,
+            )
         )
 
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:

@@ -6,12 +6,13 @@ Both carry what they read as a guard: a session that was continued or created ag
 from __future__ import annotations
 
 from ...errors import AlreadyRunning, SessionNotFound
+from ...lifecycle import SESSION_TERMINAL
 from ...stores.state.tree import session_tree
 from ...stores.usage.contract import UsageStore
 from ...types import SessionState
 from ..stream.prepare import fence_for
-from .closing import decided
-from .observe import Sessions
+from .closing import decided, fail_sessions
+from .observe import Sessions, load_messages
 from .standing import Intent
 
 
@@ -36,7 +37,26 @@ async def restore_session(services: Sessions, session_id: str, checkpoint_id: st
     if services.streams is not None and seen is not None:
         fence = fence_for(seen, version)
         await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+    await _end_undone_children(services, restored)
     return restored
+
+
+async def _end_undone_children(services: Sessions, restored: SessionState) -> None:
+    """End the sub-agents of calls that the restored conversation does not contain: nobody will continue them."""
+    refs = await services.store.list_sub_session_refs(restored.session_id)
+    open_refs = [ref for ref in refs if ref.status not in SESSION_TERMINAL and ref.remote is None]
+    if not open_refs:
+        return
+    messages = await load_messages(services.store, restored.session_id)
+    called = {call["id"] for message in messages for call in message.get("tool_calls", ())}
+    undone = [ref.sub_session_id for ref in open_refs if ref.parent_tool_call_id not in called]
+
+    async def check() -> None:
+        stored = await services.store.load_state(restored.session_id)
+        if stored is None or stored.version != restored.version:
+            raise AlreadyRunning(restored.session_id)
+
+    await fail_sessions(services, undone, "The session was restored to an earlier step.", "parent_restored", check)
 
 
 async def delete_tree(
