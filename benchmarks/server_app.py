@@ -49,11 +49,9 @@ async def ours() -> None:
     """`fill N`: a turn of N chunks at once. `pace N ms`: with the moment of each. `end`. `memory`."""
     async with open_stores("memory:") as stores:
         executor = AgentExecutor(stores.state, stores.streams, ScriptedLLM([]))
-        app = create_app(executor, allow_unauthenticated=True, max_streams_per_user=STREAM_LIMIT)
+        app = create_app(executor, allow_unauthenticated=True, recover=False, max_streams_per_user=STREAM_LIMIT)
         await stores.state.create_session("s", agent_type="agent", custom_state={})
-        serving = asyncio.create_task(
-            serve(app, executor, port=0, recover=False, on_ready=lambda address: print(address, flush=True))
-        )
+        serving = asyncio.create_task(serve(app, port=0, on_ready=lambda address: print(address, flush=True)))
         async for words in commands():
             print(await _obey(stores, words), flush=True)
         serving.cancel()

@@ -232,8 +232,11 @@ class AgentRegistry:
     """Agents by name, so that a process that has only a session id knows what to resume."""
 
     def __init__(self, agents: Iterable[Agent] = ()) -> None:
+        agents = list(agents)
         self._agents: dict[str, Agent] = {}
         self.add(*agents)
+        self.listed = tuple(dict.fromkeys(agent.name for agent in agents))
+        """The names given here: neither sub-agents nor agents that were added later."""
 
     def add(self, *agents: Agent) -> None:
         """Know these agents and all that they use as tools. One that is new takes the place of an older namesake."""

@@ -21,7 +21,7 @@ async def main(url: str, delay_seconds: str = "0", heartbeat_seconds: str = "15"
             max_streams_per_user=int(max_streams),
             heartbeat_seconds=float(heartbeat_seconds),
         )
-        await serve(app, executor, port=0, on_ready=lambda address: print(address, flush=True))
+        await serve(app, port=0, on_ready=lambda address: print(address, flush=True))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from helix_agents.conformance.executor.harness import EXECUTOR
 from helix_agents.conformance.harness import StoreSet
 from helix_agents.conformance.run import run_check
 from helix_agents.executor.step.questions import all_waiting
-from helix_agents.server.wire.feed import question
+from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.translate import state_at
 from helix_agents.types import SessionState
 from tests.executor.harnesses import MemoryHarness
@@ -51,7 +51,7 @@ async def _turn(stores: StoreSet, listed: SessionState) -> Turn | None:
     elif session.status == "failed":
         last = ("fail", {"error": session.error})
     elif session.status != "active":
-        waits = [question(wait) for wait in await all_waiting(stores.state, session, 0)]
+        waits = [as_question(wait) for wait in await all_waiting(stores.state, session, 0)]
         last = ("pause", {"status": session.status, "suspended": waits})
     return state, chunks, last
 

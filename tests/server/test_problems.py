@@ -258,7 +258,7 @@ async def test_a_body_that_is_not_called_json_is_refused(alice: httpx.AsyncClien
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/sessions/x", {"DELETE", "GET", "HEAD"}),
+        ("PUT", "/sessions/x", {"DELETE", "GET", "HEAD", "PATCH"}),
         ("GET", "/execute", {"POST"}),
         ("DELETE", "/sessions", {"GET", "HEAD"}),
         ("POST", "/stream/x", {"GET", "HEAD"}),

@@ -191,8 +191,11 @@ async def test_silence_is_broken_by_heartbeats(tmp_path: Path, sid: str) -> None
             assert "end" not in seen  # the run still naps: silence, not its end, brought them
 
 
-async def test_an_id_with_odd_characters_reaches_its_session(alice: httpx.AsyncClient, sid: str) -> None:
+async def test_an_id_with_odd_characters_reaches_its_session(
+    alice: httpx.AsyncClient, stores: Stores, sid: str
+) -> None:
     odd = f"{sid}/a b?#%é☃\\'\"&+;=.."
+    await stores.state.create_session(odd, agent_type="manager", user_id="alice", custom_state={})
     begun = await execute(alice, "hello", odd)
     frames = await read_stream(alice, begun["stream_url"])
     assert frames[0].data["session_id"] == odd

@@ -15,7 +15,8 @@ from ..demo.served import demo_executor
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
 from ..server import User, bearer_tokens, create_app
-from ..server.serve import is_loopback, serve
+from ..server.hosts import is_loopback
+from ..server.serve import serve
 from .command import address
 from .serving import TOKEN_VARIABLE
 from .targets import executor_named, find
@@ -38,9 +39,7 @@ async def _serve(given: argparse.Namespace) -> None:
             allow_unauthenticated=token is None,
             allow_origins=given.allow_origin,
         )
-        await serve(
-            app, executor, host=given.host, port=given.port, on_ready=lambda where: _tell(given, executor, where)
-        )
+        await serve(app, host=given.host, port=given.port, on_ready=lambda where: _tell(given, executor, where))
 
 
 @asynccontextmanager

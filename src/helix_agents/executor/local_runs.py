@@ -84,6 +84,11 @@ class LocalRuns:
             continues=continues,
         )
 
+    def count(self, user_id: str | None = None) -> int:
+        """Return how many runs this process drives; `user_id`: only those in sessions of this user."""
+        sessions = (run.context.owned.session for run in self._tasks.values())
+        return sum(user_id is None or session.user_id == user_id for session in sessions)
+
     def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None:
         """Stop a run of this process without waiting until it reads its flag."""
         for run in self._tasks.values():

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -38,11 +38,11 @@ from ..executor import AgentExecutor
 from ..llm.contract import LLM
 from ..server.app import create_app
 from ..server.auth import Authenticate
-from ..server.middleware import clean
+from ..server.middleware import normalize
 from ..server.problems import Problem, problem_of
 from ..server.requests import start_of_stream
 from ..server.routes.streams import socket_query
-from ..server.wire.feed import last_word, last_word_without_stream
+from ..server.wire.feed import final_event, final_event_without_stream
 from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ..streams.contract import StreamOutcome
 
@@ -97,7 +97,11 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             authenticate=self.authenticate(self.env),
             allow_unauthenticated=self.allow_unauthenticated,
             allow_origins=self.allow_origins,
+            allow_hosts=["*"],  # nobody reaches an object under a host name of its own choice
+            recover=False,  # the alarm does it
         )
+        # The runtime runs the lifespan around every request, while streams stay open after it.
+        self.app.router.lifespan_context = lambda app: nullcontext()
 
     async def fetch(self, request: Any) -> Any:
         """The routes of the HTTP server, and `/ws/{session_id}`."""
@@ -134,16 +138,16 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
 
     async def _open_socket(self, request: Any) -> Any:
         scope = asgi.request_to_scope(request, self.env, ws=True)
-        clean(scope)
+        normalize(scope)
         connection = HTTPConnection(scope)
         path = [unquote(part) for part in urlsplit(request.url).path.split("/")]
         try:
             if len(path) != 3 or path[1] != "ws":
                 raise Problem(404, "not_found", "There is no WebSocket here: ask for /ws/{session_id}.")
-            desk = self.app.state.desk
-            user = await desk.user(connection)
+            context = self.app.context
+            user = await context.user(connection)
             query = socket_query(connection)
-            session = await desk.session(user, path[2])
+            session = await context.session(user, path[2])
             client = await self.streams.accept(
                 session.stream_id,
                 from_sequence=start_of_stream(connection, query.from_sequence),
@@ -158,10 +162,12 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
     async def _last_word(self, session_id: str, outcome: StreamOutcome | None) -> tuple[str, Json] | None:
         """As the HTTP server says it."""
         try:
-            if outcome is not None:
-                return await last_word(self.executor, session_id, outcome)
             session = await self.state.load_state(session_id)
-            return ("gone", {}) if session is None else await last_word_without_stream(self.executor, session)
+            if session is None:
+                return "gone", {}
+            if outcome is not None:
+                return await final_event(self.executor, session, outcome)
+            return await final_event_without_stream(self.executor, session)
         except SessionNotFound:
             return "gone", {}
 

@@ -1,7 +1,7 @@
 """The HTTP server: agents over HTTP, SSE and WebSocket, for browsers, phones and other services.
 
-Needs the extra `server`. This room turns requests into calls of an executor and its stores, and chunks into frames; it
-decides who may see what. It knows no backend, and it keeps nothing that must survive.
+Needs the extra `server`. This package turns requests into calls of an executor and its stores, and chunks into frames;
+it decides who may see what. It knows no backend, and it holds nothing that must survive.
 """
 
 try:
@@ -9,7 +9,7 @@ try:
 except ImportError as missing:
     raise ImportError("The server needs starlette: pip install 'helix-agents[server]'", name="starlette") from missing
 
-from .app import create_app
+from .app import HelixApp, create_app
 from .auth import Authenticate, User, bearer_tokens
 
-__all__ = ["Authenticate", "User", "bearer_tokens", "create_app"]
+__all__ = ["Authenticate", "HelixApp", "User", "bearer_tokens", "create_app"]

@@ -1,4 +1,4 @@
-"""create_app: the routes, who may use them, and what surrounds them, as one Starlette app."""
+"""create_app: the routes, their users and what surrounds them, as one Starlette app."""
 
 from __future__ import annotations
 
@@ -11,90 +11,124 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from ..agent import Agent
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
 from .auth import Authenticate
-from .context import Desk
+from .context import ServerContext
 from .endpoints import Call, Endpoint, as_routes
-from .middleware import Cleaning
+from .hosts import HostRules
+from .lifespan import Factory, ServerLifespan
+from .limits import Limits
+from .middleware import NormalizeRequest
 from .problems import Problem, problem_of
-from .requests import reply
+from .requests import json_response
 from .routes import chat, runs, sessions, streams, system
 from .routes.inspector import page_routes
 from .routes.openapi import document
 
-HEARTBEAT_SECONDS = 15.0
-MAX_BODY_BYTES = 1_000_000
-MAX_STREAMS_PER_USER = 1_000
-
+DEFAULTS = Limits()
 ENDPOINTS = (*runs.ENDPOINTS, *sessions.ENDPOINTS, *streams.ENDPOINTS, *chat.ENDPOINTS, *system.ENDPOINTS)
 
 
+class HelixApp(Starlette):
+    """The app that `create_app` returns. `context` is what its routes share."""
+
+    context: ServerContext
+    lifespan: ServerLifespan
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; the first one starts an app that is mounted in another app."""
+        if scope["type"] != "lifespan":
+            await self.lifespan.ensure_started(mounted="app" in scope)
+        await super().__call__(scope, receive, send)
+
+
 def create_app(
-    executor: AgentExecutor,
+    executor_or_factory: AgentExecutor | Factory,
     *,
+    agents: Sequence[Agent | str] | None = None,
     authenticate: Authenticate | None = None,
     allow_unauthenticated: bool = False,
+    allow_hosts: Sequence[str] = (),
     allow_origins: Sequence[str] = (),
-    max_body_bytes: int = MAX_BODY_BYTES,
-    max_streams_per_user: int = MAX_STREAMS_PER_USER,
-    heartbeat_seconds: float = HEARTBEAT_SECONDS,
-) -> Starlette:
-    """An ASGI app that serves the agents which `executor` knows.
+    recover: bool = True,
+    max_body_bytes: int = DEFAULTS.max_body_bytes,
+    max_streams_per_user: int = DEFAULTS.max_streams_per_user,
+    max_runs_per_user: int = DEFAULTS.max_runs_per_user,
+    max_bytes_per_user: int = DEFAULTS.max_bytes_per_user,
+    max_stream_seconds: float = DEFAULTS.max_stream_seconds,
+    heartbeat_seconds: float = DEFAULTS.heartbeat_seconds,
+    stall_seconds: float = DEFAULTS.stall_seconds,
+) -> HelixApp:
+    """Return an ASGI app that serves agents.
 
-    `authenticate(connection) -> User | None` decides who asks; `bearer_tokens({...})` is one. Without it the app is
-    refused unless `allow_unauthenticated=True`, since then everybody who can reach it may do everything.
-    `allow_origins`: the sites whose pages may use it from a browser. The executor stays the caller's: it is not closed.
+    `executor_or_factory`: an executor, which the caller closes, or a factory, which the app opens and closes with its
+    lifespan: an async context manager, or a function that returns one or returns an executor. So `uvicorn my_app:app`
+    needs nothing else. `agents`: those that clients may start; the default is the executor's `agents=`, without the
+    sub-agents that they use. `recover`: continue runs whose process died, and those that wait for a worker.
+
+    `authenticate(connection) -> User | None` says who sends a request; `bearer_tokens({...})` is one. Without it,
+    `create_app` raises unless `allow_unauthenticated=True`; then only requests to loopback hosts and `allow_hosts` are
+    served. `allow_hosts`: the host names that requests may be addressed to. `allow_origins`: the sites whose pages
+    may use the server from a browser. The limits hold per user and process; see docs/server.md.
     """
     if authenticate is None and not allow_unauthenticated:
         raise InvalidArgument(
-            "create_app() needs authenticate=..., for example bearer_tokens({...}). "
-            "To let everybody in who can reach the server, say allow_unauthenticated=True."
+            "create_app() needs authenticate=..., for example bearer_tokens({...}). To let in everybody who can reach "
+            "the server, pass allow_unauthenticated=True."
         )
-    if isinstance(allow_origins, str):
-        raise InvalidArgument("allow_origins is a list of origins, for example ['https://app.example.com'].")
-    if max_body_bytes < 1 or max_streams_per_user < 1 or heartbeat_seconds <= 0:
-        raise InvalidArgument("max_body_bytes, max_streams_per_user and heartbeat_seconds must be above zero.")
-    desk = Desk(
-        executor,
+    context = ServerContext(
+        lambda: lifespan.executor,
+        agents=agents,
         authenticate=authenticate,
-        allow_origins=allow_origins,
-        max_body_bytes=max_body_bytes,
-        max_streams_per_user=max_streams_per_user,
-        heartbeat_seconds=heartbeat_seconds,
+        hosts=HostRules(allow_hosts=allow_hosts, allow_origins=allow_origins, loopback_only=authenticate is None),
+        limits=Limits(
+            max_body_bytes=max_body_bytes,
+            max_streams_per_user=max_streams_per_user,
+            max_runs_per_user=max_runs_per_user,
+            max_bytes_per_user=max_bytes_per_user,
+            max_stream_seconds=max_stream_seconds,
+            heartbeat_seconds=heartbeat_seconds,
+            stall_seconds=stall_seconds,
+        ),
     )
-    app = Starlette(
-        routes=_routes(desk),
-        middleware=_middleware(allow_origins),
+    lifespan = ServerLifespan(executor_or_factory, context, recover=recover)
+    app = HelixApp(
+        routes=_routes(context),
+        middleware=_middleware(context, allow_origins),
         exception_handlers={HTTPException: _not_routed, Exception: _failed},
+        lifespan=lifespan.context,
     )
-    app.state.desk = desk
+    app.context = context
+    app.lifespan = lifespan
     return app
 
 
-def _routes(desk: Desk) -> list[BaseRoute]:
+def _routes(context: ServerContext) -> list[BaseRoute]:
     async def openapi(call: Call) -> Response:
-        return reply(openapi_document)
+        return json_response(openapi_document)
 
     async def websocket(socket: WebSocket) -> None:
-        await streams.serve_websocket(desk, socket)
+        await streams.serve_websocket(context, socket)
 
     described = Endpoint("GET", "/openapi.json", openapi, "This document", public=True, tag="server")
     endpoints = (*ENDPOINTS, described)
     openapi_document = document(endpoints)
-    return [*as_routes(desk, endpoints), WebSocketRoute("/ws/{session_id:id}", websocket), *page_routes()]
+    return [*as_routes(context, endpoints), WebSocketRoute("/ws/{session_id:id}", websocket), *page_routes()]
 
 
-def _middleware(allow_origins: Sequence[str]) -> list[Middleware]:
-    layers = [Middleware(Cleaning)]
+def _middleware(context: ServerContext, allow_origins: Sequence[str]) -> list[Middleware]:
+    layers = [Middleware(NormalizeRequest, hosts=context.hosts)]
     if allow_origins:
         layers.append(
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(allow_origins),
-                allow_methods=["GET", "POST", "DELETE"],
+                allow_methods=["GET", "POST", "PATCH", "DELETE"],
                 allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key"],
                 expose_headers=["Retry-After"],
             )
@@ -103,11 +137,13 @@ def _middleware(allow_origins: Sequence[str]) -> list[Middleware]:
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: an unknown path, or a method that a path does not have."""
+    """Respond to what the router rejects: an unknown path, or a method that a path does not have."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        return Problem(405, "method_not_allowed", f"This path takes {allowed}.", headers={"Allow": allowed}).response()
+        return Problem(
+            405, "method_not_allowed", f"This path accepts {allowed}.", headers={"Allow": allowed}
+        ).response()
     if error.status_code == 404:
         return Problem(404, "not_found", "There is nothing here: /openapi.json lists the routes.").response()
     return Problem(error.status_code, "invalid_argument", error.detail).response()

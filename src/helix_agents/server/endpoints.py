@@ -1,12 +1,13 @@
-"""Endpoints: one table row for each route, from which both the app and its OpenAPI document are made.
+"""Endpoints: one table row per route, from which both the app and its OpenAPI document are made.
 
-A handler gets the desk, the request and the user, and returns a response or raises; what it raises becomes a problem
-here and nowhere else.
+A handler gets the context, the request and the user, and returns a response or raises. Exceptions become problems here
+and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,23 +17,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ..types import SessionState
 from .auth import ANONYMOUS, User
-from .context import Desk
+from .context import ServerContext
 from .problems import problem_of
+from .requests import T, read_body
 
 
 @dataclass(frozen=True)
 class Call:
     """One request on its way through a handler."""
 
-    desk: Desk
+    context: ServerContext
     request: Request
     user: User
 
     def path(self, name: str) -> str:
-        """A parameter of the path."""
+        """Return a parameter of the path."""
         value: str = self.request.path_params[name]
         return value
+
+    async def body(self, kind: type[T]) -> T:
+        """Return the body as a struct."""
+        return await read_body(self.request, kind, max_bytes=self.context.limits.max_body_bytes)
+
+    async def session(self) -> SessionState:
+        """Return the session that the path names, if the user may see it. Raises `SessionNotFound`."""
+        return await self.context.session(self.user, self.path("session_id"))
 
 
 Handler = Callable[[Call], Awaitable[Response | ASGIApp]]
@@ -40,7 +51,7 @@ Handler = Callable[[Call], Awaitable[Response | ASGIApp]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route: how it is reached, what it takes, what it gives."""
+    """One route: how it is reached, what it accepts, what it returns."""
 
     method: str
     path: str
@@ -49,29 +60,34 @@ class Endpoint:
     status: int = 200
     body: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] | None = None
-    gives: Any = None
+    returns: Any = None
     """The type of the JSON value, for the OpenAPI document; None: any object, `bytes`: an event stream."""
     public: bool = False
+    large: bool = False
+    """Whether the response may be large. Only a few of these are put together for one user at a time."""
     headers: tuple[str, ...] = ()
     tag: str = "sessions"
 
 
-def as_routes(desk: Desk, endpoints: Sequence[Endpoint]) -> list[Route]:
-    """The endpoints as routes of the app: one a path, so that the router knows all methods that a path takes."""
+def as_routes(context: ServerContext, endpoints: Sequence[Endpoint]) -> list[Route]:
+    """Return the endpoints as routes, one per path, so that the router knows all methods that a path accepts."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _answer(desk, methods), methods=list(methods)) for path, methods in by_path.items()]
+    return [Route(path, _dispatcher(context, methods), methods=list(methods)) for path, methods in by_path.items()]
 
 
-def _answer(desk: Desk, methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+def _dispatcher(context: ServerContext, methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    async def dispatch(request: Request) -> Response:
         endpoint = methods.get(request.method) or methods["GET"]  # HEAD is a GET whose body the server leaves out
         try:
-            user = ANONYMOUS if endpoint.public else await desk.user(request)
-            found = await endpoint.handler(Call(desk, request, user))
+            user = ANONYMOUS if endpoint.public else await context.user(request)
+            async with context.occupancy.reading(user) if endpoint.large else nullcontext():
+                found = await endpoint.handler(Call(context, request, user))
+            if isinstance(found, Response):
+                found = context.occupancy.hold(user, found)
         except Exception as error:
             return problem_of(error).response()
         return found  # type: ignore[return-value]  # Starlette calls it as an ASGI app, which an EventStream is too
 
-    return answer
+    return dispatch

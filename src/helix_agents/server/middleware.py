@@ -1,4 +1,4 @@
-"""What is done to a request before any route sees it: tokens out of the address, slashes inside ids kept apart.
+"""What happens to a request before a route sees it: its host is checked, tokens leave the address, slashes stay in ids.
 
 Plain ASGI around the whole app, because an access log reads the address from the scope that it shares with us.
 """
@@ -9,9 +9,13 @@ import re
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from .auth import QUERY_TOKEN
+from .hosts import HostRules
+from .problems import Problem
 
 TOKEN_PARAMETER = "access_token"
 TAKES_QUERY_TOKEN = re.compile(r"/(stream|ws)/[^/]+")
@@ -26,29 +30,45 @@ class IdConvertor(Convertor[str]):
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
+        """Return the id that a part of the path stands for."""
         return value.replace(SLASH_MARK, "/")
 
     def to_string(self, value: str) -> str:
+        """Return the part of a path for an id."""
         return value
 
 
 register_url_convertor("id", IdConvertor())
 
 
-class Cleaning:
+class NormalizeRequest:
     """The outermost layer of the app."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, hosts: HostRules) -> None:
         self._app = app
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check and normalize a request, then pass it on."""
         if scope["type"] in ("http", "websocket"):
-            clean(scope)
+            try:
+                self._hosts.ensure_host(HTTPConnection(scope))
+            except Problem as problem:
+                await _reject(problem, scope, receive, send)
+                return
+            normalize(scope)
         await self._app(scope, receive, send)
 
 
-def clean(scope: Scope) -> None:
-    """Do it to one request, in place."""
+async def _reject(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(problem.response())
+    else:
+        await problem.response()(scope, receive, send)
+
+
+def normalize(scope: Scope) -> None:
+    """Normalize the address of one request, in place."""
     _keep_slashes(scope)
     _take_token(scope)
 

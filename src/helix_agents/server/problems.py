@@ -1,7 +1,7 @@
-"""Errors as `application/problem+json`: one table from our errors to status codes, and nothing that leaks.
+"""Errors as `application/problem+json`: one table from our errors to status codes.
 
-`code` is the snake_case name of the error's class. What an error carries (ids, versions, sequences) goes along; traces,
-the words of a database driver and other users' data never do.
+`code` is the snake_case name of the error's class. The fields of an error (ids, versions, sequences) are included;
+tracebacks, messages of a database driver and other users' data never are.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ CODES = (
     "already_running",
     "body_too_large",
     "checkpoint_not_found",
+    "conversation_diverged",
     "forbidden",
     "idempotency_conflict",
     "illegal_transition",
     "internal_error",
     "invalid_argument",
     "method_not_allowed",
+    "misdirected_request",
     "not_authenticated",
     "not_found",
     "not_resumable",
@@ -72,11 +74,11 @@ CODES = (
     "unsupported_media_type",
     "version_conflict",
 )
-"""Every code that a client may meet, for the OpenAPI document."""
+"""Every code that a client may get, for the OpenAPI document."""
 
 
 class Problem(Exception):
-    """An answer that is an error, ready to be sent."""
+    """An error response, ready to be sent."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Problem(Exception):
         self.members = members
 
     def response(self) -> Response:
-        """The problem as a response."""
+        """Return the response."""
         body = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -109,35 +111,33 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """What a client is told about an error."""
+    """Return the problem that a client gets for an error."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, errors.StoreUnavailable):
-        # The sentence may quote a driver, and with it hosts and file names: that is for the log.
+        # The message may quote a driver, and with it hosts and file names, so it goes to the log only.
         logger.warning("The store is unavailable: %s", error)
         return Problem(
             503,
             "store_unavailable",
-            "The store cannot be reached now: try again.",
+            "The store cannot be reached now: retry.",
             headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
         )
     for kind in type(error).__mro__:
         if kind in STATUS_OF:
-            return Problem(STATUS_OF[kind], code_of(kind), str(error), **carried_by(error))
+            return Problem(STATUS_OF[kind], code_of(kind), str(error), **error_fields(error))
     error_id = random_id()
     logger.error("Internal error %s", error_id, exc_info=error)
-    return Problem(
-        500, "internal_error", f"Something went wrong here; the log has it as {error_id}.", error_id=error_id
-    )
+    return Problem(500, "internal_error", f"Internal error; the server's log has it as {error_id}.", error_id=error_id)
 
 
 def code_of(kind: type[Exception]) -> str:
-    """The snake_case name of an error's class."""
+    """Return the snake_case name of an error's class."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def carried_by(error: Exception) -> dict[str, Json]:
-    """The plain values that an error carries."""
+def error_fields(error: Exception) -> dict[str, Json]:
+    """Return the plain values that an error carries."""
     return {
         name: value
         for name, value in vars(error).items()

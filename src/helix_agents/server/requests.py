@@ -1,4 +1,4 @@
-"""Requests in and answers out: bodies and queries checked against structs, values as JSON."""
+"""Requests and responses: bodies and queries are checked against structs, values become JSON."""
 
 from __future__ import annotations
 
@@ -17,61 +17,72 @@ from ..errors import InvalidArgument
 from ..ids import MAX_ID_LENGTH
 from .problems import Problem
 
-BODY_PATIENCE_SECONDS = 30
+BODY_TIMEOUT_SECONDS = 30
 MAX_SEQUENCE = 2**63 - 1
+MAX_SEQUENCE_DIGITS = 19
 
 T = TypeVar("T")
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=r"^[^\x00-\x1f\x7f-\x9f{}]+$")]
-"""An id as `codec.ensure_id` has it, for the OpenAPI document and an early refusal."""
+"""An id that `ids.ensure_id` accepts, for the OpenAPI document and an early rejection."""
+
+NewId = Annotated[Id, msgspec.Meta(extra_json_schema={"pattern": r"^[^\x00-\x1f\x7f-\x9f{}/]+$"})]
+"""An id under which a client may create a session. One with a slash is accepted if the session exists already."""
 
 
-def reply(value: Json, status: int = 200) -> Response:
-    """A value as a JSON response."""
+def json_response(value: Json, status: int = 200) -> Response:
+    """Return a value as a JSON response."""
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return Response(encode(value), status, headers, media_type="application/json")
 
 
 async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
-    """The body of a request as a struct. Raises a `Problem` or `InvalidArgument` for anything else.
+    """Return the body of a request as a struct. Raises a `Problem` or `InvalidArgument` for anything else.
 
     No body at all is an empty object, so that a POST whose members are all optional needs none.
     """
     text = await _read_bytes(request, max_bytes)
     if not text:
-        return _fit({}, kind)
+        return _convert({}, kind)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "unsupported_media_type", "Send the body as application/json.")
-    return _fit(_parse(text), kind)
+    return _convert(_parse(text), kind)
 
 
 def read_query(connection: HTTPConnection, kind: type[T]) -> T:
-    """The query parameters that `kind` has as fields; others are ignored, lists are given by repeating."""
+    """Return the query parameters that `kind` has as fields. Others are ignored; lists are given by repeating one."""
     if "" in connection.query_params:
         raise InvalidArgument("A query parameter has no name: write ?name=value.")
-    return _fit(_plain(connection.query_params, kind), kind, strict=False)
+    return _convert(_query_fields(connection.query_params, kind), kind, strict=False)
 
 
-def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
-    """Where a client wants to begin: `Last-Event-ID` goes before the query."""
+def last_event_id(connection: HTTPConnection) -> int | None:
+    """Return the position that a reconnecting client has reached; None if the request has none."""
     given = connection.headers.get("last-event-id", "").strip()
     if not given:
-        return from_sequence
-    if not (given.isascii() and given.isdigit() and int(given) <= MAX_SEQUENCE):
-        raise InvalidArgument(f"Last-Event-ID is the id of an event seen before, a whole number, not {given[:40]!r}.")
+        return None
+    is_number = given.isascii() and given.isdigit() and len(given) <= MAX_SEQUENCE_DIGITS
+    if not is_number or int(given) > MAX_SEQUENCE:
+        raise InvalidArgument(f"Last-Event-ID must be the id of an earlier event, an integer, not {given[:40]!r}.")
     return int(given)
 
 
+def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
+    """Return the position to stream from: `Last-Event-ID`, else the one of the query."""
+    position = last_event_id(connection)
+    return from_sequence if position is None else position
+
+
 async def _read_bytes(request: Request, max_bytes: int) -> bytes:
-    too_large = Problem(413, "body_too_large", f"A body has at most {max_bytes} bytes.", max_body_bytes=max_bytes)
+    too_large = Problem(413, "body_too_large", f"A body may have at most {max_bytes} bytes.", max_body_bytes=max_bytes)
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > max_bytes:
+    if announced.isdigit() and (len(announced) > MAX_SEQUENCE_DIGITS or int(announced) > max_bytes):
         raise too_large
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_PATIENCE_SECONDS):
+        async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
             async for part in request.stream():
                 size += len(part)
                 if size > max_bytes:
@@ -88,7 +99,7 @@ def _parse(text: bytes) -> Json:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         pass
     try:
-        # Lone surrogates are JSON, but not msgspec's. NaN and infinity come through here and are refused below.
+        # msgspec rejects lone surrogates, which are JSON. NaN and infinity get this far and are rejected below.
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise InvalidArgument("The body is not JSON.") from None
@@ -96,7 +107,7 @@ def _parse(text: bytes) -> Json:
     return value
 
 
-def _plain(query: QueryParams, kind: type) -> Mapping[str, Any]:
+def _query_fields(query: QueryParams, kind: type) -> Mapping[str, Any]:
     fields = get_type_hints(kind)
     found: dict[str, Any] = {}
     for name in query:
@@ -105,13 +116,13 @@ def _plain(query: QueryParams, kind: type) -> Mapping[str, Any]:
             if get_origin(fields[name]) is list:
                 found[name] = values
             elif len(values) > 1:
-                raise InvalidArgument(f"{name} is given {len(values)} times: give it once.")
+                raise InvalidArgument(f"{name} is given {len(values)} times: pass it once.")
             else:
                 found[name] = values[0]
     return found
 
 
-def _fit(value: Json, kind: type[T], *, strict: bool = True) -> T:
+def _convert(value: Json, kind: type[T], *, strict: bool = True) -> T:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:

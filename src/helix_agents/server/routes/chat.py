@@ -16,10 +16,10 @@ from ...codec import Json
 from ...errors import InvalidArgument
 from ...executor import all_waiting
 from ...types import PendingClientToolCall, SessionState
+from ..answers import ToolResult, submit_answer
 from ..endpoints import Call, Endpoint
-from ..requests import Id, read_body
+from ..requests import Id, NewId
 from ..wire.translate import translated
-from .runs import ToolResult, answer_question
 
 
 class ResumeEntry(msgspec.Struct):
@@ -33,7 +33,7 @@ class ResumeEntry(msgspec.Struct):
 class RunAgentInput(msgspec.Struct):
     """What an AG-UI client sends. Fields that mean nothing here are ignored."""
 
-    threadId: Id
+    threadId: NewId
     runId: Id
     messages: list[dict[str, Any]] = []
     resume: list[ResumeEntry] | None = None
@@ -42,7 +42,7 @@ class RunAgentInput(msgspec.Struct):
 class ChatRequest(msgspec.Struct):
     """What the chat transport of the AI SDK sends."""
 
-    id: Id
+    id: NewId
     messages: list[dict[str, Any]] = []
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
 
@@ -51,9 +51,9 @@ class ChatRequest(msgspec.Struct):
 
 
 async def agui(call: Call) -> ASGIApp:
-    given = await read_body(call.request, RunAgentInput, max_bytes=call.desk.max_body_bytes)
-    call.desk.agent(call.path("agent"))
-    session = await call.desk.existing(call.user, given.threadId)
+    given = await call.body(RunAgentInput)
+    call.context.agent(call.path("agent"))
+    session = await call.context.session_or_new(call.user, given.threadId)
     if given.resume:
         if session is None:
             raise InvalidArgument(f"Thread {given.threadId!r} has no interrupt to resume.")
@@ -98,11 +98,11 @@ def _agui_text(message: dict[str, Any]) -> str:
 
 
 async def chat(call: Call) -> ASGIApp:
-    given = await read_body(call.request, ChatRequest, max_bytes=call.desk.max_body_bytes)
-    call.desk.agent(call.path("agent"))
+    given = await call.body(ChatRequest)
+    call.context.agent(call.path("agent"))
     if given.trigger != "submit-message":
         raise InvalidArgument(f"trigger {given.trigger!r} is not supported: fork the session at a checkpoint instead.")
-    session = await call.desk.existing(call.user, given.id)
+    session = await call.context.session_or_new(call.user, given.id)
     said = [text for text in (_texts(message.get("parts")) for message in _trailing(given.messages, "user")) if text]
     answers = [] if said else _part_answers(given.messages[-1] if given.messages else {})
     session, start = await _go(call, session, given.id, said, answers)
@@ -127,7 +127,7 @@ def _part_answers(message: dict[str, Any]) -> list[ToolResult]:
 
 async def chat_stream(call: Call) -> ASGIApp:
     """The whole turn that is going on; 204 if none is, as the client expects."""
-    session = await call.desk.session(call.user, call.path("session_id"))
+    session = await call.context.session(call.user, call.path("session_id"))
     if session.status != "active":
         return Response(status_code=204)
     return await translated(call, session, "ai-sdk", from_sequence=0)
@@ -140,25 +140,25 @@ async def _go(
     call: Call, session: SessionState | None, session_id: str, said: list[str], answers: list[ToolResult]
 ) -> tuple[SessionState, int]:
     """Start or resume what the request asks for; the session, and where its stream goes on."""
-    desk = call.desk
-    agent = desk.agent(call.path("agent"))
+    context = call.context
+    agent = context.agent(call.path("agent"))
     if session is not None and session.agent_type != agent.name:
         raise InvalidArgument(f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}.")
     if session is not None and answers:
         waits = await _waits(call, session)
         fitting = [answer for answer in answers if answer.tool_call_id in waits]
-        receipts = [await answer_question(desk, session, answer) for answer in fitting]
+        receipts = [await submit_answer(context, call.user, session, answer) for answer in fitting]
         if fitting or not said:
             return await _now(call, session_id, goes_on=any(receipt.run_id for receipt in receipts))
     if said:
-        handle = await desk.executor.execute(
+        handle = await context.executor.execute(
             agent,
             [{"role": "user", "content": text} for text in said[-1:]],
             session_id=session_id,
-            user_id=call.user.id or None,
+            user_id=call.user.owner_id,
             if_exists="reject" if session is None else "continue",
         )
-        return await desk.session(call.user, session_id), handle.start_sequence
+        return await context.session(call.user, session_id), handle.start_sequence
     if session is None:
         raise InvalidArgument("The request has no message of the user and no answer.")
     return await _now(call, session_id, goes_on=True)
@@ -166,16 +166,16 @@ async def _go(
 
 async def _now(call: Call, session_id: str, *, goes_on: bool) -> tuple[SessionState, int]:
     """The session as it is: from the beginning of its latest run, or, if that has been seen, from its end."""
-    session = await call.desk.session(call.user, session_id)
+    session = await call.context.session(call.user, session_id)
     if goes_on:
-        run = await call.desk.store.get_current_run(session_id)
+        run = await call.context.store.get_current_run(session_id)
         return session, run.start_sequence if run else 0
-    info = await call.desk.streams.get_stream_info(session.stream_id)
+    info = await call.context.streams.get_stream_info(session.stream_id)
     return session, info.latest_sequence if info else 0
 
 
 async def _waits(call: Call, session: SessionState) -> dict[str, PendingClientToolCall]:
-    services = call.desk.executor.services
+    services = call.context.executor.services
     waits = await all_waiting(services.store, session, services.clock())
     return {wait.tool_call_id: wait for wait in waits}
 
@@ -203,7 +203,7 @@ ENDPOINTS = (
         agui,
         "Run an agent for an AG-UI client",
         body=RunAgentInput,
-        gives=bytes,
+        returns=bytes,
         tag="chat",
     ),
     Endpoint(
@@ -212,7 +212,7 @@ ENDPOINTS = (
         chat,
         "Run an agent for the chat of the AI SDK",
         body=ChatRequest,
-        gives=bytes,
+        returns=bytes,
         tag="chat",
     ),
     Endpoint(
@@ -220,7 +220,7 @@ ENDPOINTS = (
         "/chat/{session_id:id}/stream",
         chat_stream,
         "The turn that is going on, for the AI SDK",
-        gives=bytes,
+        returns=bytes,
         tag="chat",
     ),
 )

@@ -39,7 +39,7 @@ ERRORS_OF_STREAMS = ("410", "416", "429")
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Json]:
     """The description of these endpoints."""
-    kinds = [kind for each in endpoints for kind in (each.body, each.query, each.gives) if _is_struct(kind)]
+    kinds = [kind for each in endpoints for kind in (each.body, each.query, each.returns) if _is_struct(kind)]
     _, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     paths: dict[str, Json] = {}
     for endpoint in endpoints:
@@ -88,9 +88,9 @@ def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str
 def _success(endpoint: Endpoint) -> dict[str, Json]:
     if endpoint.status == 204:
         return {"description": "Done"}
-    if endpoint.gives is bytes:
+    if endpoint.returns is bytes:
         return {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    schema = _reference(endpoint.gives) if _is_struct(endpoint.gives) else {"type": "object"}
+    schema = _reference(endpoint.returns) if _is_struct(endpoint.returns) else {"type": "object"}
     return {"description": endpoint.summary, "content": _json(schema)}
 
 
@@ -100,7 +100,7 @@ def _failures(endpoint: Endpoint) -> dict[str, Json]:
         statuses.update(ERRORS_OF_USERS)
     if endpoint.method != "GET":
         statuses.update(ERRORS_OF_BODIES)
-    if endpoint.gives is bytes:
+    if endpoint.returns is bytes:
         statuses.update(ERRORS_OF_STREAMS)
     content = {"application/problem+json": {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
     return {status: {"description": "Problem", "content": content} for status in sorted(statuses)}

@@ -1,4 +1,7 @@
-"""Routes that read and change sessions. Values are the structs of the stores, as JSON."""
+"""Routes that read and change sessions. Values are the structs of the stores, as JSON.
+
+Whether the user may see the session is decided by `Call.session` and `list_scope`, once for each route.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,36 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET as UNSET_MEMBER
+from msgspec import UnsetType
 from starlette.responses import Response
 
 from ...clock import random_id
 from ...codec import Json
-from ...errors import CheckpointNotFound, SessionNotFound
+from ...errors import CheckpointNotFound, SessionNotFound, StoreUnavailable, VersionConflict
 from ...executor import take_snapshot
 from ...messages import without_native
 from ...stores.state.commit import SessionFilter
 from ...stores.state.contract import UNSET
 from ...stores.usage.contract import UsageRollup
-from ...types import Checkpoint, Page, SessionState, SessionStatus
-from ..context import Desk
-from ..endpoints import Call, Endpoint
-from ..requests import Id, read_body, read_query, reply
+from ...types import Checkpoint, Page, RunRecord, SessionState, SessionStatus
+from ..access import ensure_new_id, list_scope, reload_session
+from ..context import ServerContext
+from ..endpoints import Call, Endpoint, Handler
+from ..requests import Id, NewId, json_response, read_query
 
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
+CHANGE_TRIES = 50
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class ListQuery(msgspec.Struct):
-    """`parent_session_id` empty: only sessions without a parent. `q`: sessions whose ids begin with this text.
+    """`parent_session_id` empty: only sessions without a parent. `q`: sessions whose ids start with this string.
 
-    Where the store has no index on ids (Redis) `q` finds the session of that very id.
+    Where the store has no index on ids (Redis), `q` finds the session with exactly that id.
     """
 
     status: list[SessionStatus] = []
@@ -54,45 +61,64 @@ class MessagesQuery(msgspec.Struct):
 
 
 class PageQuery(msgspec.Struct):
+    """One page of a list."""
+
     limit: Limit = 50
     offset: Offset = 0
 
 
 class UsageQuery(msgspec.Struct):
-    """`entries`: with the single entries of the session beside the sums."""
+    """`entries`: include the single entries of the session besides the sums."""
 
     tree: bool = True
     entries: bool = False
 
 
 class SnapshotQuery(msgspec.Struct):
-    """`offset`: leave out the messages before it, for a client that has them; a negative one counts from the end."""
+    """`offset`: leave out the messages before it; a negative one counts from the end."""
 
     offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
 
 
 class Fork(msgspec.Struct, forbid_unknown_fields=True):
+    """Fork at a checkpoint, or at the current state; `new_session_id` is random unless given."""
+
     checkpoint_id: str | None = None
-    new_session_id: Id | None = None
+    new_session_id: NewId | None = None
 
 
 class Restore(msgspec.Struct, forbid_unknown_fields=True):
+    """The checkpoint to restore."""
+
     checkpoint_id: str
 
 
+class Change(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change. `tags` replaces all tags; members of `metadata` are merged, and null removes one.
+
+    `title` is the member `title` of the metadata.
+    """
+
+    title: str | UnsetType | None = UNSET_MEMBER
+    tags: list[Id] | UnsetType = UNSET_MEMBER
+    metadata: dict[str, str | None] | UnsetType = UNSET_MEMBER
+
+
 class Items(msgspec.Struct):
-    """A list. `total`, `has_more` and `next_cursor` are there where they are known."""
+    """A list. `total`, `has_more` and `next_cursor` are included where they are known."""
 
     items: list[dict[str, Any]]
 
 
-class StateAnswer(msgspec.Struct):
+class StateOnly(msgspec.Struct):
+    """The custom state of a session, and the version it has."""
+
     custom_state: Any
     version: int
 
 
 class Snapshot(msgspec.Struct):
-    """A session and its messages at one moment; streaming from `sequence` goes on from exactly there."""
+    """A session and its messages at one point in time; streaming from `sequence` continues exactly there."""
 
     session: dict[str, Any]
     messages: list[dict[str, Any]]
@@ -104,17 +130,16 @@ class Snapshot(msgspec.Struct):
 
 
 async def list_sessions(call: Call) -> Response:
+    """List sessions, newest first."""
     query = read_query(call.request, ListQuery)
-    user_id = query.user_id
-    if not call.user.is_admin:
-        if user_id not in (None, call.user.id):
-            return reply({"items": [], "has_more": False, "next_cursor": None})
-        user_id = call.user.id
+    scope = list_scope(call.user, query.user_id)
+    if scope.is_empty:
+        return json_response({"items": [], "has_more": False, "next_cursor": None})
     if query.q is not None:
-        page = await _by_id(call, query, query.q, user_id)
+        page = await _by_id(call, query, query.q, scope.user_id)
     else:
-        page = await call.desk.store.list_sessions(
-            user_id=user_id,
+        page = await call.context.store.list_sessions(
+            user_id=scope.user_id,
             agent_type=query.agent_type,
             status=query.status or None,
             parent_session_id=UNSET if query.parent_session_id is None else query.parent_session_id or None,
@@ -123,20 +148,20 @@ async def list_sessions(call: Call) -> Response:
             cursor=query.cursor,
             count=query.count,
         )
-    items = [_listed(session) for session in page.items]
+    items = [_without_state(session) for session in page.items]
     if "usage" in query.include:
-        spent = await asyncio.gather(*(_spent(call.desk, session.session_id) for session in page.items))
-        for item, usage in zip(items, spent, strict=True):
+        usages = await asyncio.gather(*(_usage_summary(call.context, session.session_id) for session in page.items))
+        for item, usage in zip(items, usages, strict=True):
             item["usage"] = usage
-    answer: dict[str, Json] = {"items": items, "has_more": page.has_more, "next_cursor": page.next_cursor}
+    listed: dict[str, Json] = {"items": items, "has_more": page.has_more, "next_cursor": page.next_cursor}
     if page.total is not None:
-        answer["total"] = page.total
-    return reply(answer)
+        listed["total"] = page.total
+    return json_response(listed)
 
 
 async def _by_id(call: Call, query: ListQuery, text: str, user_id: str | None) -> Page[SessionState]:
-    """What an index finds of the ids that begin with a text, newest first; there is no further page."""
-    found = await call.desk.store.find_sessions(text, user_id=user_id, limit=MAX_PAGE)
+    """Return the sessions whose ids start with a string, newest first; there is no further page."""
+    found = await call.context.store.find_sessions(text, user_id=user_id, limit=MAX_PAGE)
     fits = SessionFilter(
         agent_type=query.agent_type,
         statuses=tuple(query.status),
@@ -149,30 +174,32 @@ async def _by_id(call: Call, query: ListQuery, text: str, user_id: str | None) -
     return Page(kept[: query.limit], total, 0, query.limit, len(kept) > query.limit)
 
 
-async def _spent(desk: Desk, session_id: str) -> dict[str, Json]:
-    rollup = await _rollup(desk, session_id, tree=True)
+async def _usage_summary(context: ServerContext, session_id: str) -> dict[str, Json]:
+    rollup = await _rollup(context, session_id, tree=True)
     return {"tokens": msgspec.to_builtins(rollup.tokens), "cost": rollup.custom.get("cost")}
 
 
-def _listed(session: SessionState) -> dict[str, Json]:
+def _without_state(session: SessionState) -> dict[str, Json]:
     item: dict[str, Json] = msgspec.to_builtins(session)
     del item["custom_state"]
     return item
 
 
 async def messages(call: Call) -> Response:
+    """Return a session's messages."""
     query = read_query(call.request, MessagesQuery)
-    session = await call.desk.session(call.user, call.path("session_id"))
-    page = await call.desk.store.get_messages(session.session_id, offset=query.offset, limit=query.limit)
+    session = await call.session()
+    page = await call.context.store.get_messages(session.session_id, offset=query.offset, limit=query.limit)
     shown = msgspec.structs.replace(page, items=[without_native(message) for message in page.items])
-    return reply(_numbered(shown))
+    return json_response(_numbered(shown))
 
 
 async def checkpoints(call: Call) -> Response:
+    """Return a session's checkpoints, newest first."""
     query = read_query(call.request, PageQuery)
-    session = await call.desk.session(call.user, call.path("session_id"))
-    page = await call.desk.store.list_checkpoints(session.session_id, limit=query.limit, offset=query.offset)
-    return reply(_numbered(page))
+    session = await call.session()
+    page = await call.context.store.list_checkpoints(session.session_id, limit=query.limit, offset=query.offset)
+    return json_response(_numbered(page))
 
 
 def _numbered(page: Page[Any]) -> dict[str, Json]:
@@ -186,138 +213,171 @@ def _numbered(page: Page[Any]) -> dict[str, Json]:
 
 
 async def runs(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    return reply({"items": await call.desk.store.list_runs(session.session_id)})
+    """Return a session's runs."""
+    session = await call.session()
+    found = await call.context.store.list_runs(session.session_id)
+    return json_response({"items": [_visible_run(call, run) for run in found]})
 
 
 async def children(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    return reply({"items": await call.desk.store.list_sub_session_refs(session.session_id)})
+    """Return a session's sub-sessions."""
+    session = await call.session()
+    return json_response({"items": await call.context.store.list_sub_session_refs(session.session_id)})
 
 
 # -- one session
 
 
 async def get_session(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    return reply(await _whole(call.desk, session))
+    """Return one session with its custom state."""
+    session = await call.session()
+    return json_response(await _with_run(call, session))
 
 
-async def _whole(desk: Desk, session: SessionState) -> dict[str, Json]:
-    run = await desk.store.get_current_run(session.session_id)
-    return {**msgspec.to_builtins(session), "current_run": msgspec.to_builtins(run)}
+async def _with_run(call: Call, session: SessionState) -> dict[str, Json]:
+    run = await call.context.store.get_current_run(session.session_id)
+    current = None if run is None else _visible_run(call, run)
+    return {**msgspec.to_builtins(session), "current_run": current}
+
+
+def _visible_run(call: Call, run: RunRecord) -> dict[str, Json]:
+    """Return a run as this user may see it: the names of hosts and processes are for admins."""
+    shown: dict[str, Json] = msgspec.to_builtins(run)
+    if not call.user.is_admin:
+        shown["metadata"] = {name: value for name, value in run.metadata.items() if name != "worker"}
+    return shown
 
 
 async def state(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    return reply(StateAnswer(session.custom_state, session.version))
+    """Return a session's custom state."""
+    session = await call.session()
+    return json_response(StateOnly(session.custom_state, session.version))
 
 
 async def usage(call: Call) -> Response:
+    """Return what a session used."""
     query = read_query(call.request, UsageQuery)
-    session = await call.desk.session(call.user, call.path("session_id"))
-    rollup = await _rollup(call.desk, session.session_id, tree=query.tree)
-    store = call.desk.executor.services.usage
+    session = await call.session()
+    rollup = await _rollup(call.context, session.session_id, tree=query.tree)
+    store = call.context.executor.services.usage
     if not query.entries or store is None:
-        return reply(rollup)
-    return reply({**msgspec.to_builtins(rollup), "entries": await store.get_entries(session.session_id)})
+        return json_response(rollup)
+    return json_response({**msgspec.to_builtins(rollup), "entries": await store.get_entries(session.session_id)})
 
 
-async def _rollup(desk: Desk, session_id: str, *, tree: bool) -> UsageRollup:
-    store = desk.executor.services.usage
+async def _rollup(context: ServerContext, session_id: str, *, tree: bool) -> UsageRollup:
+    store = context.executor.services.usage
     return UsageRollup() if store is None else await store.get_rollup(session_id, include_sub_sessions=tree)
 
 
 async def get_checkpoint(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    found = await call.desk.store.get_checkpoint(session.session_id, call.path("checkpoint_id"))
+    """Return a checkpoint with its state."""
+    session = await call.session()
+    found = await call.context.store.get_checkpoint(session.session_id, call.path("checkpoint_id"))
     if found is None:
         raise CheckpointNotFound(session.session_id, call.path("checkpoint_id"))
-    return reply(found)
+    return json_response(found)
 
 
 async def snapshot(call: Call) -> Response:
+    """Return what a client renders first, read at one point in time."""
     query = read_query(call.request, SnapshotQuery)
-    session = await call.desk.session(call.user, call.path("session_id"))
-    taken = await take_snapshot(call.desk.executor.services, session.session_id, offset=query.offset)
-    whole = await _whole(call.desk, taken.session)
+    session = await call.session()
+    taken = await take_snapshot(call.context.executor.services, session.session_id, offset=query.offset)
+    whole = await _with_run(call, taken.session)
     shown = [without_native(message) for message in taken.messages]
-    return reply(Snapshot(whole, shown, taken.sequence, taken.message_count))
+    return json_response(Snapshot(whole, shown, taken.sequence, taken.message_count))
 
 
 # -- changes
 
 
 async def delete(call: Call) -> Response:
-    session = await call.desk.session(call.user, call.path("session_id"))
-    if not await call.desk.executor.delete_session(session.session_id):
+    """Delete a session and its descendants."""
+    session = await call.session()
+    if not await call.context.executor.delete_session(session.session_id, user_id=session.user_id):
         raise SessionNotFound(session.session_id)
     return Response(status_code=204)
 
 
 async def fork(call: Call) -> Response:
-    given = await read_body(call.request, Fork, max_bytes=call.desk.max_body_bytes)
-    session = await call.desk.session(call.user, call.path("session_id"))
-    new_id = given.new_session_id if given.new_session_id is not None else f"session-{random_id()}"
-    made = await call.desk.store.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
-    return reply(await _whole(call.desk, made), 201)
+    """Create an independent session from a checkpoint of one, or from its current state."""
+    given = await call.body(Fork)
+    session = await call.session()
+    new_id = f"session-{random_id()}" if given.new_session_id is None else ensure_new_id(given.new_session_id)
+    made = await call.context.store.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
+    return json_response(await _with_run(call, made), 201)
 
 
 async def restore(call: Call) -> Response:
-    given = await read_body(call.request, Restore, max_bytes=call.desk.max_body_bytes)
-    desk = call.desk
-    session = await desk.session(call.user, call.path("session_id"))
-    restored = await desk.executor.restore(session.session_id, given.checkpoint_id)
-    return reply(await _whole(desk, restored))
+    """Take a session back to one of its checkpoints."""
+    given = await call.body(Restore)
+    session = await call.session()
+    restored = await call.context.executor.restore(session.session_id, given.checkpoint_id, user_id=session.user_id)
+    return json_response(await _with_run(call, restored))
+
+
+async def change(call: Call) -> Response:
+    """Change the title, tags and metadata of a session, also while a run works on it."""
+    given = await call.body(Change)
+    seen = await call.session()
+    store = call.context.store
+    for _ in range(CHANGE_TRIES):
+        changed = msgspec.structs.replace(_changed(seen, given), custom_state=None)
+        try:
+            await store.save_state(seen.session_id, changed, expected_version=seen.version)
+            break
+        except VersionConflict:
+            seen = await reload_session(store.load_state, seen)
+    else:
+        raise StoreUnavailable(f"Session {seen.session_id!r} changes too fast to be written: retry.")
+    return json_response(await _with_run(call, await call.session()))
+
+
+def _changed(session: SessionState, given: Change) -> SessionState:
+    updates = {} if given.metadata is UNSET_MEMBER else dict(given.metadata)
+    if given.title is not UNSET_MEMBER:
+        updates["title"] = given.title
+    merged = {**session.metadata, **updates}
+    return msgspec.structs.replace(
+        session,
+        metadata={name: value for name, value in merged.items() if value is not None},
+        tags=session.tags if given.tags is UNSET_MEMBER else tuple(given.tags),
+    )
+
+
+def _of_session(method: str, path: str, handler: Handler, summary: str, status: int = 200, **more: Any) -> Endpoint:
+    return Endpoint(method, f"/sessions/{{session_id:id}}{path}", handler, summary, status, **more)
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/sessions", list_sessions, "Sessions, newest first", query=ListQuery, gives=Items),
-    Endpoint("GET", "/sessions/{session_id:id}", get_session, "One session", gives=SessionState),
-    Endpoint("DELETE", "/sessions/{session_id:id}", delete, "Delete a session and all below it", 204),
-    Endpoint("GET", "/sessions/{session_id:id}/messages", messages, "Its messages", query=MessagesQuery, gives=Items),
-    Endpoint("GET", "/sessions/{session_id:id}/runs", runs, "Its runs", gives=Items),
-    Endpoint(
+    Endpoint("GET", "/sessions", list_sessions, "Sessions, newest first", query=ListQuery, returns=Items, large=True),
+    _of_session("GET", "", get_session, "One session", returns=SessionState, large=True),
+    _of_session("PATCH", "", change, "Change title, tags and metadata", body=Change, returns=SessionState),
+    _of_session("DELETE", "", delete, "Delete a session and its descendants", 204),
+    _of_session("GET", "/messages", messages, "Its messages", query=MessagesQuery, returns=Items, large=True),
+    _of_session("GET", "/runs", runs, "Its runs", returns=Items, large=True),
+    _of_session("GET", "/checkpoints", checkpoints, "Its checkpoints", query=PageQuery, returns=Items, large=True),
+    _of_session(
         "GET",
-        "/sessions/{session_id:id}/checkpoints",
-        checkpoints,
-        "Its checkpoints, newest first",
-        query=PageQuery,
-        gives=Items,
-    ),
-    Endpoint(
-        "GET",
-        "/sessions/{session_id:id}/checkpoints/{checkpoint_id:id}",
+        "/checkpoints/{checkpoint_id:id}",
         get_checkpoint,
         "A checkpoint with its state",
-        gives=Checkpoint,
+        returns=Checkpoint,
+        large=True,
     ),
-    Endpoint("GET", "/sessions/{session_id:id}/usage", usage, "What it spent", query=UsageQuery, gives=UsageRollup),
-    Endpoint("GET", "/sessions/{session_id:id}/state", state, "Its custom state", gives=StateAnswer),
-    Endpoint("GET", "/sessions/{session_id:id}/children", children, "Its sub-sessions", gives=Items),
-    Endpoint(
+    _of_session("GET", "/usage", usage, "What it used", query=UsageQuery, returns=UsageRollup, large=True),
+    _of_session("GET", "/state", state, "Its custom state", returns=StateOnly, large=True),
+    _of_session("GET", "/children", children, "Its sub-sessions", returns=Items, large=True),
+    _of_session(
         "GET",
-        "/sessions/{session_id:id}/snapshot",
+        "/snapshot",
         snapshot,
-        "Session, messages and place in the stream",
+        "Session, messages and position in the stream",
         query=SnapshotQuery,
-        gives=Snapshot,
+        returns=Snapshot,
+        large=True,
     ),
-    Endpoint(
-        "POST",
-        "/sessions/{session_id:id}/fork",
-        fork,
-        "Make an independent session from it",
-        201,
-        body=Fork,
-        gives=SessionState,
-    ),
-    Endpoint(
-        "POST",
-        "/sessions/{session_id:id}/restore",
-        restore,
-        "Go back to a checkpoint",
-        body=Restore,
-        gives=SessionState,
-    ),
+    _of_session("POST", "/fork", fork, "Create an independent session from it", 201, body=Fork, returns=SessionState),
+    _of_session("POST", "/restore", restore, "Go back to a checkpoint", body=Restore, returns=SessionState),
 )

@@ -1,4 +1,4 @@
-"""Routes that stream: Server-Sent Events and WebSocket. What they say is in `feed.py`, how it looks in `framing.py`."""
+"""Routes that stream: Server-Sent Events and WebSocket. The items come from `feed.py`, their form from `framing.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from starlette.websockets import WebSocket
 
 from ...errors import InvalidArgument
 from ..auth import User
-from ..context import Desk, Seat
+from ..context import ServerContext
 from ..endpoints import Call, Endpoint
+from ..limits import StreamSlot
 from ..problems import problem_of
 from ..requests import MAX_SEQUENCE, read_query, start_of_stream
 from ..wire.feed import Feed, open_feed
@@ -21,7 +22,7 @@ from ..wire.translate import translated
 
 
 class StreamQuery(msgspec.Struct):
-    """`Last-Event-ID` goes before `from_sequence`. `follow`: stay open into the next turn (our own format only)."""
+    """`Last-Event-ID` overrides `from_sequence`. `follow`: stay open into the next turn (our own format only)."""
 
     from_sequence: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] = 0
     follow: bool = False
@@ -29,59 +30,62 @@ class StreamQuery(msgspec.Struct):
 
 
 async def stream(call: Call) -> ASGIApp:
+    """Stream a session."""
     query = read_query(call.request, StreamQuery)
     if query.format != "helix":
-        session = await call.desk.session(call.user, call.path("session_id"))
-        place = start_of_stream(call.request, query.from_sequence)
-        return await translated(call, session, query.format, from_sequence=place)
-    seat = call.desk.take_seat(call.user)
+        session = await call.session()
+        position = start_of_stream(call.request, query.from_sequence)
+        return await translated(call, session, query.format, from_sequence=position)
+    slot = call.context.occupancy.stream_slot(call.user)
     try:
-        feed = await _open(call.desk, call.user, call.request, call.path("session_id"), seat)
+        feed = await _open(call.context, call.user, call.request, call.path("session_id"), slot)
     except BaseException:
-        seat.free()
+        slot.release()
         raise
-    return EventStream(feed, HelixEvents(), seat.free)
+    return EventStream(feed, HelixEvents(), slot.release)
 
 
-async def _open(desk: Desk, user: User, connection: HTTPConnection, session_id: str, seat: Seat) -> Feed:
+async def _open(
+    context: ServerContext, user: User, connection: HTTPConnection, session_id: str, slot: StreamSlot
+) -> Feed:
     query = read_query(connection, StreamQuery)
     from_sequence = start_of_stream(connection, query.from_sequence)
-    session = await desk.session(user, session_id)
+    session = await context.session(user, session_id)
     feed = await open_feed(
-        desk.executor,
+        context.executor,
         session,
         from_sequence=from_sequence,
         follow=query.follow,
-        heartbeat_seconds=desk.heartbeat_seconds,
+        heartbeat_seconds=context.limits.heartbeat_seconds,
     )
-    return seat.attend(feed)
+    return slot.attach(feed)
 
 
 def socket_query(connection: HTTPConnection) -> StreamQuery:
-    """What a WebSocket asks for. Raises `InvalidArgument`."""
+    """Return what a WebSocket asks for. Raises `InvalidArgument`."""
     query = read_query(connection, StreamQuery)
     if query.format != "helix":
         raise InvalidArgument("format= is for /stream: a WebSocket carries frames of our own format only.")
     return query
 
 
-async def serve_websocket(desk: Desk, socket: WebSocket) -> None:
-    """The WebSocket form of the same stream. What goes wrong before it is accepted is told as over HTTP."""
-    seat = None
+async def serve_websocket(context: ServerContext, socket: WebSocket) -> None:
+    """Stream a session over a WebSocket. Errors before it is accepted are responses, as over HTTP."""
+    slot = None
     try:
         try:
-            user = await desk.user(socket)
+            user = await context.user(socket)
             socket_query(socket)
-            seat = desk.take_seat(user)
-            feed = await _open(desk, user, socket, socket.path_params["session_id"], seat)
+            slot = context.occupancy.stream_slot(user)
+            feed = await _open(context, user, socket, socket.path_params["session_id"], slot)
         except Exception as error:
             await socket.send_denial_response(problem_of(error).response())
             return
         await socket.accept()
         await pump_websocket(socket, feed)
     finally:
-        if seat is not None:
-            seat.free()
+        if slot is not None:
+            slot.release()
 
 
 ENDPOINTS = (
@@ -89,9 +93,9 @@ ENDPOINTS = (
         "GET",
         "/stream/{session_id:id}",
         stream,
-        "A session's chunks, kept and live, as Server-Sent Events",
+        "A session's chunks, stored and live, as Server-Sent Events",
         query=StreamQuery,
-        gives=bytes,
+        returns=bytes,
         headers=("Last-Event-ID",),
         tag="streams",
     ),

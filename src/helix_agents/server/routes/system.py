@@ -1,4 +1,4 @@
-"""Routes about the server itself: agents, health, what waits, figures."""
+"""Routes about the server itself: agents, health, pending calls, figures."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from ...executor.workers import list_workers, recovered_today
 from ...lifecycle import SUSPENDED
 from ...schema.signature import json_schema
 from ...types import SessionStatus
-from ..context import Desk
+from ..access import list_scope
+from ..context import ServerContext
 from ..endpoints import Call, Endpoint
 from ..problems import Problem
-from ..requests import Id, read_query, reply
+from ..requests import Id, json_response, read_query
 from .sessions import Items, Limit
 
 HEALTH_SECONDS = 5
@@ -28,6 +29,8 @@ MAX_WAITS = 200
 
 
 class WaitingQuery(msgspec.Struct):
+    """Which pending calls to list."""
+
     agent_type: Id | None = None
     user_id: Id | None = None
     limit: Limit = 50
@@ -35,12 +38,14 @@ class WaitingQuery(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
+    """The server is well."""
+
     status: str
     backend: str
 
 
 class Stats(msgspec.Struct):
-    """Figures for a glance. `approximate` names those that are not exact."""
+    """Figures about all sessions. `approximate` names those that are not exact."""
 
     by_status: dict[SessionStatus, int]
     waiting: int
@@ -52,7 +57,8 @@ class Stats(msgspec.Struct):
 
 
 async def agents(call: Call) -> Response:
-    return reply({"items": [_described(agent) for agent in call.desk.executor.agents]})
+    """Return the agents that clients may start."""
+    return json_response({"items": [_described(agent) for agent in call.context.agents]})
 
 
 def _described(agent: Agent) -> dict[str, Json]:
@@ -74,64 +80,73 @@ def _described(agent: Agent) -> dict[str, Json]:
     }
 
 
-def backend_name(desk: Desk) -> str:
-    """What the state store calls its technology: `sqlite` for a `SqliteStateStore`."""
-    return type(desk.store).__name__.removesuffix("StateStore").removeprefix("In").lower()
+def backend_name(context: ServerContext) -> str:
+    """Return the technology of the state store: `sqlite` for a `SqliteStateStore`."""
+    return type(context.store).__name__.removesuffix("StateStore").removeprefix("In").lower()
 
 
-async def _probe(desk: Desk) -> float:
-    """Ask the store something small; how long that took, in milliseconds."""
+async def _probe(context: ServerContext) -> float:
+    """Make a small request to the store and return how long it took, in milliseconds."""
     began = time.perf_counter()
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
-            await desk.store.session_exists(PROBE)
+            await context.store.session_exists(PROBE)
     except TimeoutError as error:
         raise StoreUnavailable(f"The store did not respond within {HEALTH_SECONDS} s.") from error
     return (time.perf_counter() - began) * 1000
 
 
 async def health(call: Call) -> Response:
-    await _probe(call.desk)
-    return reply(Health("ok", backend_name(call.desk)))
+    """Return whether the store responds."""
+    await _probe(call.context)
+    return json_response(Health("ok", backend_name(call.context)))
 
 
 async def waiting(call: Call) -> Response:
+    """List the calls that wait for a person or a client."""
     query = read_query(call.request, WaitingQuery)
-    user_id = query.user_id if call.user.is_admin else call.user.id
-    if not call.user.is_admin and query.user_id not in (None, call.user.id):
-        return reply({"items": [], "has_more": False, "next_cursor": None})
-    page = await call.desk.executor.list_waiting(
-        user_id=user_id, agent_type=query.agent_type, limit=query.limit, cursor=query.cursor
+    scope = list_scope(call.user, query.user_id)
+    if scope.is_empty:
+        return json_response({"items": [], "has_more": False, "next_cursor": None})
+    page = await call.context.executor.list_waiting(
+        user_id=scope.user_id, agent_type=query.agent_type, limit=query.limit, cursor=query.cursor
     )
-    return reply({"items": page.items, "has_more": page.has_more, "next_cursor": page.next_cursor})
+    return json_response({"items": page.items, "has_more": page.has_more, "next_cursor": page.next_cursor})
 
 
 async def stats(call: Call) -> Response:
+    """Return figures about all sessions."""
     if not call.user.is_admin:
         raise Problem(403, "forbidden", "Only an admin may see figures about all sessions.")
-    desk, now = call.desk, call.desk.executor.services.clock()
-    latency_ms = await _probe(desk)
-    by_status = await desk.store.count_by_status()
-    waits = (await desk.executor.list_waiting(limit=MAX_WAITS)).items
-    return reply(
+    context, now = call.context, call.context.executor.services.clock()
+    latency_ms = await _probe(context)
+    by_status = await context.store.count_by_status()
+    waits = (await context.executor.list_waiting(limit=MAX_WAITS)).items
+    return json_response(
         Stats(
             by_status=by_status,
             waiting=sum(count for status, count in by_status.items() if status in SUSPENDED),
             oldest_waiting_since=min((wait.since for wait in waits), default=None),
-            workers=[msgspec.to_builtins(worker) for worker in await list_workers(desk.streams, now)],
-            recovered_today=await recovered_today(desk.streams, now),
-            backend={"name": backend_name(desk), "latency_ms": round(latency_ms, 2)},
+            workers=[msgspec.to_builtins(worker) for worker in await list_workers(context.streams, now)],
+            recovered_today=await recovered_today(context.streams, now),
+            backend={"name": backend_name(context), "latency_ms": round(latency_ms, 2)},
             # Sessions, not questions; and the oldest of the newest questions, if there are very many.
-            approximate=[*(() if desk.store.exact_counts else ["by_status"]), "waiting", "oldest_waiting_since"],
+            approximate=[*(() if context.store.exact_counts else ["by_status"]), "waiting", "oldest_waiting_since"],
         )
     )
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/agents", agents, "The registered agents", gives=Items, tag="server"),
+    Endpoint("GET", "/agents", agents, "The agents that clients may start", returns=Items, tag="server"),
     Endpoint(
-        "GET", "/waiting", waiting, "Questions that wait for a person", query=WaitingQuery, gives=Items, tag="server"
+        "GET",
+        "/waiting",
+        waiting,
+        "Calls that wait for a response",
+        query=WaitingQuery,
+        returns=Items,
+        tag="server",
     ),
-    Endpoint("GET", "/stats", stats, "Figures about all sessions", gives=Stats, tag="server"),
-    Endpoint("GET", "/healthz", health, "Whether the store responds", gives=Health, public=True, tag="server"),
+    Endpoint("GET", "/stats", stats, "Figures about all sessions", returns=Stats, tag="server"),
+    Endpoint("GET", "/healthz", health, "Whether the store responds", returns=Health, public=True, tag="server"),
 )

@@ -1,34 +1,35 @@
-"""Feed: what a client of a session's stream is told, in order, whatever the wire: open, chunks, the last word.
+"""Feed: what a client of a session's stream gets, in order, whatever the wire: open, chunks, the final event.
 
-Replay and live are one path (the reader's). A feed knows sessions and streams; it knows no bytes (`framing.py`) and no
-users (`desk.py`).
+Replay and live are one path (the reader's). A feed knows sessions and streams; it knows no bytes (`framing.py`), and of
+users only that its session must stay the one it was opened for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from typing import Literal, NamedTuple
 
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
 from ...executor import DELETED_REASON, AgentExecutor, all_waiting
+from ...safe_text import get_logger
 from ...streams.contract import StreamOutcome, StreamReader
 from ...streams.reader import DELETED
 from ...streams.records import StoredText
 from ...types import PendingClientToolCall, SessionState
+from ..access import reload_session
 
-logger = logging.getLogger("helix_agents.server")
+logger = get_logger("helix_agents.server")
 
-FIRST_LOOK_SECONDS = 0.05
-LAST_LOOK_SECONDS = 1.0
+FIRST_POLL_SECONDS = 0.05
+LAST_POLL_SECONDS = 1.0
 
 EventName = Literal["open", "end", "fail", "pause", "truncated", "gone"]
 
 
 class Event(NamedTuple):
-    """Something other than a chunk."""
+    """Anything but a chunk."""
 
     name: EventName
     data: dict[str, Json]
@@ -40,15 +41,17 @@ class Chunks(NamedTuple):
     rows: list[StoredText]
 
 
-class Silence(NamedTuple):
-    """Nothing came for a while: time for a sign of life."""
+class Heartbeat(NamedTuple):
+    """Nothing came for a while; the connection needs a sign of life."""
 
 
-Item = Event | Chunks | Silence
+Item = Event | Chunks | Heartbeat
+
+GONE = Event("gone", {})
 
 
 class Feed:
-    """One client's view of one session's stream. Make it with `open_feed`."""
+    """One client's view of one session's stream. Create it with `open_feed`."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Feed:
         self._closing: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """End the feed, without a last word if there was none. Safe to call twice and from another task."""
+        """End the feed; without a final event, if there was none. Safe to call twice and from another task."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -80,26 +83,26 @@ class Feed:
             self._closing = asyncio.get_running_loop().create_task(self._reader.close())
 
     async def items(self) -> AsyncGenerator[Item, None]:
-        """Everything there is to tell. Ends after a last word, or without one if the connection should be resumed."""
+        """Yield everything in order. Ends after a final event, or without one if the client should reconnect."""
         yield Event("open", self._opening())
         try:
             while self._reader is None:
-                last = None if self._follow else await last_word_without_stream(self._executor, self.session)
-                if last is not None:
-                    yield last
+                final = None if self._follow else await final_event_without_stream(self._executor, self.session)
+                if final is not None:
+                    yield final
                     return
                 if not await self._wait_for_stream():
                     return
                 if self._reader is None:
-                    yield Silence()
+                    yield Heartbeat()
             async for item in self._read(self._reader):
                 yield item
         except StreamTruncated as error:
             yield Event("truncated", {"first_sequence": error.first_sequence})
         except (SessionNotFound, StreamCursorAhead):
-            yield Event("gone", {})
+            yield GONE
         except StoreError as error:
-            # No last word: the client comes back, perhaps to another process.
+            # No final event: the client reconnects, perhaps to another process.
             logger.warning("The stream of session %r was cut: %s", self.session.session_id, error)
 
     async def _read(self, reader: StreamReader) -> AsyncGenerator[Item, None]:
@@ -111,12 +114,12 @@ class Feed:
             if self._closed.is_set():
                 return
             if reader.outcome is None:
-                yield Silence()
+                yield Heartbeat()
                 continue
-            last = await last_word(self._executor, self.session.session_id, reader.outcome)
-            if last is not None:
-                yield last
-                if not self._follow or last.name not in ("end", "pause"):
+            final = await final_event(self._executor, self.session, reader.outcome)
+            if final is not None:
+                yield final
+                if not self._follow or final.name not in ("end", "pause"):
                     return
             reader.go_on()
 
@@ -130,21 +133,22 @@ class Feed:
         }
 
     async def _wait_for_stream(self) -> bool:
-        """Look for the stream for as long as a heartbeat; False if the feed was closed. Raises `SessionNotFound`."""
+        """Look for the stream until a heartbeat is due; False if the feed was closed. Raises `SessionNotFound`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._heartbeat_seconds
-        delay_seconds = FIRST_LOOK_SECONDS
+        delay_seconds = FIRST_POLL_SECONDS
         while loop.time() < until:
             try:
                 async with asyncio.timeout(delay_seconds):
                     await self._closed.wait()
                 return False
             except TimeoutError:
-                delay_seconds = min(delay_seconds * 2, LAST_LOOK_SECONDS)
-            self.session = await _load(self._executor, self.session.session_id)
-            self._reader = await self._executor.services.streams.create_resumable_reader(
+                delay_seconds = min(delay_seconds * 2, LAST_POLL_SECONDS)
+            reader = await self._executor.services.streams.create_resumable_reader(
                 self.session.stream_id, from_sequence=self.from_sequence
             )
+            self.session = await _still_the_same(self._executor, self.session, reader)
+            self._reader = reader
             if self._reader is not None or (self.session.status != "active" and not self._follow):
                 return True
         return True
@@ -159,9 +163,10 @@ async def open_feed(
     whole_turn: bool = False,
     heartbeat_seconds: float,
 ) -> Feed:
-    """A feed from a place in the stream. Raises `StreamTruncated` or `StreamCursorAhead` while it can still be told.
+    """Return a feed from a position of the stream.
 
-    `whole_turn`: also the chunks before that place, for those who have to know what is open there.
+    Raises `StreamTruncated`, `StreamCursorAhead` or `SessionNotFound` while an error response is still possible.
+    `whole_turn`: also the chunks before that position, for encoders that must know what is open there.
     """
     streams = executor.services.streams
     info = await streams.get_stream_info(session.stream_id)
@@ -170,6 +175,7 @@ async def open_feed(
         await reader.close()
         first = info.first_sequence - 1
         reader = await streams.create_resumable_reader(session.stream_id, from_sequence=first)
+    session = await _still_the_same(executor, session, reader)
     return Feed(
         executor,
         session,
@@ -181,20 +187,36 @@ async def open_feed(
     )
 
 
-async def last_word(executor: AgentExecutor, session_id: str, outcome: StreamOutcome) -> Event | None:
-    """What the end of a stream means for its session; None if that goes on already. Raises `SessionNotFound`."""
+async def _still_the_same(executor: AgentExecutor, seen: SessionState, reader: StreamReader | None) -> SessionState:
+    """Load the session after its stream was opened. Raises `SessionNotFound` if the stream may be another session's.
+
+    A stream is found by an id that may have changed hands. The reader then sticks to the one it found.
+    """
+    try:
+        return await reload_session(executor.services.store.load_state, seen)
+    except SessionNotFound:
+        if reader is not None:
+            await reader.close()
+        raise
+
+
+async def final_event(executor: AgentExecutor, seen: SessionState, outcome: StreamOutcome) -> Event | None:
+    """Return what the end of a stream means for its session; None if the session has continued already.
+
+    Raises `SessionNotFound` if the session is gone or was replaced.
+    """
     if outcome is DELETED or (outcome.status == "failed" and outcome.error == DELETED_REASON):
-        return Event("gone", {})
+        return GONE
     if outcome.status == "ended":
         return Event("end", {"status": "completed", "output": outcome.final_output})
-    session = await _load(executor, session_id)
+    session = await reload_session(executor.services.store.load_state, seen)
     if outcome.status == "failed":
         return Event("fail", {"error": outcome.error})
     return None if session.status == "active" else await _pause(executor, session)
 
 
-async def last_word_without_stream(executor: AgentExecutor, session: SessionState) -> Event | None:
-    """A session at rest whose stream has expired, or that never had one (a fork), has nothing to wait for."""
+async def final_event_without_stream(executor: AgentExecutor, session: SessionState) -> Event | None:
+    """Return the final event of a stopped session whose stream has expired, or that never had one (a fork)."""
     if session.status == "active":
         return None
     if session.status == "completed":
@@ -206,11 +228,11 @@ async def last_word_without_stream(executor: AgentExecutor, session: SessionStat
 
 async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
     waits = await all_waiting(executor.services.store, session, executor.services.clock())
-    return Event("pause", {"status": session.status, "suspended": [question(wait) for wait in waits]})
+    return Event("pause", {"status": session.status, "suspended": [as_question(wait) for wait in waits]})
 
 
-def question(pending: PendingClientToolCall) -> dict[str, Json]:
-    """A question that waits, as clients see it."""
+def as_question(pending: PendingClientToolCall) -> dict[str, Json]:
+    """Return a pending call as clients see it."""
     return {
         "tool_call_id": pending.tool_call_id,
         "tool_name": pending.tool_name,
@@ -219,10 +241,3 @@ def question(pending: PendingClientToolCall) -> dict[str, Json]:
         "approval_id": pending.approval_id,
         "deadline_at": pending.deadline_at,
     }
-
-
-async def _load(executor: AgentExecutor, session_id: str) -> SessionState:
-    session = await executor.services.store.load_state(session_id)
-    if session is None:
-        raise SessionNotFound(session_id)
-    return session

@@ -1,7 +1,7 @@
-"""Framing: the items of a feed as Server-Sent Events or as WebSocket messages. The only place that knows either.
+"""Framing: the items of a feed as Server-Sent Events or as WebSocket messages. The only module that knows either.
 
 A chunk is encoded once for all clients of a process (`StoredText.frame`); chunks that are ready together leave in one
-write. A slow client holds up nobody but itself: its `send` waits, and what it misses meanwhile comes from storage.
+write. A slow client delays only itself: its `send` waits, and what it misses since then comes from storage.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SERVICE_RESTART = 1012
 
 
 class Encoder(Protocol):
-    """Turns what a feed tells into the bytes of one SSE body."""
+    """Turns the items of a feed into the bytes of one SSE body."""
 
     headers: tuple[tuple[bytes, bytes], ...]
 
     def encode(self, item: Item) -> bytes:
-        """The bytes for one item; none if this format has no word for it."""
+        """Return the bytes for one item; none if this format has no frame for it."""
 
 
 class HelixEvents:
@@ -45,6 +45,7 @@ class HelixEvents:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def encode(self, item: Item) -> bytes:
+        """Return the frames for one item."""
         if isinstance(item, Chunks):
             return b"".join([row.frame or chunk_frame(row) for row in item.rows])
         if isinstance(item, Event):
@@ -54,18 +55,18 @@ class HelixEvents:
 
 
 def chunk_frame(row: StoredText) -> bytes:
-    """The event of one chunk; kept with the row for the next client."""
+    """Return the event of one chunk, and keep it with the row for the next client."""
     row.frame = f"event: chunk\nid: {row.sequence}\ndata: {row.text}\n\n".encode()
     return row.frame
 
 
 def sse(event: str, data: Json) -> bytes:
-    """One event. JSON has no line breaks, so one `data` line is enough."""
+    """Return one event. JSON has no line breaks, so one `data` line is enough."""
     return f"event: {event}\ndata: {encode(data)}\n\n".encode()
 
 
 def websocket_messages(item: Item) -> list[str]:
-    """The same as text messages; a WebSocket has pings of its own, so silence needs none."""
+    """Return the same as text messages. A WebSocket has its own pings, so it needs no heartbeats."""
     if isinstance(item, Chunks):
         return [f'{{"event":"chunk","id":{row.sequence},"data":{row.text}}}' for row in item.rows]
     if isinstance(item, Event):
@@ -76,13 +77,14 @@ def websocket_messages(item: Item) -> list[str]:
 class EventStream:
     """An SSE response: pumps a feed into the connection until either ends."""
 
-    def __init__(self, feed: Feed, encoder: Encoder, at_end: Callable[[], None]) -> None:
+    def __init__(self, feed: Feed, encoder: Encoder, on_end: Callable[[], None]) -> None:
         self._feed = feed
         self._encoder = encoder
-        self._at_end = at_end
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(self._watch(receive))
+        """Send the stream."""
+        disconnect = asyncio.create_task(self._watch(receive))
         try:
             headers = [*EVENT_STREAM_HEADERS, *self._encoder.headers]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -90,8 +92,8 @@ class EventStream:
                 await self._pump(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            gone.cancel()
-            self._at_end()
+            disconnect.cancel()
+            self._on_end()
 
     async def _pump(self, send: Send) -> None:
         async with aclosing(self._feed.items()) as items:
@@ -100,31 +102,31 @@ class EventStream:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _watch(self, receive: Receive) -> None:
-        """Notice that the client has gone. Nothing but the feed ends with it: the run goes on."""
+        """Close the feed when the client disconnects. The run continues."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._feed.close()
 
 
 async def pump_websocket(socket: WebSocket, feed: Feed) -> None:
-    """Send a feed over a WebSocket that was accepted, then close it."""
-    gone = asyncio.create_task(_watch_websocket(socket, feed))
-    said_last = False
+    """Send a feed over an accepted WebSocket, then close it."""
+    disconnect = asyncio.create_task(_watch_websocket(socket, feed))
+    is_final = False
     try:
         async with aclosing(feed.items()) as items:
             async for item in items:
-                said_last = isinstance(item, Event) and item.name != "open"
+                is_final = isinstance(item, Event) and item.name != "open"
                 for message in websocket_messages(item):
                     await socket.send_text(message)
-        await socket.close(NORMAL_CLOSURE if said_last else SERVICE_RESTART)
+        await socket.close(NORMAL_CLOSURE if is_final else SERVICE_RESTART)
     except (WebSocketDisconnect, RuntimeError):
-        pass  # the client has gone in the middle of a message, or before the close
+        pass  # the client disconnected in the middle of a message, or before the close
     finally:
-        gone.cancel()
+        disconnect.cancel()
 
 
 async def _watch_websocket(socket: WebSocket, feed: Feed) -> None:
-    """Notice that the client has gone; what it sends means nothing."""
+    """Close the feed when the client disconnects. Messages from clients are ignored."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass
     feed.close()

@@ -1,7 +1,7 @@
 """Streams in other formats: the feed of a turn, through one of the pure encoders, as Server-Sent Events.
 
-Neither format has a cursor. Ours is the id of the SSE event: whoever joins at a place gets what is open there opened
-again, then the rest.
+Neither format has a cursor. Ours is the id of the SSE event: a client that joins at a position gets what is open there
+opened again, then the rest.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ...chunks import Chunk
 from ...codec import Json, decode, encode
 from ...stores.state.contract import StateStore
 from ...types import RunRecord, SessionState
-from ..context import Desk
+from ..context import ServerContext
 from ..endpoints import Call
 from .agui import AgUiEncoder
-from .feed import Chunks, Item, Silence, open_feed
+from .feed import Chunks, Heartbeat, Item, open_feed
 from .feed import Event as FeedEvent
 from .framing import HEARTBEAT, EventStream
 from .ui_messages import UiMessageEncoder
@@ -31,15 +31,18 @@ MAX_CHECKPOINTS = 200
 class TurnEncoder(Protocol):
     """What `agui.py` and `ui_messages.py` have in common."""
 
-    def begin(self) -> list[dict[str, Any]]: ...
+    def begin(self) -> list[dict[str, Any]]:
+        """Return the events that a connection starts with."""
 
-    def chunk(self, chunk: Chunk) -> list[dict[str, Any]]: ...
+    def chunk(self, chunk: Chunk) -> list[dict[str, Any]]:
+        """Return the events for one chunk."""
 
-    def end(self, name: str, data: dict[str, Json]) -> list[dict[str, Any]]: ...
+    def end(self, name: str, data: dict[str, Json]) -> list[dict[str, Any]]:
+        """Return the events for the final event of a feed."""
 
 
 class Translation:
-    """A feed through a turn's encoder. Chunks up to `from_sequence` are only learned from."""
+    """A feed through a turn's encoder. The encoder only learns from the chunks up to `from_sequence`."""
 
     def __init__(
         self,
@@ -56,7 +59,8 @@ class Translation:
         self._begun = False
 
     def encode(self, item: Item) -> bytes:
-        if isinstance(item, Silence):
+        """Return the frames for one item."""
+        if isinstance(item, Heartbeat):
             return self._begin() + HEARTBEAT
         if isinstance(item, FeedEvent):
             if item.name == "open":
@@ -82,7 +86,7 @@ class Translation:
 
 
 def _frames(events: Iterable[dict[str, Any]], sequence: int | None = None) -> bytes:
-    """Events as SSE. The id comes with the last one: a client that lost some of them gets all of them again."""
+    """Return events as SSE. The id comes with the last one: a client that lost some of them gets all of them again."""
     texts = [f"data: {encode(event)}\n\n" for event in events]
     if texts and sequence is not None:
         texts[-1] = f"id: {sequence}\n{texts[-1]}"
@@ -92,42 +96,47 @@ def _frames(events: Iterable[dict[str, Any]], sequence: int | None = None) -> by
 async def translated(
     call: Call, session: SessionState, form: Format, *, from_sequence: int, run_id: str | None = None
 ) -> EventStream:
-    """A session's stream from a place on, in one of the formats. `run_id`: what an AG-UI client calls the run."""
-    desk = call.desk
-    seat = desk.take_seat(call.user)
+    """Return a session's stream after a position, in one format. `run_id`: an AG-UI client's name of the run."""
+    context = call.context
+    slot = context.occupancy.stream_slot(call.user)
     try:
-        feed = seat.attend(
+        feed = slot.attach(
             await open_feed(
-                desk.executor,
+                context.executor,
                 session,
                 from_sequence=from_sequence,
                 whole_turn=True,
-                heartbeat_seconds=desk.heartbeat_seconds,
+                heartbeat_seconds=context.limits.heartbeat_seconds,
             )
         )
-        run = await desk.store.get_current_run(session.session_id)
-        translation = await _translation(desk, session, run, form, from_sequence, run_id)
+        run = await context.store.get_current_run(session.session_id)
+        translation = await _translation(context, session, run, form, from_sequence, run_id)
     except BaseException:
-        seat.free()
+        slot.release()
         raise
-    return EventStream(feed, translation, seat.free)
+    return EventStream(feed, translation, slot.release)
 
 
 async def _translation(
-    desk: Desk, session: SessionState, run: RunRecord | None, form: Format, from_sequence: int, run_id: str | None
+    context: ServerContext,
+    session: SessionState,
+    run: RunRecord | None,
+    form: Format,
+    from_sequence: int,
+    run_id: str | None,
 ) -> Translation:
     first_step = int(run.metadata.get("first_step", 0)) if run else 0
     if form == "ag-ui":
-        state = await state_at(desk.store, session, first_step)
+        state = await state_at(context.store, session, first_step)
         name = run_id or (run.run_id if run else session.session_id)
         return Translation(AgUiEncoder(session.session_id, name, state), from_sequence=from_sequence)
-    # One message a turn: a run that goes on after an approval goes on with the same message.
+    # One message per turn: a run that continues after an approval continues the same message.
     encoder = UiMessageEncoder(f"{session.session_id}-{first_step}")
     return Translation(encoder, from_sequence=from_sequence, headers=UI_MESSAGE_HEADERS, last=DONE)
 
 
 async def state_at(store: StateStore, session: SessionState, step_count: int) -> Json:
-    """Custom state after so many steps: what a turn began with."""
+    """Return custom state after so many steps: what a turn started with."""
     offset = 0
     while True:
         page = await store.list_checkpoints(session.session_id, limit=MAX_CHECKPOINTS, offset=offset)
