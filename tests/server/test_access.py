@@ -86,7 +86,8 @@ async def test_a_session_with_a_slash_that_exists_can_be_continued(
     alice: httpx.AsyncClient, stores: Stores, sid: str
 ) -> None:
     await stores.state.create_session(f"tenant/{sid}", agent_type="manager", user_id="alice", custom_state={})
-    await execute(alice, "hello", f"tenant/{sid}")
+    begun = await execute(alice, "hello", f"tenant/{sid}")
+    assert begun["session_id"] == f"tenant/{sid}"
 
 
 # -- users and agents
