@@ -61,6 +61,7 @@ class PendingClientToolCall(msgspec.Struct, frozen=True):
     response: Json = None
     submitted_at: int | None = None
     asked_at: int | None = None
+    answered_by: str | None = None
 
 
 class SuspendedChildWait(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from .inbox import Waiting, list_waiting
 from .services import Services
 from .session.admin import delete_tree, restore_session
 from .session.closing import POLL_SECONDS, Ending, close, end, wait_seconds
-from .session.observe import CanResume, can_resume, find
+from .session.observe import CanResume, Found, can_resume, find
 from .session.standing import Action, Intent, Standing, decide, refusal
 from .step.questions import Answer, ToolResultReceipt, submit
 
@@ -92,6 +92,8 @@ class RemoteControl:
             raise InvalidArgument(f"approved is True or False, not {approved!r}: a string is not a decision.")
         if not isinstance(error, str | None) or not isinstance(reason, str | None):
             raise InvalidArgument("error and reason are texts.")
+        if not isinstance(answered_by, str | None):
+            raise InvalidArgument(f"answered_by must be a string, not {type(answered_by).__name__}.")
         if arguments is not None and (approved is not True or not isinstance(arguments, Mapping)):
             raise InvalidArgument("arguments is an object, and goes with approved=True.")
         response: dict[str, Json]
@@ -101,7 +103,7 @@ class RemoteControl:
                 response["arguments"] = dict(arguments)
         else:
             response = {"error": error} if error is not None else {"result": result}
-        answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response)
+        answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response, answered_by)
         if user_id is not None:
             await self._session(session_id, user_id)
         return await submit(self._services.store, self._services.clock, self._agents, session_id, answer)
@@ -161,8 +163,12 @@ class RemoteControl:
         intent = Intent.ABORT if ending.status == "failed" else Intent.INTERRUPT
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_seconds(self._services)
+        turn: int | None = None
         while loop.time() < until:
             found = await find(self._services, session_id, user_id=user_id)
+            if turn is not None and turn != _turn_of(found):
+                return  # the turn that the caller wanted to stop is over
+            turn = _turn_of(found)
             decision = decide(found.seen, intent)
             if decision.is_refusal:
                 raise refusal(found.seen, decision)
@@ -199,3 +205,8 @@ class RemoteControl:
         if session is None or (user_id is not None and session.user_id != user_id):
             raise SessionNotFound(session_id)
         return session
+
+
+def _turn_of(found: Found) -> int:
+    """Return how many steps the session had when its current turn started."""
+    return int(found.run.metadata.get("first_step", 0)) if found.run is not None else 0

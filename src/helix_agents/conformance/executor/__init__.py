@@ -1,4 +1,4 @@
-"""Checks of the executor (X1 to X8): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
+"""Checks of the executor (X1 to X9): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
 from . import (
     x1_again,
@@ -24,6 +24,7 @@ from . import (
     x6_tools,
     x7_models,
     x8_handover,
+    x9_standing,
 )
 from .harness import EXECUTOR
 
@@ -52,4 +53,5 @@ __all__ = [
     "x6_tools",
     "x7_models",
     "x8_handover",
+    "x9_standing",
 ]

@@ -50,6 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     id: str
     response: dict[str, Json]
+    answered_by: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -229,7 +230,7 @@ async def submit(
         _ensure_fits(pending, answer)
         _ensure_arguments(agents, owner, pending, response)
         status = "late" if is_too_late(pending, now) else "accepted"
-        answered = msgspec.structs.replace(pending, response=response, submitted_at=now)
+        answered = msgspec.structs.replace(pending, response=response, submitted_at=now, answered_by=answer.answered_by)
         calls = {**owner.pending_client_tool_calls, tool_call_id: answered}
         return _tombstone(msgspec.structs.replace(owner, pending_client_tool_calls=calls), tool_call_id, now)
 
