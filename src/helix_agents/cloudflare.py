@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
-    from .backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore, run_migration
-    from .backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
+    from .backends.cloudflare.d1 import D1BlobStore, D1MemoryStore, D1StateStore, D1UsageStore, run_migration
+    from .backends.cloudflare.durable_object import (
+        DOBlobStore,
+        DOMemoryStore,
+        DOStateStore,
+        DOStreamManager,
+        DOUsageStore,
+    )
     from .backends.cloudflare.rest import D1Rest
     from .backends.cloudflare.stream_server import StreamServer
     from .backends.cloudflare.streams import DurableObjectStreamManager
@@ -23,10 +29,12 @@ _HOMES = {
     "Bridge": "backends.cloudflare.bridge",
     "BridgeD1": "backends.cloudflare.bridge",
     "BridgeObject": "backends.cloudflare.bridge",
+    "D1BlobStore": "backends.cloudflare.d1",
     "D1MemoryStore": "backends.cloudflare.d1",
     "D1Rest": "backends.cloudflare.rest",
     "D1StateStore": "backends.cloudflare.d1",
     "D1UsageStore": "backends.cloudflare.d1",
+    "DOBlobStore": "backends.cloudflare.durable_object",
     "DOMemoryStore": "backends.cloudflare.durable_object",
     "DOStateStore": "backends.cloudflare.durable_object",
     "DOStreamManager": "backends.cloudflare.durable_object",
@@ -42,10 +50,12 @@ __all__ = [
     "Bridge",
     "BridgeD1",
     "BridgeObject",
+    "D1BlobStore",
     "D1MemoryStore",
     "D1Rest",
     "D1StateStore",
     "D1UsageStore",
+    "DOBlobStore",
     "DOMemoryStore",
     "DOStateStore",
     "DOStreamManager",

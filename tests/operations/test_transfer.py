@@ -111,7 +111,7 @@ async def test_an_import_that_died_anywhere_is_finished_by_the_next(source: Stor
     lines = await exported(source)
     for last in range(1, 60, 4):
         async with open_stores(f"sqlite:{tmp_path / f'{last}.db'}") as target:
-            dying = Stores(Dying(target.state, last), target.streams, target.usage, target.memory)  # type: ignore[arg-type]
+            dying = Stores(Dying(target.state, last), target.streams, target.usage, target.memory, target.blobs)  # type: ignore[arg-type]
             try:
                 await import_sessions(dying, lines)
             except StoreUnavailable:

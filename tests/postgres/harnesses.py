@@ -13,12 +13,14 @@ from typing import Any, ClassVar
 
 import asyncpg
 
+from helix_agents.backends.postgres.blob_store import PostgresBlobStore
 from helix_agents.backends.postgres.driver import PostgresDriver
 from helix_agents.backends.postgres.memory_store import PostgresMemoryStore
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from helix_agents.backends.postgres.stream_manager import PostgresStreamManager
 from helix_agents.backends.postgres.usage_store import PostgresUsageStore
 from helix_agents.conformance.harness import Harness
+from helix_agents.stores.blobs.contract import BlobStore
 from helix_agents.stores.memory.contract import Embedder, MemoryStore
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.stores.usage.contract import UsageStore
@@ -65,6 +67,10 @@ class PostgresHarness(Harness):
 
     async def open_usage(self) -> UsageStore:
         return self._kept(PostgresUsageStore(await self._pool(), **self.store_options))
+
+    async def open_blobs(self, *, max_bytes: int | None = None) -> BlobStore:
+        limit: dict[str, Any] = {} if max_bytes is None else {"max_bytes": max_bytes}
+        return self._kept(PostgresBlobStore(await self._pool(), **self.store_options, **limit))
 
     async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
         return self._kept(PostgresMemoryStore(await self._pool(), **self.store_options, embedder=embedder))

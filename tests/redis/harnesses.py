@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 import redis
 from redis.asyncio import Redis, RedisCluster
 
+from helix_agents.backends.redis.blob_store import RedisBlobStore
 from helix_agents.backends.redis.memory_store import RedisMemoryStore
 from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.redis.usage_store import RedisUsageStore
 from helix_agents.conformance.harness import Harness
+from helix_agents.stores.blobs.contract import BlobStore
 from helix_agents.stores.memory.contract import Embedder, MemoryStore
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.stores.usage.contract import UsageStore
@@ -66,6 +68,10 @@ class RedisHarness(Harness):
 
     async def open_usage(self) -> UsageStore:
         return self.keep(RedisUsageStore(self._client(), prefix=self.prefix))
+
+    async def open_blobs(self, *, max_bytes: int | None = None) -> BlobStore:
+        limit: dict[str, Any] = {} if max_bytes is None else {"max_bytes": max_bytes}
+        return self.keep(RedisBlobStore(self._client(), prefix=self.prefix, **limit))
 
     async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
         return self.keep(RedisMemoryStore(self._client(), prefix=self.prefix, embedder=embedder))

@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import NamedTuple, cast
 
 from ..errors import InvalidArgument
+from ..stores.blobs.contract import BlobStore
 from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
@@ -24,12 +25,13 @@ ENTRY_POINTS = "helix_agents.backends"
 
 
 class Stores(NamedTuple):
-    """The four stores of one address."""
+    """The five stores of one address."""
 
     state: StateStore
     streams: StreamManager
     usage: UsageStore
     memory: MemoryStore
+    blobs: BlobStore
 
 
 Opener = Callable[[StoresUrl], AbstractAsyncContextManager[Stores]]

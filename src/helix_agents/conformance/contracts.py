@@ -1,6 +1,6 @@
 """Which checks apply to a harness: those of every contract whose door it has. Importing this fills all registries.
 
-A harness for several contracts is one class with several doors. The fifth door, `open_stores`, lets the library's own
+A harness for several contracts is one class with several doors. The last door, `open_stores`, lets the library's own
 executor run on your stores: crashes, takeovers, approvals, interrupts.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import state  # noqa: F401  # importing the checks of the StateStore contract fills their registry
+from .blobs.checks import BLOB_STORE
 from .executor import EXECUTOR
 from .harness import STATE_STORE, Harness
 from .memory.checks import MEMORY_STORE
@@ -22,6 +23,7 @@ DOORS: tuple[tuple[str, Registry[Any]], ...] = (
     ("open_streams", STREAM_MANAGER),
     ("open_usage", USAGE_STORE),
     ("open_memory", MEMORY_STORE),
+    ("open_blobs", BLOB_STORE),
     ("open_stores", EXECUTOR),
 )
 """The method that a harness overrides to be judged by a contract, and the checks of that contract."""

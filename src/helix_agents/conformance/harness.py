@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from ..stores.blobs.contract import BlobStore
 from ..stores.memory.contract import Embedder, MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
@@ -54,8 +55,8 @@ async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateSto
 class Harness:
     """One empty home of data, made for every check by calling the class without arguments.
 
-    Override at least one of `open`, `open_streams`, `open_usage`, `open_memory` and `open_stores`: those that you
-    override decide which contracts are checked.
+    Override at least one of `open`, `open_streams`, `open_usage`, `open_memory`, `open_blobs` and `open_stores`:
+    those that you override decide which contracts are checked.
     """
 
     name: ClassVar[str] = "store"
@@ -86,6 +87,10 @@ class Harness:
 
     async def open_memory(self, *, embedder: Embedder | None = None) -> MemoryStore:
         """Return a memory store on the same data."""
+        raise NotImplementedError
+
+    async def open_blobs(self, *, max_bytes: int | None = None) -> BlobStore:
+        """Return a blob store on the same data; `max_bytes` as every store takes it."""
         raise NotImplementedError
 
     async def open_stores(self) -> StoreSet:

@@ -26,7 +26,13 @@ from workers import DurableObject, Response, WorkerEntrypoint
 
 from helix_agents.backends.cloudflare.bindings import D1Binding, ObjectStorage
 from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore
-from helix_agents.backends.cloudflare.durable_object import DOMemoryStore, DOStateStore, DOStreamManager, DOUsageStore
+from helix_agents.backends.cloudflare.durable_object import (
+    DOBlobStore,
+    DOMemoryStore,
+    DOStateStore,
+    DOStreamManager,
+    DOUsageStore,
+)
 from helix_agents.backends.cloudflare.stream_server import StreamServer
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql_shared.driver import Statement
@@ -145,6 +151,10 @@ def in_an_object(ctx: Any) -> type[Home]:
 
         async def open_memory(self, *, embedder: Any = None) -> Any:
             return DOMemoryStore(ctx, embedder=embedder)
+
+        async def open_blobs(self, *, max_bytes: int | None = None) -> Any:
+            limit: dict[str, Any] = {} if max_bytes is None else {"max_bytes": max_bytes}
+            return DOBlobStore(ctx, **limit)
 
     return ObjectHome
 

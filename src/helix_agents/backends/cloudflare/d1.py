@@ -14,7 +14,9 @@ from typing import Any, cast
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import InvalidArgument
+from ...stores.blobs.base import MEGABYTE
 from ...stores.memory.contract import Embedder
+from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.schema.migrate import COMPACT, COMPACT_STATE, COMPACT_USAGE, FAMILIES, migrate
@@ -56,6 +58,21 @@ class D1UsageStore(SqlUsageStore):
 
     def __init__(self, database: Any, *, prefix: str = "", migrated: bool = False, clock: Clock = system_clock) -> None:
         super().__init__(_ready(database, prefix, COMPACT_USAGE, migrated), prefix=prefix, clock=clock)
+
+
+class D1BlobStore(SqlBlobStore):
+    """BlobStore on D1, like `D1StateStore`. Blobs end at 25 MB."""
+
+    def __init__(
+        self,
+        database: Any,
+        *,
+        prefix: str = "",
+        migrated: bool = False,
+        max_bytes: int = 25 * MEGABYTE,
+        clock: Clock = system_clock,
+    ) -> None:
+        super().__init__(_ready(database, prefix, {"blobs"}, migrated), prefix=prefix, max_bytes=max_bytes, clock=clock)
 
 
 class D1MemoryStore(SqlMemoryStore):

@@ -16,12 +16,14 @@ from typing import Any
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, decode
 from ...errors import StreamCursorAhead, StreamTruncated
+from ...stores.blobs.base import MEGABYTE
 from ...stores.memory.contract import Embedder
 from ...stores.state.commit import Applied, CellName, Commit, CommitRefused
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
+from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE
 from ..sql_shared.schema.self_migrating import MigratedDriver
@@ -76,6 +78,16 @@ class DOUsageStore(SqlUsageStore):
         super().__init__(
             MigratedDriver(storage_of(place), prefix=prefix, families=COMPACT_USAGE), prefix=prefix, clock=clock
         )
+
+
+class DOBlobStore(SqlBlobStore):
+    """BlobStore on the SQLite of a Durable Object, like `DOStateStore`. Blobs end at 25 MB."""
+
+    def __init__(
+        self, place: Any, *, prefix: str = "", max_bytes: int = 25 * MEGABYTE, clock: Clock = system_clock
+    ) -> None:
+        driver = MigratedDriver(storage_of(place), prefix=prefix, families={"blobs"})
+        super().__init__(driver, prefix=prefix, max_bytes=max_bytes, clock=clock)
 
 
 class DOMemoryStore(SqlMemoryStore):

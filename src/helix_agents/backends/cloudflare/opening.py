@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import InvalidArgument
 from ..registry import Stores
+from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.schema.migrate import FAMILIES, ensure_migrated, migrate
@@ -40,6 +41,8 @@ POLL_SECONDS = 1.0
 
 _ACCOUNT = re.compile(r"[0-9a-f]{32}")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+MAX_BLOB_BYTES = 25_000_000
 
 
 class _Place(NamedTuple):
@@ -120,6 +123,7 @@ def _on(home: SqlDriver, streams: SqlStreamManager, prefix: str) -> Stores:
         streams,
         SqlUsageStore(home, prefix=prefix),
         SqlMemoryStore(home, prefix=prefix),
+        SqlBlobStore(home, prefix=prefix, max_bytes=MAX_BLOB_BYTES),
     )
 
 

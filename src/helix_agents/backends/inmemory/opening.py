@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
+from .blob_store import InMemoryBlobStore
 from .memory_store import InMemoryMemoryStore
 from .state_store import InMemoryStateStore
 from .stream_manager import InMemoryStreamManager
@@ -21,6 +22,6 @@ async def open_memory(url: StoresUrl) -> AsyncIterator[Stores]:
     url.only(OPTIONS)
     streams = InMemoryStreamManager(**url.stream_retention())
     try:
-        yield Stores(InMemoryStateStore(), streams, InMemoryUsageStore(), InMemoryMemoryStore())
+        yield Stores(InMemoryStateStore(), streams, InMemoryUsageStore(), InMemoryMemoryStore(), InMemoryBlobStore())
     finally:
         await streams.close()

@@ -12,6 +12,7 @@ import asyncpg
 from ...errors import HelixError, InvalidArgument
 from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl, as_bool
+from .blob_store import PostgresBlobStore
 from .driver import PostgresDriver
 from .driver_errors import raise_translated
 from .memory_store import PostgresMemoryStore
@@ -76,6 +77,7 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
             streams,
             PostgresUsageStore(pool, driver=driver),
             PostgresMemoryStore(pool, driver=driver),
+            PostgresBlobStore(pool, driver=driver),
         )
 
 

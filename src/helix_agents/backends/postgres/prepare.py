@@ -32,6 +32,7 @@ FILES = (
     ("streams/stream_queries", "stream"),
     ("usage/usage_queries", "usage"),
     ("memory/memory_queries", "memory"),
+    ("blobs/blob_queries", "blobs"),
 )
 """The files of statements, each with the label of its batch function."""
 

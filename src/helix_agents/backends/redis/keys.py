@@ -267,6 +267,25 @@ class UsageKeys:
         return f"{self._head}:above:{session_id}"
 
 
+class BlobKeys:
+    """The keys of blobs: those of a space in one slot."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def heads(self, space: str) -> str:
+        """HASH: digest -> head."""
+        return f"{self._prefix}:blobs:{{{space}}}"
+
+    def pieces(self, space: str, digest: str) -> str:
+        """HASH: number -> piece."""
+        return f"{self._prefix}:blobs:{{{space}}}:{digest}"
+
+    def written(self, space: str) -> str:
+        """SET: the digests whose pieces were ever written, so that a deletion finds them all."""
+        return f"{self._prefix}:blobs:{{{space}}}:written"
+
+
 class MemoryKeys:
     """The keys of memories: those of an entity in one slot, and one list of entities."""
 

@@ -12,6 +12,7 @@ from redis.asyncio import Redis, RedisCluster
 from ...errors import InvalidArgument
 from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
+from .blob_store import RedisBlobStore
 from .client.connection import Client
 from .client.driver_errors import TranslatedErrors
 from .memory_store import RedisMemoryStore
@@ -60,6 +61,7 @@ async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
             RedisStreamManager(client, prefix=prefix, **url.stream_retention()),
             RedisUsageStore(client, prefix=prefix),
             RedisMemoryStore(client, prefix=prefix),
+            RedisBlobStore(client, prefix=prefix),
         )
         for store in stores:
             opened.push_async_callback(store.close)

@@ -12,6 +12,7 @@ from typing import cast
 
 from ...errors import InvalidArgument, NotMigrated
 from ..registry import Stores
+from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.queries import with_prefix
 from ..sql_shared.schema.migrate import LEDGER, ensure_migrated, known_migrations, migrate
@@ -52,6 +53,7 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
             streams,
             SqlUsageStore(driver, prefix=prefix),
             SqlMemoryStore(driver, prefix=prefix),
+            SqlBlobStore(driver, prefix=prefix),
         )
     finally:
         await streams.close()

@@ -25,7 +25,7 @@ from ..driver import BatchRefused, Dialect, SqlDriver, Statement
 from ..queries import with_prefix
 
 FOLDER: Traversable = files(__package__).joinpath("migrations")
-FAMILIES = frozenset({"state", "streams", "usage", "memory"})
+FAMILIES = frozenset({"state", "streams", "usage", "memory", "blobs"})
 EVERY = "every"
 COMPACT = "compact"
 """Beside families: the same tables with fewer rows to write, for places where each of them is billed."""

@@ -362,3 +362,26 @@ CREATE INDEX __agents_memories_by_age ON __agents_memories (entity_id, updated_a
 CREATE INDEX __agents_memories_by_source ON __agents_memories (entity_id, source, updated_at);
 
 CREATE INDEX __agents_memories_by_word ON __agents_memories USING gin (search);
+
+-- family: blobs
+
+-- Bytes beside conversations, by their digest. A blob can be seen once its head is written, which is last.
+CREATE TABLE __agents_blobs (
+    space TEXT COLLATE "C" NOT NULL,
+    digest TEXT COLLATE "C" NOT NULL,
+    size BIGINT NOT NULL,
+    media_type TEXT NOT NULL,
+    stored_at BIGINT NOT NULL,
+    PRIMARY KEY (space, digest)
+);
+
+-- The bytes of blobs, as base64. Already dense: compressing it again would only cost time.
+CREATE TABLE __agents_blob_pieces (
+    space TEXT COLLATE "C" NOT NULL,
+    digest TEXT COLLATE "C" NOT NULL,
+    number BIGINT NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (space, digest, number)
+);
+
+ALTER TABLE __agents_blob_pieces ALTER COLUMN data SET STORAGE EXTERNAL;

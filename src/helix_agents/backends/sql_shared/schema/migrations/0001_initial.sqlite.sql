@@ -336,3 +336,24 @@ CREATE TRIGGER __agents_memories_changed AFTER UPDATE OF words ON __agents_memor
     INSERT INTO __agents_memories_index (rowid, words)
     VALUES (new.memory_number, new.scope || replace(new.words, ' ', ' ' || new.scope));
 END;
+
+-- family: blobs
+
+-- Bytes beside conversations, by their digest. A blob can be seen once its head is written, which is last.
+CREATE TABLE __agents_blobs (
+    space TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    media_type TEXT NOT NULL,
+    stored_at INTEGER NOT NULL,
+    PRIMARY KEY (space, digest)
+) WITHOUT ROWID;
+
+-- The bytes of blobs, as base64.
+CREATE TABLE __agents_blob_pieces (
+    space TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (space, digest, number)
+);

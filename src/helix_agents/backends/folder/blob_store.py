@@ -1,0 +1,141 @@
+"""FolderBlobStore: blobs as files, on a disk that all processes share. For what is too large for a database.
+
+`<folder>/<digest of the space>/<two digits>/<rest of the digest>`: a head as JSON (`.json`) and the bytes beside it.
+Both are written to a temporary file, synced and renamed; the head comes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ...clock import Clock, system_clock
+from ...errors import StoreUnavailable
+from ...stores.blobs.base import MEGABYTE, BlobStoreBase
+from ...stores.blobs.contract import BlobInfo
+
+T = TypeVar("T")
+PIECE_BYTES = 1024 * 1024
+
+
+class FolderBlobStore(BlobStoreBase):
+    """BlobStore on a folder, created on first use."""
+
+    def __init__(self, folder: str | Path, *, max_bytes: int = 1000 * MEGABYTE, clock: Clock = system_clock) -> None:
+        super().__init__(max_bytes=max_bytes, piece_bytes=PIECE_BYTES, clock=clock)
+        self._folder = Path(folder)
+        self._token = secrets.token_hex(6)
+        """Names this store's unfinished files, so that two writers of one blob do not meet."""
+
+    async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:
+        def write() -> None:
+            part = self._part(space, digest)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with open(part, "r+b" if part.exists() else "w+b") as file:
+                os.chmod(part, 0o600)
+                file.seek(first * PIECE_BYTES)
+                file.write(b"".join(pieces))
+                file.flush()
+                os.fsync(file.fileno())
+
+        await self._on_disk(write)
+
+    async def _finish(self, space: str, info: BlobInfo, pieces: int) -> bool:
+        def finish() -> bool:
+            data, part = self._data(space, info.digest), self._part(space, info.digest)
+            if self._head(space, info.digest) is not None:
+                part.unlink(missing_ok=True)
+                return True
+            if pieces == 0:
+                data.parent.mkdir(parents=True, exist_ok=True)
+                part.touch(mode=0o600)
+            if not part.exists() or part.stat().st_size != info.size:
+                return False
+            os.replace(part, data)
+            head = part.with_suffix(".head")
+            head.write_bytes(msgspec.json.encode(info))
+            os.replace(head, data.with_suffix(".json"))
+            _sync_folder(data.parent)
+            return True
+
+        return await self._on_disk(finish)
+
+    async def _read_pieces(self, space: str, digest: str, first: int, count: int) -> list[bytes]:
+        def read() -> list[bytes]:
+            with suppress(FileNotFoundError), open(self._data(space, digest), "rb") as file:
+                file.seek(first * PIECE_BYTES)
+                return [piece for _ in range(count) if (piece := file.read(PIECE_BYTES))]
+            return []
+
+        return await self._on_disk(read)
+
+    async def _heads(self, space: str, digests: list[str]) -> list[BlobInfo]:
+        def read() -> list[BlobInfo]:
+            return [head for digest in digests if (head := self._head(space, digest)) is not None]
+
+        return await self._on_disk(read)
+
+    async def _page(self, space: str, after: str, limit: int) -> list[BlobInfo]:
+        def read() -> list[BlobInfo]:
+            names = sorted(f"sha256:{path.parent.name}{path.stem}" for path in self._space(space).glob("*/*.json"))
+            wanted = [name for name in names if name > after][:limit]
+            return [head for digest in wanted if (head := self._head(space, digest)) is not None]
+
+        return await self._on_disk(read)
+
+    async def _remove(self, space: str, digests: list[str] | None) -> int:
+        def remove() -> int:
+            if digests is None:
+                count = sum(1 for _ in self._space(space).glob("*/*.json"))
+                shutil.rmtree(self._space(space), ignore_errors=True)
+                return count
+            count = 0
+            for digest in digests:
+                data = self._data(space, digest)
+                count += data.with_suffix(".json").exists()
+                for path in (data.with_suffix(".json"), data):  # the head first: then nobody sees a blob without bytes
+                    path.unlink(missing_ok=True)
+            return count
+
+        return await self._on_disk(remove)
+
+    # -- files
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise StoreUnavailable(f"The blobs in {self._folder.name!r} cannot be used: {error.strerror}.") from error
+
+    def _space(self, space: str) -> Path:
+        return self._folder / hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def _data(self, space: str, digest: str) -> Path:
+        digits = digest.removeprefix("sha256:")
+        return self._space(space) / digits[:2] / digits[2:]
+
+    def _part(self, space: str, digest: str) -> Path:
+        return self._data(space, digest).with_suffix(f".{self._token}")
+
+    def _head(self, space: str, digest: str) -> BlobInfo | None:
+        with suppress(FileNotFoundError):
+            return msgspec.json.decode(self._data(space, digest).with_suffix(".json").read_bytes(), type=BlobInfo)
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

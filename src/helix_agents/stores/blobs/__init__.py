@@ -1,0 +1,1 @@
+"""Blobs: bytes beside a conversation, addressed by their content."""

@@ -1,0 +1,184 @@
+"""The BlobStore contract on six verbs: a blob is a head and numbered pieces, and its head is written last.
+
+So a blob is whole from the moment it can be seen, without a transaction over all of its bytes. What is allowed and
+what digests mean is decided here; a backend moves pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterable
+
+from ...clock import Clock, system_clock
+from ...errors import InvalidArgument, StoreCorrupt, StoreUnavailable
+from ...ids import ensure_id
+from ...types import Page
+from .contract import OCTETS, BlobInfo, BlobRef, BlobStore
+
+MEGABYTE = 1_000_000
+MAX_PAGE = 1000
+PUT_ATTEMPTS = 3
+PIECES_AT_ONCE = 4
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:; ?[\w-]+=[\w.-]+){0,5}")
+
+
+class BlobStoreBase(BlobStore):
+    """BlobStore on verbs."""
+
+    def __init__(self, *, max_bytes: int, piece_bytes: int, clock: Clock = system_clock) -> None:
+        self.max_bytes = max_bytes
+        self._piece_bytes = piece_bytes
+        self._clock = clock
+
+    # -- verbs
+
+    @abstractmethod
+    async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:
+        """Write pieces from number `first` on; the same pieces may be written again."""
+
+    @abstractmethod
+    async def _finish(self, space: str, info: BlobInfo, pieces: int) -> bool:
+        """Write the head if all pieces are there, unless it exists; False if a piece is missing."""
+
+    @abstractmethod
+    async def _read_pieces(self, space: str, digest: str, first: int, count: int) -> list[bytes]:
+        """Return pieces in order; fewer where some are missing."""
+
+    @abstractmethod
+    async def _heads(self, space: str, digests: list[str]) -> list[BlobInfo]:
+        """Return the heads that exist of these."""
+
+    @abstractmethod
+    async def _page(self, space: str, after: str, limit: int) -> list[BlobInfo]:
+        """Return heads with a digest above `after`, by digest."""
+
+    @abstractmethod
+    async def _remove(self, space: str, digests: list[str] | None) -> int:
+        """Remove heads and pieces, or all of a space; return how many heads there were."""
+
+    # -- the contract
+
+    async def put(self, space: str, data: bytes | AsyncIterator[bytes], *, media_type: str = OCTETS) -> BlobRef:
+        ensure_id(space, "the space of a blob")
+        if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+            raise InvalidArgument(f"Invalid media type {media_type!r:.100}: expected for example 'image/png'.")
+        whole = await self._gathered(data)
+        digest = f"sha256:{hashlib.sha256(whole).hexdigest()}"
+        for known in await self._heads(space, [digest]):
+            return BlobRef(digest, known.size, known.media_type)
+        info = BlobInfo(digest, len(whole), media_type, self._clock())
+        size = self._piece_bytes
+        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        for _ in range(PUT_ATTEMPTS):
+            for first in range(0, len(pieces), PIECES_AT_ONCE):
+                await self._write_pieces(space, digest, first, pieces[first : first + PIECES_AT_ONCE])
+            if await self._finish(space, info, len(pieces)):
+                stored = (await self._heads(space, [digest]) or [info])[0]
+                return BlobRef(digest, stored.size, stored.media_type)
+        raise StoreUnavailable(f"The blobs of {space!r} were deleted again and again while one was stored: try again.")
+
+    async def get(self, space: str, digest: str, *, offset: int = 0, limit: int | None = None) -> bytes | None:
+        _ensure_digest(digest)
+        if (
+            not isinstance(offset, int)
+            or offset < 0
+            or (limit is not None and (not isinstance(limit, int) or limit < 0))
+        ):
+            raise InvalidArgument("offset and limit of a blob must not be negative.")
+        heads = await self._heads(ensure_id(space, "the space of a blob"), [digest])
+        if not heads:
+            return None
+        end = heads[0].size if limit is None else min(offset + limit, heads[0].size)
+        if offset >= end:
+            return b""
+        data = await self._range(space, digest, offset, end)
+        if len(data) != end - offset:
+            if not await self._heads(space, [digest]):
+                return None  # deleted while it was read
+            raise StoreCorrupt(f"Blob {digest} of {space!r} has lost a part of its bytes.")
+        if end - offset == heads[0].size and f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+            raise StoreCorrupt(f"Blob {digest} of {space!r} is damaged: its bytes have another digest.")
+        return data
+
+    async def stat(self, space: str, digests: Iterable[str]) -> dict[str, BlobInfo]:
+        wanted = [_ensure_digest(each) for each in dict.fromkeys(digests)]
+        ensure_id(space, "the space of a blob")
+        heads = await self._heads(space, wanted) if wanted else []
+        return {head.digest: head for head in heads}
+
+    async def link(self, from_space: str, to_space: str, digests: Iterable[str]) -> list[str]:
+        ensure_id(to_space, "the space of a blob")
+        wanted = list(dict.fromkeys(digests))
+        known = await self.stat(from_space, wanted)
+        there = await self.stat(to_space, wanted)
+        for digest, info in known.items():
+            if digest not in there and not await self._copy(from_space, to_space, info):
+                known = {name: each for name, each in known.items() if name != digest}
+        return [digest for digest in wanted if digest not in known and digest not in there]
+
+    async def delete(self, space: str, digests: Iterable[str] | None = None) -> int:
+        ensure_id(space, "the space of a blob")
+        if digests is None:
+            return await self._remove(space, None)
+        wanted = [_ensure_digest(each) for each in dict.fromkeys(digests)]
+        return await self._remove(space, wanted) if wanted else 0
+
+    async def list(self, space: str, *, cursor: str | None = None, limit: int = MAX_PAGE) -> Page[BlobInfo]:
+        ensure_id(space, "the space of a blob")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+            raise InvalidArgument(f"limit must be between 1 and {MAX_PAGE}, not {limit!r}.")
+        after = "" if cursor is None else _ensure_digest(cursor)
+        found = await self._page(space, after, limit + 1)
+        items = found[:limit]
+        has_more = len(found) > limit
+        return Page(items, None, 0, limit, has_more, items[-1].digest if has_more else None)
+
+    # -- how
+
+    async def _gathered(self, data: bytes | AsyncIterator[bytes]) -> bytes:
+        """Return all of the bytes, refusing as soon as there are too many."""
+        if isinstance(data, bytes | bytearray | memoryview):
+            self._ensure_size(len(data))
+            return bytes(data)
+        if not isinstance(data, AsyncIterator):
+            raise InvalidArgument(f"A blob is made of bytes, not of a {type(data).__name__}.")
+        whole = bytearray()
+        async for part in data:
+            whole += part
+            self._ensure_size(len(whole))
+        return bytes(whole)
+
+    def _ensure_size(self, size: int) -> None:
+        if size > self.max_bytes:
+            raise InvalidArgument(f"A blob may have at most {self.max_bytes:,} bytes here: keep larger data elsewhere.")
+
+    async def _range(self, space: str, digest: str, start: int, end: int) -> bytes:
+        size = self._piece_bytes
+        first, last = start // size, (end - 1) // size
+        data = bytearray()
+        for number in range(first, last + 1, PIECES_AT_ONCE):
+            count = min(PIECES_AT_ONCE, last + 1 - number)
+            for piece in await self._read_pieces(space, digest, number, count):
+                data += piece
+        return bytes(data[start - first * size : end - first * size])
+
+    async def _copy(self, from_space: str, to_space: str, info: BlobInfo) -> bool:
+        """Copy one blob through this process; False if it disappears meanwhile."""
+        count = -(-info.size // self._piece_bytes)
+        for first in range(0, count, PIECES_AT_ONCE):
+            wanted = min(PIECES_AT_ONCE, count - first)
+            pieces = await self._read_pieces(from_space, info.digest, first, wanted)
+            if len(pieces) != wanted:
+                return False
+            await self._write_pieces(to_space, info.digest, first, pieces)
+        return await self._finish(to_space, info, count)
+
+
+def _ensure_digest(digest: object) -> str:
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise InvalidArgument(f"Invalid digest {digest!r:.100}: expected 'sha256:' and 64 hexadecimal digits.")
+    return digest

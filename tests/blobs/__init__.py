@@ -1,0 +1,1 @@
+"""Blobs on our own backends."""
