@@ -99,7 +99,11 @@ if TYPE_CHECKING:
     from .executor.run.model_call import RetryPolicy as RetryPolicy
     from .executor.run.tracing import OpenTelemetryHooks as OpenTelemetryHooks
     from .limits import Price as Price
+    from .llm.anthropic import AnthropicLLM as AnthropicLLM
+    from .llm.gemini import GeminiLLM as GeminiLLM
+    from .llm.named import open_model as open_model
     from .llm.openai import OpenAILLM as OpenAILLM
+    from .llm.responses import OpenAIResponsesLLM as OpenAIResponsesLLM
     from .operations.cleanup import WorkspaceProvider as WorkspaceProvider
     from .server import create_app as create_app
     from .state import diff as diff
@@ -128,6 +132,7 @@ __version__ = "0.1.0"
 # Loaded when first asked for. Some need an extra, or `sqlite3`, which some Workers lack; the error then says what to
 # install. They are not in `__all__`, which would ask for them all.
 _ON_DEMAND = {
+    "AnthropicLLM": "llm.anthropic",
     "CanResume": "executor",
     "CheckpointNotFound": "errors",
     "CleanupSummary": "types",
@@ -137,6 +142,7 @@ _ON_DEMAND = {
     "D1StateStore": "backends.cloudflare.d1",
     "D1UsageStore": "backends.cloudflare.d1",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
+    "GeminiLLM": "llm.gemini",
     "Hooks": "executor.run.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
@@ -152,6 +158,7 @@ _ON_DEMAND = {
     "NotMigrated": "errors",
     "NotResumable": "errors",
     "OpenAILLM": "llm.openai",
+    "OpenAIResponsesLLM": "llm.responses",
     "OpenTelemetryHooks": "executor.run.tracing",
     "PostgresMemoryStore": "backends.postgres.memory_store",
     "PostgresStateStore": "backends.postgres.state_store",
@@ -192,6 +199,7 @@ _ON_DEMAND = {
     "create_app": "server",
     "diff": "state",
     "memory_tools": "tools.memory_tools",
+    "open_model": "llm.named",
     "run_migration": "backends.cloudflare.d1",
 }
 

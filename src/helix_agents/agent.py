@@ -16,6 +16,7 @@ from .history import History
 from .ids import ensure_id
 from .limits import UsageLimits
 from .llm.contract import LLM, ToolChoice, ToolSpec
+from .llm.named import as_model
 from .schema.signature import json_schema, parse_as, state_schema
 from .state import ensure_fits, initial_state, view
 from .tools.tool import Tool
@@ -42,9 +43,9 @@ class Agent(Generic[Output]):
     `state`: the custom state of a new session; a dict, a type whose fields all have defaults, or an instance of a type.
     `output`: the type of the final answer; the model then has to call a `finish` tool. `instructions`: text, or a
     function of the state, plain or as what the annotation of its parameter says.
-    `llm`: this agent's own model instead of the executor's. `history`: chooses what the model sees of the conversation
-    (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`, or for the
-    first step of a turn `required` or the name of a tool.
+    `llm`: this agent's own model, or its name, instead of the executor's. `history`: chooses what the model sees of the
+    conversation (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`,
+    or for the first step of a turn `required` or the name of a tool.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Agent(Generic[Output]):
         state: Mapping[str, Json] | type | object | None = None,
         output: type[Output] | UnionType | None = None,
         max_steps: int = 20,
-        llm: LLM | None = None,
+        llm: LLM | str | None = None,
         history: History | None = None,
         limits: UsageLimits | None = None,
         tool_choice: ToolChoice = "auto",
@@ -65,7 +66,7 @@ class Agent(Generic[Output]):
         self.name = ensure_id(name, "an agent's name")
         self.description = description
         self.max_steps = max_steps
-        self.llm = llm
+        self.llm = None if llm is None else as_model(llm)
         self.output: Any = output
         self.history = history
         self.limits = limits

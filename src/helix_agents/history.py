@@ -13,6 +13,7 @@ from typing import Any
 from .codec import encode
 from .errors import HelixError, InvalidArgument, RunLost, StoreError
 from .llm.contract import LLM, ModelRequest, StartOver, TextDelta, TokenUsage
+from .llm.named import as_model
 from .messages import Message
 from .safe_text import get_logger
 
@@ -78,7 +79,7 @@ def within_tokens(n: int, count: Callable[[Message], int] | None = None) -> Hist
     return choose
 
 
-def summarized(llm: LLM, *, keep: int = 20, after: int = 40, instructions: str = SUMMARIZE) -> History:
+def summarized(llm: LLM | str, *, keep: int = 20, after: int = 40, instructions: str = SUMMARIZE) -> History:
     """A summary of what is old, made by `llm`, and the latest messages.
 
     Once more than `after` messages are not summarized, all but about `keep` of them are. A summary that fails is
@@ -87,13 +88,16 @@ def summarized(llm: LLM, *, keep: int = 20, after: int = 40, instructions: str =
     _ensure_positive("summarized keep", keep)
     if after <= keep:
         raise InvalidArgument(f"summarized: after={after} must be more than keep={keep}.")
+    model = as_model(llm)
 
     async def choose(messages: Sequence[Message], context: HistoryContext) -> Sequence[Message]:
         summary = context.summary
         covered = summary.covers if summary is not None else 0
         if len(messages) - covered > after:
             cut = _start(messages, len(messages) - keep)
-            made = await _summary(llm, instructions, messages[covered:cut], summary, context) if cut > covered else None
+            made = (
+                await _summary(model, instructions, messages[covered:cut], summary, context) if cut > covered else None
+            )
             if made:
                 summary = Summary(made, cut)
                 await context.keep_summary(summary)

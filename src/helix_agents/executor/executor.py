@@ -18,6 +18,7 @@ from ..codec import Json
 from ..errors import InvalidArgument
 from ..ids import ensure_id
 from ..llm.contract import LLM
+from ..llm.named import NamedLLM
 from ..messages import Message
 from ..stores.memory.contract import MemoryStore
 from ..stores.paging import ensure_limit
@@ -49,8 +50,9 @@ class AgentExecutor:
     """Executes agents. Everything that must survive is in the stores; this object may be discarded at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` returns, and records usage; `AgentExecutor(state_store,
-    stream_manager, llm)` takes single stores. `deps_factory`: a function of the session, sync or async, that makes the
-    deps of runs which are given none. `memory_store`: what `ToolContext.memory` works on.
+    stream_manager, llm)` takes single stores. `llm`: a model, or its name, such as `"anthropic:NAME"`. `deps_factory`: a
+    function of the session, sync or async, that makes the deps of runs which are given none. `memory_store`: what
+    `ToolContext.memory` works on.
 
     `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
     start, so that `resume` can be given a name; every agent that is executed becomes known as well.
@@ -65,8 +67,8 @@ class AgentExecutor:
     def __init__(
         self,
         state_store: StateStore | StoresLike,
-        stream_manager: StreamManager | LLM | None = None,
-        llm: LLM | None = None,
+        stream_manager: StreamManager | LLM | str | None = None,
+        llm: LLM | str | None = None,
         *,
         usage_store: UsageStore | None = None,
         memory_store: MemoryStore | None = None,
@@ -313,6 +315,8 @@ class AgentExecutor:
         No more runs start here after that; what only reads or steers keeps working.
         """
         await self.runs.close()
+        if isinstance(self.services.llm, NamedLLM):  # opened by this executor
+            await self.services.llm.close()
 
     async def __aenter__(self) -> Self:
         return self

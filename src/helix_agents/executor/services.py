@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..errors import InvalidArgument
 from ..llm.contract import LLM
+from ..llm.named import as_model
 from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
@@ -84,4 +85,4 @@ def given_stores(state: Any, streams: Any, llm: Any, usage: UsageStore | None, m
             "AgentExecutor takes stores and a model, as in AgentExecutor(stores, llm), or a state store, a stream "
             "manager and a model, in this order: open_stores gives stores.state and stores.streams."
         )
-    return Given(state, streams, usage, memory, llm)
+    return Given(state, streams, usage, memory, as_model(llm))

@@ -22,6 +22,7 @@ from .contract import (
     ToolSpec,
 )
 from .fallback import FallbackLLM
+from .named import open_model
 from .scripted import Call, Line, Reply, ScriptedLLM
 
 if TYPE_CHECKING:
@@ -61,4 +62,5 @@ __all__ = [
     "TokenUsage",
     "ToolCallDelta",
     "ToolSpec",
+    "open_model",
 ]

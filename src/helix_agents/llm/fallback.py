@@ -1,7 +1,7 @@
-"""FallbackLLM: several models in order of preference; when one fails, the next one answers.
+"""FallbackLLM: several models in order of preference; if one fails, the next one is asked.
 
-An adapter like any other. What a failed model has said so far is taken back (`StartOver`), so that an answer is always
-whole and by one model. Waiting and trying again is the executor's business, once all of them have failed.
+An adapter like any other. The output of a failed model is discarded (`StartOver`), so a reply is always whole and by
+one model. The executor waits and retries once all of them have failed.
 """
 
 from __future__ import annotations
@@ -11,27 +11,25 @@ from collections.abc import AsyncIterator, Sequence
 from ..errors import InvalidArgument, ModelError
 from ..safe_text import get_logger
 from .contract import LLM, ModelEvent, ModelRequest, StartOver
+from .named import as_model
 
 logger = get_logger("helix_agents.llm")
 
 
 class FallbackLLM:
-    """Asks the first model, and the next one when it fails, whatever the reason."""
+    """Asks the first model, and the next one if it fails for any reason. A model may be given by its name."""
 
-    def __init__(self, models: Sequence[LLM]) -> None:
+    def __init__(self, models: Sequence[LLM | str]) -> None:
         if isinstance(models, str) or not isinstance(models, Sequence) or not models:
             raise InvalidArgument("FallbackLLM takes a list of at least one model.")
-        for model in models:
-            if not hasattr(model, "stream"):
-                raise InvalidArgument(f"FallbackLLM: {model!r} is not a model: it has no stream().")
-        self._models = tuple(models)
+        self._models = tuple(as_model(model) for model in models)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """The answer of the first model that gives a whole one. Raises `ModelError` if none does."""
+        """Yield the reply of the first model that gives a whole one. Raises `ModelError` if none does."""
         errors: list[ModelError] = []
         for model in self._models:
             if errors:
-                logger.warning("A model failed, the next one is asked: %s", errors[-1])
+                logger.warning("A model failed, asking the next one: %s", errors[-1])
                 yield StartOver(str(errors[-1]))
             try:
                 async for event in model.stream(request):
@@ -45,7 +43,7 @@ class FallbackLLM:
         raise _all_failed(errors)
 
     async def close(self) -> None:
-        """Close those models that can be closed."""
+        """Close the models that can be closed."""
         for model in self._models:
             close = getattr(model, "close", None)
             if close is not None:

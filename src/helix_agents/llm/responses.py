@@ -54,7 +54,8 @@ class OpenAIResponsesLLM(OpenAIClientLLM):
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
         async with await self._client.responses.create(**body) as stream:
             async for event in stream:
-                yield event.to_dict(warnings=False)
+                said = event.to_dict(warnings=False)
+                yield said if "type" in said else said["data"]  # old clients wrap the events that they do not know
 
     def _reply(self, *, cut: bool) -> _Reply:
         return _Reply(self.model, self.issuer, cut=cut)
