@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
     from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
     from .errors import CheckpointNotFound as CheckpointNotFound
+    from .errors import EpochConflict as EpochConflict
     from .errors import IdempotencyConflict as IdempotencyConflict
     from .errors import IllegalTransition as IllegalTransition
     from .errors import InvalidArgument as InvalidArgument
@@ -147,6 +148,7 @@ _ON_DEMAND = {
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
     "LeaseConflict": "errors",
+    "EpochConflict": "errors",
     "InMemoryMemoryStore": "backends.inmemory.memory_store",
     "InMemoryStateStore": "backends.inmemory.state_store",
     "InMemoryStreamManager": "backends.inmemory.stream_manager",

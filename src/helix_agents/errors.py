@@ -8,6 +8,7 @@
     ├── RunNotFound                no such run
     ├── CheckpointNotFound         no such checkpoint in that session
     ├── VersionConflict            another writer was first
+    ├── EpochConflict              another process has claimed the session
     ├── LeaseConflict              a run has ended or renewed its lease since it was read
     ├── IllegalTransition          a status change that the lifecycle tables forbid
     ├── AlreadyRunning             the session has a live run
@@ -118,6 +119,19 @@ class VersionConflict(HelixError):
         super().__init__(
             f"Session {session_id!r} is at version {current_version} ({current_status}), not {expected_version}: "
             "load it again and retry."
+        )
+
+
+class EpochConflict(HelixError):
+    """The writer no longer owns the session: another process has claimed it. Nothing was written."""
+
+    def __init__(self, session_id: str, expected_epoch: int, current_epoch: int) -> None:
+        self.session_id = session_id
+        self.expected_epoch = expected_epoch
+        self.current_epoch = current_epoch
+        super().__init__(
+            f"Session {session_id!r} has owner epoch {current_epoch}, not {expected_epoch}: another process has "
+            "claimed it. Load it again."
         )
 
 

@@ -106,6 +106,20 @@ class SessionState(msgspec.Struct, frozen=True):
     updated_at: int = 0
     queued_messages: list[dict[str, Any]] = []
     """Messages that no run has read yet, in order: `{"id": ..., "message": ...}`."""
+    incarnation: str = ""
+    """A random string, set when the session is created. A session deleted and created again has another one."""
+    owner_epoch: int = 0
+    """How often the session has been claimed. It only grows and is the fencing token of the session's stream."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The claim that a writer holds: an incarnation of a session, and its owner epoch (None: any epoch).
+
+    A guarded write is rejected if the session was deleted, created again or claimed by another process since.
+    """
+
+    incarnation: str
+    epoch: int | None = None
 
 
 class SubSessionRef(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ class CommitIsNotAtomic(InMemoryStateStore):
 class MergeLosesAParallelAppend(InMemoryStateStore):
     """Reads, changes, writes back; whoever wrote in between is overwritten."""
 
-    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
+    async def merge_custom_state(self, session_id: str, writes: StepWrites, **options: Any) -> list[str]:
         loaded = await self.load_state(session_id)
         before = loaded.custom_state if loaded else {}
         after, warnings = apply_step_writes(before, writes)
@@ -98,7 +98,7 @@ class LostReplyCommitsTwice(InMemoryStateStore):
 class DeleteForgetsTheChildren(InMemoryStateStore):
     """Deletes one session only."""
 
-    async def delete_session(self, session_id: str) -> bool:
+    async def delete_session(self, session_id: str, **options: Any) -> bool:
         for child in (await self.list_sessions(parent_session_id=session_id, limit=200)).items:
             await self.save_state(child.session_id, msgspec.structs.replace(child, parent_session_id=None))
         return await super().delete_session(session_id)

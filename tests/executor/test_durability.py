@@ -27,12 +27,10 @@ class Recording(InMemoryStateStore):
         super().__init__()
         self.writes: list[list[str]] = []
 
-    async def stage_calls(
-        self, session_id: str, step_id: str, calls: Sequence[StagedChanges], *, expected_version: int | None = None
-    ) -> None:
+    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges], **options: Any) -> None:
         if calls:
             self.writes.append([call.tool_call_id for call in calls])
-        await super().stage_calls(session_id, step_id, calls, expected_version=expected_version)
+        await super().stage_calls(session_id, step_id, calls, **options)
 
 
 @tool

@@ -19,7 +19,17 @@ from helix_agents.operations.verify import verify_sessions
 from helix_agents.stores.memory.contract import Memory
 from tests.server.cast import make_executor, manager
 
-SET_BY_THE_STORE = {"version", "created_at", "updated_at", "started_at", "lease_until", "start_sequence", "staged_at"}
+SET_BY_THE_STORE = {
+    "incarnation",
+    "owner_epoch",
+    "version",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "lease_until",
+    "start_sequence",
+    "staged_at",
+}
 
 
 @pytest.fixture

@@ -138,6 +138,7 @@ FIELDS: dict[str, object] = {
     for field in FULL.__struct_fields__
     if field
     not in ("session_id", "custom_state", "step_count", "interrupt_flag", "version", "created_at", "updated_at")
+    and field not in ("agent_type", "user_id", "incarnation", "owner_epoch")
 }
 
 

@@ -98,7 +98,7 @@ async def _fail(other: StateStore) -> None:
 
 
 async def _label(other: StateStore) -> None:
-    await other.save_state("a", plain_state("a", user_id="someone", tags=("t",)))
+    await other.save_state("a", plain_state("a", tags=("t",)))
 
 
 async def _expire_later(other: StateStore) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from helix_agents.backends.inmemory.sessions import CustomCells
 from helix_agents.stores.state.cells import rebuild
-from helix_agents.stores.state.commit import CheckpointRow, Commit, CustomChanges
+from helix_agents.stores.state.commit import CheckpointRow, Commit, CustomChanges, Identity
 from helix_agents.stores.state.plan import Counters, Plan, Seen, decide, needs
 
 SESSION = "s"
@@ -18,7 +18,7 @@ class Table:
 
     def __init__(self) -> None:
         self.cells = CustomCells()
-        self.session = Counters(1, 0, 0, 0, 0, "active")
+        self.session = Counters(1, 0, 0, 0, 0, 0, "active")
 
     def commit(self, changes: CustomChanges, *, checkpoint: bool = False) -> None:
         commit = Commit(
@@ -32,7 +32,7 @@ class Table:
 
     def seen(self, commit: Commit) -> Seen:
         seen, wanted, keys = Seen(), needs(commit), self.cells.keys
-        seen.session = self.session
+        seen.session, seen.identity = self.session, Identity("born", 1, "agent", None)
         # Exactly what is needed and no more, so that a plan that looks elsewhere is found out.
         seen.cells = {name: cell for name in wanted.cells if (cell := self.cells.get(name)) is not None}
         seen.keys = {key: keys[key] for key in keys if wanted.everything or key in wanted.keys}

@@ -6,18 +6,21 @@ import copy
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from helix_agents import RunRecord
 from helix_agents.conformance.state.model.merge import naive_apply, naive_merge
 from helix_agents.conformance.tools.sample import add, drop, plain_state, push, put, writes
 from helix_agents.stores.state.cells import combine, plan_merge, prepare, replacement
-from helix_agents.stores.state.commit import CellName, Commit, CommitRefused, CustomChanges, StagedStep
+from helix_agents.stores.state.commit import CellName, Commit, CommitRefused, CustomChanges, Identity, StagedStep
 from helix_agents.stores.state.plan import Counters, Plan, Seen, decide, needs
+from helix_agents.types import Owner
 
 from .cell_table import CHECKPOINT, SESSION, Table
 
 VALUES: list[Any] = [0, 7, "x", None, [], [1, 2], ["a", {"b": 1}, 3], {}, {"m": 1}, {"m": [1], "n": 2}]
+IDENTITY = Identity("another", 1, "agent", None)
 KEYS = ["a", "b", 'q"\\']
 
 
@@ -80,7 +83,9 @@ def everything_violated() -> tuple[Commit, Seen]:
     commit = Commit(
         session_id=SESSION,
         now=1,
+        owner=Owner("born", 3),
         expected_version=8,
+        new_epoch=3,
         promote=StagedStep("step", (("call", "call", "token"),)),
         custom=CustomChanges(expected={CellName("k"): "1"}),
         run=RunRecord("run", SESSION, 0),
@@ -94,15 +99,21 @@ def everything_violated() -> tuple[Commit, Seen]:
 def test_the_first_violated_guard_is_the_one_that_is_told() -> None:
     commit, seen = everything_violated()
     told = []
-    for mend in ("session", "version", "staged", "cells", "run", "checkpoint"):
+    for mend in ("session", "incarnation", "version", "epoch", "new epoch", "staged", "cells", "run", "checkpoint"):
         outcome = decide(commit, seen)
         assert isinstance(outcome, CommitRefused)
         told.append(outcome.reason)
         match mend:
             case "session":
-                seen.session = Counters(7, 0, 0, 0, 0, "active")
+                seen.session, seen.identity = Counters(7, 0, 0, 0, 0, 2, "active"), IDENTITY
+            case "incarnation":
+                seen.identity = IDENTITY._replace(incarnation="born")
             case "version":
-                seen.session = Counters(8, 0, 0, 0, 0, "active")
+                seen.session = Counters(8, 0, 0, 0, 0, 2, "active")
+            case "epoch":
+                seen.session = Counters(8, 0, 0, 0, 0, 3, "active")
+            case "new epoch":
+                commit = msgspec.structs.replace(commit, new_epoch=4)
             case "staged":
                 seen.staged = frozenset({("call", "call", "token")})
             case "cells":
@@ -110,14 +121,14 @@ def test_the_first_violated_guard_is_the_one_that_is_told() -> None:
             case "run":
                 seen.run_is_taken = False
             case _:
-                seen.session = Counters(8, 0, 3, 0, 0, "active")
-    assert told == ["missing", "version", "staged", "cells", "run", "checkpoint"]
+                seen.session = Counters(8, 0, 3, 0, 0, 3, "active")
+    assert told == ["missing", "missing", "version", "epoch", "epoch", "staged", "cells", "run", "checkpoint"]
     assert isinstance(decide(commit, seen), Plan)
 
 
 def test_a_session_that_exists_is_not_created_again() -> None:
     seen = Seen()
-    seen.session = Counters(1, 0, 0, 0, 0, "active")
+    seen.session = Counters(1, 0, 0, 0, 0, 0, "active")
     outcome = decide(Commit(session_id=SESSION, now=1, create=True, state=plain_state(SESSION)), seen)
     assert isinstance(outcome, CommitRefused)
     assert outcome.reason == "exists"
@@ -125,7 +136,7 @@ def test_a_session_that_exists_is_not_created_again() -> None:
 
 def test_counters_move_by_what_the_commit_brings() -> None:
     seen = Seen()
-    seen.session = Counters(8, 5, 2, 3, 1, "active")
+    seen.session, seen.identity = Counters(8, 5, 2, 3, 1, 4, "active"), IDENTITY
     commit = Commit(
         session_id=SESSION,
         now=1,
@@ -134,12 +145,13 @@ def test_counters_move_by_what_the_commit_brings() -> None:
         messages=("a", "b"),
         add_steps=1,
         add_resumes=2,
+        new_epoch=6,
         status="paused",
         checkpoint=CHECKPOINT,
     )
     plan = decide(commit, seen)
     assert isinstance(plan, Plan)
-    assert plan.after == Counters(9, 6, 3, 4, 3, "paused")
+    assert plan.after == Counters(9, 6, 3, 4, 3, 6, "paused")
     assert (plan.first_message, plan.cut, plan.recount, plan.removed) == (4, True, True, 1)
 
 

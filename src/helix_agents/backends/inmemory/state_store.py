@@ -20,13 +20,23 @@ from ...stores.state.commit import (
     ClaimableFilter,
     Commit,
     CommitRefused,
+    Identity,
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
     StoredSession,
 )
-from ...stores.state.plan import Counters, Plan, Seen, decide, needs
-from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
+from ...stores.state.plan import Counters, Plan, Seen, Source, decide, needs, refused_owner
+from ...types import (
+    InterruptFlag,
+    Owner,
+    RunRecord,
+    SessionState,
+    SessionStatus,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+)
 from .sessions import Session, Sessions
 
 replace = msgspec.structs.replace
@@ -54,6 +64,10 @@ class InMemoryStateStore(StateStoreBase):
         if commit.create:
             assert commit.state is not None
             session = Session(_detached(replace(commit.state, custom_state=None)))
+            if commit.copy is not None:
+                source = self._data.by_id[commit.copy.session_id]
+                session.messages = source.messages[: plan.first_message]
+                session.custom = source.custom.fork(commit.copy.number)
             self._data.add(session)
         else:
             session = self._data.by_id[commit.session_id]
@@ -81,12 +95,23 @@ class InMemoryStateStore(StateStoreBase):
         seen, wanted = Seen(), needs(commit)
         if commit.run is not None:
             seen.run_is_taken = commit.run.run_id in self._data.run_owner
+        if commit.copy is not None and (source := self._data.by_id.get(commit.copy.session_id)) is not None:
+            counts = (source.state.version, len(source.messages), len(source.checkpoints))
+            seen.source = Source(source.state.incarnation, *counts)
         session = self._data.by_id.get(commit.session_id)
         if session is None:
             return seen
         state, keys = session.state, session.custom.keys
-        counts = (state.version, len(session.messages), len(session.checkpoints), state.step_count, state.resume_count)
-        seen.session = Counters(*counts, state.status)
+        seen.session = Counters(
+            state.version,
+            len(session.messages),
+            len(session.checkpoints),
+            state.step_count,
+            state.resume_count,
+            state.owner_epoch,
+            state.status,
+        )
+        seen.identity = Identity.of(state)
         seen.cells = {name: cell for name in wanted.cells if (cell := session.custom.get(name)) is not None}
         seen.keys = keys if wanted.everything else {key: keys[key] for key in wanted.keys if key in keys}
         seen.lists = {key: (keys[key][None].text, len(keys[key]) - 1) for key in wanted.lists if key in keys}
@@ -110,64 +135,49 @@ class InMemoryStateStore(StateStoreBase):
         *,
         also: Mapping[str, Any],
         expected_version: int | None,
+        owner: Owner | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
         session = self._data.by_id.get(session_id)
-        if session is None:
+        refused = None if session is None else refused_owner(owner, session.state)
+        if session is None or refused == "missing":
             return None
         state = session.state
-        if state.status not in expected or expected_version not in (None, state.version):
+        if refused or state.status not in expected or expected_version not in (None, state.version):
             return StatusConflict(state.status, state.version)
         session.state = _detached(replace(state, status=new, version=state.version + 1, updated_at=now, **also))
         return StatusSwapped(session.state.version)
 
     async def _update_run(
-        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...]
+        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
     ) -> tuple[bool, RunRecord | None]:
-        owner = self._data.run_owner.get(run_id)
-        if owner is None:
+        session_id = self._data.run_owner.get(run_id)
+        if session_id is None:
             return False, None
-        runs = self._data.by_id[owner].runs
-        place = _place_of(runs, run_id)
-        if runs[place].status not in allowed_from:
+        session = self._data.by_id[session_id]
+        runs, place = session.runs, _place_of(session.runs, run_id)
+        if runs[place].status not in allowed_from or refused_owner(owner, session.state):
             return False, _detached(runs[place])
         runs[place] = _detached(replace(runs[place], **changes))
         return True, _detached(runs[place])
 
     async def _update_ref(
-        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
         session = self._data.by_id.get(session_id)
         if session is None or sub_session_id not in session.refs:
             return None
+        if (reason := refused_owner(owner, session.state)) is not None:
+            raise CommitRefused(reason)
         session.refs[sub_session_id] = _detached(replace(session.refs[sub_session_id], **changes))
         session.state = replace(session.state, updated_at=now)
         return _detached(session.refs[sub_session_id])
 
-    async def _fork(
-        self,
-        commit: Commit,
-        source_id: str,
-        *,
-        number: int | None,
-        message_count: int | None,
-        source_version: int | None,
-    ) -> None:
-        source = self._data.by_id.get(source_id)
-        if source is None:
-            raise CommitRefused("missing")
-        if source_version not in (None, source.state.version):
-            raise CommitRefused("version")
-        if number is not None and number > len(source.checkpoints):
-            raise CommitRefused("checkpoint")
-        await self._apply(commit)
-        copy = self._data.by_id[commit.session_id]
-        copy.messages = source.messages[:message_count]
-        copy.custom = source.custom.fork(number)
-
-    async def _delete(self, session_id: str) -> bool:
+    async def _delete(self, session_id: str, owner: Owner | None) -> bool:
         if session_id not in self._data.by_id:
             return False
+        if (reason := refused_owner(owner, self._data.by_id[session_id].state)) is not None:
+            raise CommitRefused(reason)
         doomed = [session_id]
         for parent in doomed:  # grows while it is walked
             doomed += [
@@ -299,9 +309,13 @@ def _advanced(stored: SessionState, commit: Commit, after: Counters) -> SessionS
         stream_id=given.stream_id or stored.stream_id,
         custom_state=None,
         interrupt_flag=None,
+        agent_type=stored.agent_type,
+        user_id=stored.user_id,
+        incarnation=stored.incarnation,
         status=after.status,
         step_count=after.step_count,
         resume_count=after.resume_count,
+        owner_epoch=after.owner_epoch,
         tags=tuple(given.tags),  # a list may be given
         version=after.version,
         created_at=stored.created_at,
@@ -352,5 +366,6 @@ def _numbered(state: SessionState, row: CheckpointRow, after: Counters, now: int
         fields,
         now,
         state.created_at,
+        state.incarnation,
         kind,
     )

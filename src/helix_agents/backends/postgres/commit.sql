@@ -2,13 +2,14 @@
 -- still. Every statement is a small one that finds its rows by an index: one large statement with CTEs took longer, most
 -- of it to set itself up. A guard that is violated undoes everything.
 --
--- _t begins with how the row changes: 'state' or 'create' and the fields (2-9 agent_type, stream_id, parent, root,
--- status, user_id, tags, metadata; 10-16 output, error, failure_reason, pending, completed, suspension, interrupt), or
--- 'touch'. Then come changes, each a word and its texts, in the order in which `commit_call.py` lists them.
+-- _t begins with how the row changes: 'state', 'restore' or 'create' and the fields (2-5 incarnation, created_at, agent_type,
+-- user_id; 6-11 stream_id, parent, root, status, tags, metadata; 12-18 output, error, failure_reason, pending, completed,
+-- suspension, interrupt), or 'touch'. Then come changes, each a word and its texts, in the order of `commit_call.py`.
+-- Guards, NULL for any: _incarnation, _epoch and _expected (version) are the session's, _new_epoch is greater than its epoch.
 -- Returns version, message count, step count, resume count, removed, turn, and the texts of the cells wanted.
 CREATE OR REPLACE FUNCTION __agents_commit(
-  _session text, _now bigint, _expected bigint, _bump int, _checkpoints int, _steps bigint, _resumes bigint,
-  _expires_at bigint, _messages text[], _t text[]
+  _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
+  _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _messages text[], _t text[]
 ) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $commit$
 #variable_conflict use_column
 DECLARE
@@ -20,6 +21,7 @@ DECLARE
   _resume_count bigint;
   _status text; -- before this commit
   _relabel bool;
+  _another bool := false; -- whether the session is not the one that the fields belong to
   _removed bigint := 0;
   _turn bigint := 0;
   _i int := 2;
@@ -38,46 +40,57 @@ DECLARE
   _kept json[]; -- what this commit overwrites and a checkpoint has seen: [key, slot, text, since]
   _cells text[];
 BEGIN
-  IF _t[1] = 'state' THEN
+  IF _t[1] IN ('state', 'restore') THEN
     UPDATE __agents_states SET updated_at = _now, version = version + _bump, message_count = message_count + _said,
       checkpoint_count = checkpoint_count + _checkpoints, step_count = _steps, resume_count = _resumes,
-      output = _t[10], error = _t[11], failure_reason = _t[12], pending_client_tool_calls = _t[13],
-      completed_client_tool_calls = _t[14], suspension_context = _t[15], interrupt_context = _t[16]
+      owner_epoch = COALESCE(_new_epoch, owner_epoch),
+      output = _t[12], error = _t[13], failure_reason = _t[14], pending_client_tool_calls = _t[15],
+      completed_client_tool_calls = _t[16], suspension_context = _t[17], interrupt_context = _t[18]
     WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
+      AND (_incarnation IS NULL OR incarnation = _incarnation) AND (_epoch IS NULL OR owner_epoch = _epoch)
+      AND (_new_epoch IS NULL OR owner_epoch < _new_epoch)
     RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count, status,
-      expires_at IS DISTINCT FROM _expires_at OR _t[2:9] <> ARRAY[agent_type, stream_id, parent_session_id,
-      root_session_id, status, user_id, tags, metadata]
-    INTO _version, _count, _number, _step_count, _resume_count, _status, _relabel;
-    _i := 17;
+      expires_at IS DISTINCT FROM _expires_at OR _t[6:11] <> ARRAY[stream_id, parent_session_id, root_session_id, status,
+      tags, metadata],
+      _t[1] = 'state' AND (COALESCE(incarnation <> _t[2], false) OR COALESCE(created_at <> _t[3]::bigint, false)
+        OR agent_type <> _t[4] OR user_id IS DISTINCT FROM _t[5])
+    INTO _version, _count, _number, _step_count, _resume_count, _status, _relabel, _another;
+    _i := 19;
+    IF _another THEN
+      INSERT INTO __agents_guard (reason) VALUES ('identity');
+    END IF;
     IF _relabel THEN
       -- What indexes hold is written only if it differs; naming it at all would wake the triggers.
-      UPDATE __agents_states SET agent_type = _t[2], stream_id = _t[3], parent_session_id = _t[4],
-        root_session_id = _t[5], status = _t[6], user_id = _t[7], tags = _t[8], metadata = _t[9],
-        expires_at = _expires_at WHERE session_id = _session;
+      UPDATE __agents_states SET stream_id = _t[6], parent_session_id = _t[7], root_session_id = _t[8], status = _t[9],
+        tags = _t[10], metadata = _t[11], expires_at = _expires_at WHERE session_id = _session;
     END IF;
   ELSIF _t[1] = 'touch' THEN
     UPDATE __agents_states SET updated_at = _now, version = version + _bump, message_count = message_count + _said,
       checkpoint_count = checkpoint_count + _checkpoints, step_count = step_count + _steps,
-      resume_count = resume_count + _resumes
+      resume_count = resume_count + _resumes, owner_epoch = COALESCE(_new_epoch, owner_epoch)
     WHERE session_id = _session AND (_expected IS NULL OR version = _expected)
+      AND (_incarnation IS NULL OR incarnation = _incarnation) AND (_epoch IS NULL OR owner_epoch = _epoch)
+      AND (_new_epoch IS NULL OR owner_epoch < _new_epoch)
     RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count, status
     INTO _version, _count, _number, _step_count, _resume_count, _status;
   ELSE
     -- The parent's row is held, so that whoever deletes a tree finds the new leaf or is done before.
-    PERFORM 1 FROM __agents_states WHERE session_id = _t[4] FOR KEY SHARE;
-    INSERT INTO __agents_states (session_id, agent_type, stream_id, parent_session_id, root_session_id, status,
-      user_id, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls,
-      suspension_context, interrupt_context, expires_at, step_count, resume_count, message_count, checkpoint_count,
-      created_at, updated_at)
-    VALUES (_session, _t[2], _t[3], _t[4], _t[5], _t[6], _t[7], _t[8], _t[9], _t[10], _t[11], _t[12], _t[13], _t[14],
-      _t[15], _t[16], _expires_at, _steps, _resumes, _said, _checkpoints, _now, _now)
+    PERFORM 1 FROM __agents_states WHERE session_id = _t[7] FOR KEY SHARE;
+    INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id,
+      root_session_id, status, tags, metadata, output, error, failure_reason, pending_client_tool_calls,
+      completed_client_tool_calls, suspension_context, interrupt_context, expires_at, step_count, resume_count,
+      owner_epoch, message_count, checkpoint_count, created_at, updated_at)
+    VALUES (_session, _t[2], _t[4], _t[5], _t[6], _t[7], _t[8], _t[9], _t[10], _t[11], _t[12], _t[13], _t[14], _t[15],
+      _t[16], _t[17], _t[18], _expires_at, _steps, _resumes, COALESCE(_new_epoch, 0), _said, _checkpoints, _now, _now)
     RETURNING version, message_count, 0, step_count, resume_count
     INTO _version, _count, _number, _step_count, _resume_count;
-    _i := 17;
+    _i := 19;
   END IF;
   IF _version IS NULL THEN
-    INSERT INTO __agents_guard (reason) SELECT CASE WHEN EXISTS (
-      SELECT 1 FROM __agents_states WHERE session_id = _session) THEN 'version' ELSE 'missing' END;
+    INSERT INTO __agents_guard (reason) SELECT COALESCE((
+      SELECT CASE WHEN incarnation <> _incarnation THEN 'missing' WHEN version <> _expected THEN 'version'
+        WHEN owner_epoch <> _epoch OR owner_epoch >= _new_epoch THEN 'epoch' ELSE 'version' END
+      FROM __agents_states WHERE session_id = _session), 'missing');
   END IF;
 
   WHILE _i <= cardinality(_t) LOOP
@@ -310,33 +323,34 @@ BEGIN
       _i := _i + 5;
 
     ELSIF _word = 'copy' THEN
-      -- Session, its version, a checkpoint's number and its count of messages (NULL: as they are now).
-      SELECT version INTO _rows FROM __agents_states WHERE session_id = _t[_i + 1] FOR NO KEY UPDATE;
+      -- Session, incarnation, version, a checkpoint's number and its count of messages (NULL: as they are now).
+      SELECT version INTO _rows FROM __agents_states
+      WHERE session_id = _t[_i + 1] AND incarnation = _t[_i + 2] FOR NO KEY UPDATE;
       IF _rows IS NULL THEN
         INSERT INTO __agents_guard (reason) VALUES ('missing');
-      ELSIF _rows <> _t[_i + 2]::bigint THEN
+      ELSIF _rows <> _t[_i + 3]::bigint THEN
         INSERT INTO __agents_guard (reason) VALUES ('version');
-      ELSIF _t[_i + 3] IS NULL THEN
+      ELSIF _t[_i + 4] IS NULL THEN
         INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
         SELECT _session, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = _t[_i + 1];
       ELSIF NOT EXISTS (
-          SELECT 1 FROM __agents_checkpoints WHERE session_id = _t[_i + 1] AND number = _t[_i + 3]::bigint) THEN
+          SELECT 1 FROM __agents_checkpoints WHERE session_id = _t[_i + 1] AND number = _t[_i + 4]::bigint) THEN
         INSERT INTO __agents_guard (reason) VALUES ('checkpoint');
       ELSE
         INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
         SELECT _session, key, slot, value, 0 FROM __agents_custom_state
-        WHERE session_id = _t[_i + 1] AND since < _t[_i + 3]::bigint
+        WHERE session_id = _t[_i + 1] AND since < _t[_i + 4]::bigint
         UNION ALL SELECT _session, key, slot, value, 0 FROM __agents_history
-        WHERE session_id = _t[_i + 1] AND number > _t[_i + 3]::bigint AND since < _t[_i + 3]::bigint;
+        WHERE session_id = _t[_i + 1] AND number > _t[_i + 4]::bigint AND since < _t[_i + 4]::bigint;
       END IF;
       INSERT INTO __agents_long_names (session_id, place, name)
       SELECT _session, place, name FROM __agents_long_names WHERE session_id = _t[_i + 1];
       INSERT INTO __agents_messages (session_id, sequence, message, created_at)
       SELECT _session, sequence, message, created_at FROM __agents_messages
-      WHERE session_id = _t[_i + 1] AND (_t[_i + 4] IS NULL OR sequence < _t[_i + 4]::bigint);
+      WHERE session_id = _t[_i + 1] AND (_t[_i + 5] IS NULL OR sequence < _t[_i + 5]::bigint);
       GET DIAGNOSTICS _count = ROW_COUNT;
       UPDATE __agents_states SET message_count = _count WHERE session_id = _session;
-      _i := _i + 5;
+      _i := _i + 6;
 
     ELSE
       RAISE EXCEPTION 'There is no change called %.', _word;

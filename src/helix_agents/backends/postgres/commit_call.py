@@ -15,7 +15,18 @@ from importlib.resources import files
 from typing import Any
 
 from ...codec import escape_text
-from ...stores.state.commit import LIST, NO_CHANGES, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent, Slot
+from ...stores.state.commit import (
+    LIST,
+    NO_CHANGES,
+    OBJECT,
+    Applied,
+    CellName,
+    Commit,
+    CustomChanges,
+    Identity,
+    KeyContent,
+    Slot,
+)
 from ..sql_shared.driver import Value
 from ..sql_shared.queries import with_prefix
 from ..sql_shared.state import rows
@@ -48,9 +59,9 @@ class CommitFunction:
 
     def call(self, *, as_list: bool, temporary: bool) -> str:
         """The statement that calls it, with its texts as one or as a list."""
-        texts = "$10" if as_list else f"string_to_array($10, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        texts = "$13" if as_list else f"string_to_array($13, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
         name = f"pg_temp.{self.name}" if temporary else self._qualified
-        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, {texts})"
+        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
         """Create the function; the caller has locked out others that might do the same.
@@ -70,7 +81,9 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
     return (
         commit.session_id,
         commit.now,
+        *rows.owner_columns(commit.owner),
         commit.expected_version,
+        state.owner_epoch if state is not None and commit.create else commit.new_epoch,
         int(commit.bump_version),
         int(commit.checkpoint is not None),
         commit.add_steps if state is None else state.step_count,
@@ -84,6 +97,8 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
 def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
     """The commit as the function's texts: how the session's row changes, guards, and everything that hangs on it."""
     texts: list[Text] = _row(commit)
+    if (copy := commit.copy) is not None:
+        texts += _texts("copy", *copy)
     if commit.allowed_from:
         texts += ("from", "|".join(["", *commit.allowed_from, ""]))
     if commit.keep_messages is not None:
@@ -142,11 +157,6 @@ def _without_a_step(commit: Commit) -> list[Text]:
     return texts
 
 
-def copied_from(session_id: str, *, version: int | None, number: int | None, message_count: int | None) -> list[Text]:
-    """What a new session takes over from another: see `copy` in the function."""
-    return _texts("copy", session_id, version, number, message_count)
-
-
 def applied(answer: str, want: Iterable[CellName]) -> tuple[Applied, dict[CellName, Text]]:
     """What the function returns."""
     counters, *texts = answer.split(_BETWEEN)
@@ -158,10 +168,13 @@ def _row(commit: Commit) -> list[Text]:
     state = commit.state
     if state is None:
         return ["touch"]
-    agent_type, stream_id, parent, root, status, _, user_id, tags, metadata = rows.label_columns(state)
+    stream_id, parent, root, status, _, tags, metadata = rows.label_columns(state)
     _, _, *content = rows.content_columns(state)
-    kind = "create" if commit.create else "state"
-    return [kind, agent_type, stream_id, parent, root, status, user_id, tags, metadata, *content]  # type: ignore[list-item]
+    kind = "create" if commit.create else "state" if commit.restore_number is None else "restore"
+    incarnation, created_at, agent_type, user_id = Identity.of(state)
+    identity = [incarnation, None if created_at is None else str(created_at), agent_type, user_id]
+    labels = [stream_id, parent, root, status, tags, metadata]
+    return [kind, *identity, *labels, *content]  # type: ignore[list-item]  # texts and NULL, as the columns are
 
 
 class _CellTexts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
 from ...stores.state.commit import Applied, CellName, Commit, StoredSession
-from ...types import SubSessionRef
+from ...types import Owner, SubSessionRef
 from ..sql_shared.driver import BatchRefused
 from ..sql_shared.state import rows
 from ..sql_shared.state.store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
@@ -59,26 +59,11 @@ class PostgresStateStore(SqlStateStore):
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         wanted = list(want)
-        return commit_call.applied(await self._commit(commit, commit_call.texts_of(commit, wanted)), wanted)
-
-    async def _commit(self, commit: Commit, texts: list[str | None]) -> str:
-        params, as_list = commit_call.arguments(commit, texts)
+        params, as_list = commit_call.arguments(commit, commit_call.texts_of(commit, wanted))
         try:
-            return await self._postgres.commit(params, as_list=as_list)
+            return commit_call.applied(await self._postgres.commit(params, as_list=as_list), wanted)
         except BatchRefused as refused:
             raise as_commit_refusal(refused) from refused
-
-    async def _fork(
-        self,
-        commit: Commit,
-        source_id: str,
-        *,
-        number: int | None,
-        message_count: int | None,
-        source_version: int | None,
-    ) -> None:
-        source = commit_call.copied_from(source_id, version=source_version, number=number, message_count=message_count)
-        await self._commit(commit, [*commit_call.texts_of(commit, ()), *source])
 
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
         wanted = {commit_call.place_of(name): name for name in names}
@@ -108,7 +93,7 @@ class PostgresStateStore(SqlStateStore):
         return [] if texts is None else texts.split("\x1e"), count
 
     async def _update_ref(
-        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
         # A fixed statement instead of one made to measure: it is part of the batch function.
         given = f",{','.join(changes)},"
@@ -116,14 +101,16 @@ class PostgresStateStore(SqlStateStore):
         answers = await self._write_batch(
             [
                 self._queries("touch_for_ref", session_id, sub_session_id, now),
+                *self._owner_guard(session_id, owner),
                 self._queries("update_ref", session_id, sub_session_id, given, *values),
                 self._queries("read_ref", session_id, sub_session_id),
             ]
         )
         return rows.ref_from_row(answers[-1][0]) if answers[-1] else None
 
-    async def _delete(self, session_id: str) -> bool:
-        ((counted,),) = await self._write_batch([self._queries("delete_session_tree", session_id)])
+    async def _delete(self, session_id: str, owner: Owner | None) -> bool:
+        doomed = self._queries("delete_session_tree", session_id, *rows.owner_columns(owner))
+        ((counted,),) = await self._write_batch([doomed])
         return bool(counted[0])
 
     async def close(self) -> None:

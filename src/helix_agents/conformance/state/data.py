@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...errors import NotSerializable
 from ...types import SessionState
 from ..expect import expect_same, plain
@@ -25,22 +27,23 @@ from ..tools.sample import (
 
 check = STATE_STORE.check
 
-NOT_WRITTEN = ("version", "created_at", "updated_at", "interrupt_flag")
+NOT_WRITTEN = ("version", "created_at", "updated_at", "interrupt_flag", "incarnation", "owner_epoch")
 
 
 @check("data", "every field of a session round-trips, by save and by commit")
 async def every_field_round_trips(harness: Harness) -> None:
     store = await harness.open()
+    labels: dict[str, Any] = {"agent_type": "agent-ünï 😀", "user_id": "user 'x' 😀"}
     for session_id in ("saved", "committed"):
-        await store.create_session(session_id, agent_type="agent")
-    await store.save_state("saved", full_state("saved"))
-    committed = full_state("committed")
+        await store.create_session(session_id, **labels)
+    await store.save_state("saved", msgspec.structs.replace(full_state("saved"), **labels))
+    committed = msgspec.structs.replace(full_state("committed"), **labels)
     await store.save_state_and_promote_staging("committed", committed, [], meta(committed.step_count))
     async for reader in readers(harness, store):
         for session_id in ("saved", "committed"):
             loaded = await reader.load_state(session_id)
             assert loaded is not None
-            expected = full_state(session_id)
+            expected = msgspec.structs.replace(full_state(session_id), **labels)
             for field in SessionState.__struct_fields__:
                 if field not in NOT_WRITTEN:
                     expect_same(getattr(loaded, field), getattr(expected, field), f"the field {field} ({session_id})")
@@ -64,11 +67,11 @@ async def every_field_can_be_unset(harness: Harness) -> None:
 async def identity_is_not_written(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent")
-    await store.save_state("a", plain_state("a", version=50, created_at=1, updated_at=1))
+    await store.save_state("a", plain_state("a", version=50, updated_at=1, owner_epoch=7))
     loaded = await store.load_state("a")
     assert loaded is not None
-    got = (loaded.session_id, loaded.version, loaded.created_at)
-    expect_same(got, ("a", 2, made.created_at), "id, version and creation time")
+    got = (loaded.session_id, loaded.version, loaded.created_at, loaded.incarnation, loaded.owner_epoch)
+    expect_same(got, ("a", 2, made.created_at, made.incarnation, 0), "id, version, creation time, incarnation, epoch")
     expect_same(loaded.updated_at >= made.updated_at, True, "whether the time of change went on")
 
 

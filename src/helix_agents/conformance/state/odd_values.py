@@ -208,7 +208,9 @@ async def longest_ids_are_taken(harness: Harness) -> None:
     await store.stage_changes(name, name, writes(put("v", value=1)), tool_call_id=name)
     expect_same(len(await store.list_staged(name, name)), 1, "staged rows")
     await store.create_run(name, name)
-    done = await store.save_state_and_promote_staging(name, plain_state(name), [user("x")], meta(1, name))
+    done = await store.save_state_and_promote_staging(
+        name, plain_state(name, agent_type=name, user_id=name), [user("x")], meta(1, name)
+    )
     found = await store.get_checkpoint(name, done.checkpoint_id)
     expect(found is not None and found.state.custom_state == {"v": 1}, "the checkpoint holds the staged write")
 

@@ -21,7 +21,15 @@ from ..tools.sample import add, full_state, meta, plain_state, push, put, ref, u
 check = STATE_STORE.check
 
 NOT_RESTORED = ("version", "updated_at", "interrupt_flag")
-NOT_FORKED = (*NOT_RESTORED, "session_id", "stream_id", "created_at", "parent_session_id", "root_session_id")
+NOT_FORKED = (
+    *NOT_RESTORED,
+    "session_id",
+    "stream_id",
+    "created_at",
+    "parent_session_id",
+    "root_session_id",
+    "incarnation",
+)
 
 
 async def _history(store: StateStore, session_id: str = "a", steps: int = 5) -> list[tuple[str, Any]]:

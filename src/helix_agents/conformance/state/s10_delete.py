@@ -41,7 +41,7 @@ async def made_again_is_new(harness: Harness) -> None:
         assert again is not None
         assert fresh is not None
         for made in (again, fresh):
-            for field in ("session_id", "stream_id", "root_session_id", "created_at", "updated_at"):
+            for field in ("session_id", "stream_id", "root_session_id", "created_at", "updated_at", "incarnation"):
                 made["state"].pop(field)
         expect_same(again, fresh, "the session made again, compared with one that is new")
     made_run = await (await harness.open()).create_run("a", "run-of-a")

@@ -1,7 +1,7 @@
 """All that a store returns about its sessions, as one plain value, through public methods only.
 
 Two dumps are equal if the stores cannot be told apart. `portrait` leaves out what differs between two sessions
-with the same history: ids, times, the random end of a checkpoint id.
+with the same history: ids, times, incarnations, the random end of a checkpoint id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = ("step-1", "step-2", "step-3")
 """The kit stages under these step ids only, because a store is not asked to list step ids."""
 
 CHECKPOINT_ID = re.compile(r"cpv1-(?P<session>.+)-s(?P<step>\d+)-t(?P<time>\d+)-[0-9a-f]{6}", re.DOTALL)
-_CLOCK_FIELDS = frozenset({"created_at", "updated_at", "set_at", "staged_at"})
+_OF_THE_MOMENT = frozenset({"created_at", "updated_at", "set_at", "staged_at", "incarnation"})
 
 
 async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] = STEPS) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ async def portrait(store: StateStore, session_id: str) -> Any:
 def anonymous(value: Any, session_id: str) -> Any:
     """The value less clock readings, with the session's id and its checkpoint ids replaced."""
     if isinstance(value, dict):
-        without_clock = {key: item for key, item in value.items() if key not in _CLOCK_FIELDS}
+        without_clock = {key: item for key, item in value.items() if key not in _OF_THE_MOMENT}
         if "turn" in without_clock:
             del without_clock["started_at"]  # A run's start is the clock's; that of a ref is the caller's.
         return {key: anonymous(item, session_id) for key, item in without_clock.items()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import SessionExists, VersionConflict
+from ...errors import EpochConflict, SessionExists, VersionConflict
 from ...stores.state.contract import StateStore
+from ...types import RunRecord
 from .sample import add, meta, plain_state, push, put, ref, user, writes
 
 Params = dict[str, Any]
@@ -23,6 +24,17 @@ async def create(store: StateStore, params: Params) -> str:
     except SessionExists:
         return "exists"
     return "created"
+
+
+async def claim(store: StateStore, params: Params) -> str:
+    """Claim a session that exists."""
+    session_id, worker, epoch = params["session_id"], params["worker"], params["epoch"]
+    try:
+        run = RunRecord(f"run-{worker}-{epoch}", session_id, 0)
+        await store.save_state(session_id, plain_state(session_id), new_epoch=epoch, run=run)
+    except EpochConflict:
+        return "lost"
+    return "claimed"
 
 
 async def append(store: StateStore, params: Params) -> list[int]:
@@ -128,5 +140,5 @@ async def opened(store: StateStore, params: Params) -> bool:
 
 JOBS: dict[str, Job] = {
     made.__name__: made
-    for made in (create, append, merge, increment, stage, commit, commit_many, swap, run, flag, opened)
+    for made in (create, claim, append, merge, increment, stage, commit, commit_many, swap, run, flag, opened)
 }

@@ -77,10 +77,10 @@ def nested(depth: int) -> Any:
 
 
 def full_state(session_id: str) -> SessionState:
-    """A session with every field that a caller may write set to something else than its default."""
+    """A session with every field that a caller may change set to something else than its default."""
     return SessionState(
         session_id=session_id,
-        agent_type="another-agent",
+        agent_type="agent",
         stream_id="stream of " + session_id,
         parent_session_id="some-parent",
         root_session_id="some-root",
@@ -112,7 +112,6 @@ def full_state(session_id: str) -> SessionState:
         interrupt_context={"at": ["step", 3]},
         tracing_context=TracingContext("trace-1", "span-1"),
         expires_at=1_900_000_000_005,
-        user_id="user 'x' 😀",
         tags=("b", "a", "ünï"),
         metadata={"k": "v", "~/": "", "emoji": "😀"},
         resume_count=3,

@@ -128,7 +128,7 @@ async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, 
         await store.stage_calls(session_id, record["step_id"], calls)
     for record in kinds["usage"]:
         await stores.usage.record_entries(record["items"])
-    await store.save_state(session_id, msgspec.structs.replace(wanted, custom_state=custom_state))
+    await store.save_state(session_id, _as_new(wanted, custom_state))
     # The last write takes the mark away: until here, whatever happens, the session is known to be unfinished.
     if (flag := wanted.interrupt_flag) is not None:
         await store.set_interrupt_flag(session_id, flag.reason, run_id=flag.run_id)
@@ -148,7 +148,7 @@ async def _write_history(
         until = max(written, min(point["message_count"], len(messages)))
         await store.save_state_and_promote_staging(
             wanted.session_id,
-            msgspec.structs.replace(state, custom_state=custom_state),
+            _as_new(state, custom_state),
             messages[written:until],
             CheckpointMeta(
                 point["step_id"], point["step_count"], kind=point.get("of", "step")
@@ -158,6 +158,11 @@ async def _write_history(
     if written < len(messages):
         await store.append_messages(wanted.session_id, messages[written:])
     return custom_state
+
+
+def _as_new(state: SessionState, custom_state: Json) -> SessionState:
+    """A state of the exported session, for the session that is created from it."""
+    return msgspec.structs.replace(state, custom_state=custom_state, created_at=0, incarnation="")
 
 
 async def _write_run(store: StateStore, run: RunRecord) -> None:

@@ -19,6 +19,7 @@ from ...messages import Message, is_thinking, without_thinking
 from ...types import (
     CheckpointMeta,
     InterruptFlag,
+    Owner,
     Page,
     RunRecord,
     SessionState,
@@ -31,7 +32,7 @@ from ..paging import ensure_limit
 from . import validate
 from .cells import replacement
 from .checkpoints import CheckpointingStore
-from .commit import NO_CHANGES, ClaimableFilter, Commit, RunChange, SessionFilter
+from .commit import NO_CHANGES, ClaimableFilter, Commit, CommitRefused, RunChange, SessionFilter
 from .contract import UNSET, Unset
 from .refusals import require_session
 from .runs import checked_change, with_run
@@ -58,6 +59,7 @@ class StateStoreBase(CheckpointingStore):
         messages: Sequence[Message] = (),
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
+        owner_epoch: int = 0,
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         validate.ensure_labels(
@@ -87,6 +89,8 @@ class StateStoreBase(CheckpointingStore):
             version=1,
             created_at=now,
             updated_at=now,
+            incarnation=self._ids(),
+            owner_epoch=ensure_count(owner_epoch, "owner_epoch"),
         )
         await self._create(state, custom, messages, checkpoint, run)
         return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
@@ -119,9 +123,16 @@ class StateStoreBase(CheckpointingStore):
         ensure_id(session_id, "session_id")
         return await self._read_session(session_id, custom_state=False) is not None
 
-    async def delete_session(self, session_id: str) -> bool:
+    async def delete_session(self, session_id: str, *, owner: Owner | None = None) -> bool:
         ensure_id(session_id, "session_id")
-        deleted = await self._delete(session_id)
+        validate.ensure_guards(owner=owner)
+        try:
+            deleted = await self._delete(session_id, owner)
+        except CommitRefused as failed:
+            if failed.reason == "missing":
+                return False
+            await self._explain(Commit(session_id=session_id, now=self._clock(), owner=owner), failed)
+            raise
         self._forget(session_id)
         return deleted
 
@@ -138,16 +149,20 @@ class StateStoreBase(CheckpointingStore):
         expected_version: int | None = None,
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
         changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
         now = self._clock()
         commit = Commit(
             session_id=session_id,
             now=now,
+            owner=owner,
             expected_version=expected_version,
+            new_epoch=new_epoch,
             allowed_from=guarded_sources(state.status),
             state=state,
             bump_version=True,
@@ -161,16 +176,25 @@ class StateStoreBase(CheckpointingStore):
 
     # -- composable writes
 
-    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    async def append_messages(self, session_id: str, messages: Sequence[Message], *, owner: Owner | None = None) -> int:
         ensure_id(session_id, "session_id")
+        validate.ensure_guards(owner=owner)
         texts = validate.encoded_messages(messages)
-        return (await self._write(Commit(session_id=session_id, now=self._clock(), messages=texts))).message_count
+        commit = Commit(session_id=session_id, now=self._clock(), owner=owner, messages=texts)
+        return (await self._write(commit)).message_count
 
-    async def update_status(self, session_id: str, status: SessionStatus) -> int:
+    async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
         ensure_id(session_id, "session_id")
         ensure_status("session", status)
-        now, sources = self._clock(), guarded_sources(status)
-        commit = Commit(session_id=session_id, now=now, allowed_from=sources, status=status, bump_version=True)
+        validate.ensure_guards(owner=owner)
+        commit = Commit(
+            session_id=session_id,
+            now=self._clock(),
+            owner=owner,
+            allowed_from=guarded_sources(status),
+            status=status,
+            bump_version=True,
+        )
         return (await self._write(commit)).version
 
     async def increment_step_count(self, session_id: str) -> int:
@@ -191,12 +215,13 @@ class StateStoreBase(CheckpointingStore):
         error: str | None = None,
         failure_reason: str | None = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> StatusSwapped | StatusConflict:
         ensure_id(session_id, "session_id")
         ensure_status("session", new)
         ensure_storable(interrupt_context, "/interrupt_context")
         validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner)
         if expected is None:
             raise InvalidArgument("compare_and_set_status needs at least one expected status.")
         given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
@@ -207,6 +232,7 @@ class StateStoreBase(CheckpointingStore):
             new,
             also={name: value for name, value in given.items() if value is not None},
             expected_version=expected_version,
+            owner=owner,
             now=self._clock(),
         )
         if answer is None:
@@ -220,39 +246,58 @@ class StateStoreBase(CheckpointingStore):
     # -- interrupt flag
 
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
+        self,
+        session_id: str,
+        reason: str | None = None,
+        *,
+        run_id: str | None = None,
+        abort: bool = False,
+        owner: Owner | None = None,
     ) -> None:
         ensure_id(session_id, "session_id")
         validate.ensure_optional(texts={"reason": reason})
+        validate.ensure_guards(owner=owner)
         if run_id is not None:
             ensure_id(run_id, "run_id")
         now = self._clock()
-        await self._write(Commit(session_id=session_id, now=now, flag=InterruptFlag(reason, run_id, now, bool(abort))))
+        flag = InterruptFlag(reason, run_id, now, bool(abort))
+        await self._write(Commit(session_id=session_id, now=now, owner=owner, flag=flag))
 
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
         ensure_id(session_id, "session_id")
         return require_session(session_id, await self._read_flag(session_id))[0]
 
-    async def clear_interrupt_flag(self, session_id: str) -> None:
+    async def clear_interrupt_flag(self, session_id: str, *, owner: Owner | None = None) -> None:
         ensure_id(session_id, "session_id")
-        await self._write(Commit(session_id=session_id, now=self._clock(), clear_flag=True))
+        validate.ensure_guards(owner=owner)
+        await self._write(Commit(session_id=session_id, now=self._clock(), owner=owner, clear_flag=True))
 
     # -- sub-sessions
 
     async def add_sub_session_refs(
-        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+        self,
+        session_id: str,
+        refs: Sequence[SubSessionRef],
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         ensure_id(session_id, "session_id")
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
         stamped = tuple(
             ref if ref.started_at else msgspec.structs.replace(ref, started_at=now)
             for ref in map(validate.ensure_ref, validate.ensure_many(refs, "refs"))
         )
-        await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, refs=stamped))
+        await self._write(
+            Commit(session_id=session_id, now=now, owner=owner, expected_version=expected_version, refs=stamped)
+        )
 
-    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
+    async def update_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, owner: Owner | None = None, **changes: Any
+    ) -> SubSessionRef:
         ensure_id(session_id, "session_id")
+        validate.ensure_guards(owner=owner)
         ensure_id(sub_session_id, "sub_session_id")
         blank = SubSessionRef(sub_session_id, "agent", "call")
         fixed = {"sub_session_id"} & changes.keys()
@@ -260,7 +305,12 @@ class StateStoreBase(CheckpointingStore):
         if unknown:
             raise InvalidArgument(f"A sub-session ref has no field {sorted(unknown)[0]!r} that can be changed.")
         validate.ensure_ref(msgspec.structs.replace(blank, **changes))
-        ref = await self._update_ref(session_id, sub_session_id, changes, self._clock())
+        now = self._clock()
+        try:
+            ref = await self._update_ref(session_id, sub_session_id, changes, owner, now)
+        except CommitRefused as failed:
+            await self._explain(Commit(session_id=session_id, now=now, owner=owner), failed)
+            raise
         if ref is None:
             if not await self.session_exists(session_id):
                 raise SessionNotFound(session_id)
@@ -291,10 +341,11 @@ class StateStoreBase(CheckpointingStore):
         ensure_id(session_id, "session_id")
         return require_session(session_id, await self._read_session(session_id, custom_state=False)).message_count
 
-    async def truncate_messages(self, session_id: str, message_count: int) -> int:
+    async def truncate_messages(self, session_id: str, message_count: int, *, owner: Owner | None = None) -> int:
         ensure_id(session_id, "session_id")
         ensure_count(message_count, "message_count")
-        commit = Commit(session_id=session_id, now=self._clock(), keep_messages=message_count)
+        validate.ensure_guards(owner=owner)
+        commit = Commit(session_id=session_id, now=self._clock(), owner=owner, keep_messages=message_count)
         return (await self._write(commit)).removed
 
     # -- listing

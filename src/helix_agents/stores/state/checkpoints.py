@@ -15,13 +15,14 @@ from ...clock import pause_seconds
 from ...codec import Json, ensure_count
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...ids import ensure_id, ensure_printable
-from ...types import Checkpoint, Page, SessionState
+from ...types import Checkpoint, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
-from .commit import Commit, CommitRefused, StoredCheckpoint
+from .commit import Commit, CommitRefused, Copy, RunChange, StoredCheckpoint
 from .fields import fields_from_text
 from .merging import MergingStore
 from .refusals import require_session
+from .runs import checked_change
 
 MAX_ATTEMPTS = 20
 
@@ -60,16 +61,26 @@ class CheckpointingStore(MergingStore):
         raise CheckpointNotFound(session_id, checkpoint_id)
 
     async def restore_checkpoint(
-        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        expected_version: int | None = None,
+        change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
         for attempt in range(MAX_ATTEMPTS):
             source = require_session(session_id, await self._read_session(session_id, custom_state=False))
             row = await self._checkpoint_row(session_id, checkpoint_id)
+            now = self._clock()
             commit = Commit(
                 session_id=session_id,
-                now=self._clock(),
+                now=now,
+                owner=owner or Owner(source.state.incarnation),
+                new_epoch=new_epoch,
                 # Numbers are given again after a restore: at this version the row is surely that of its number.
                 expected_version=source.state.version if expected_version is None else expected_version,
                 state=fields_from_text(row.state),
@@ -77,6 +88,7 @@ class CheckpointingStore(MergingStore):
                 keep_messages=row.message_count,
                 discard_all=True,
                 restore_number=row.number,
+                change_run=checked_change(session_id, change_run, now),
             )
             try:
                 applied, _ = await self._apply(commit)
@@ -128,14 +140,11 @@ class CheckpointingStore(MergingStore):
             version=1,
             created_at=now,
             updated_at=now,
+            incarnation=self._ids(),
+            owner_epoch=0,
         )
-        await self._fork(
-            Commit(session_id=new_session_id, now=now, create=True, state=state),
-            session_id,
-            number=number,
-            message_count=message_count,
-            source_version=source.state.version,
-        )
+        copy = Copy(session_id, source.state.incarnation, source.state.version, number, message_count)
+        await self._apply(Commit(session_id=new_session_id, now=now, create=True, state=state, copy=copy))
 
 
 def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:
@@ -145,6 +154,7 @@ def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, 
         version=row.version,
         # Whatever the committed value said: a session is made once.
         created_at=row.session_created_at,
+        incarnation=row.session_incarnation,
         updated_at=row.created_at,
     )
     return Checkpoint(

@@ -16,14 +16,25 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from ...types import CheckpointKind, InterruptFlag, RunRecord, SessionState, SessionStatus, StagedKind, SubSessionRef
+from ...types import (
+    CheckpointKind,
+    InterruptFlag,
+    Owner,
+    RunRecord,
+    SessionState,
+    SessionStatus,
+    StagedKind,
+    SubSessionRef,
+)
 
 LIST: Final = "["
 OBJECT: Final = "{"
 
 Slot = None | int | str
 
-GuardReason = Literal["missing", "exists", "version", "staged", "cells", "run", "lease", "checkpoint"]
+GuardReason = Literal[
+    "missing", "exists", "version", "epoch", "identity", "staged", "cells", "run", "lease", "checkpoint"
+]
 
 
 class CommitRefused(Exception):  # an outcome between base and backend; never reaches a user
@@ -112,6 +123,16 @@ class CheckpointRow(NamedTuple):
     state: str
 
 
+class Copy(NamedTuple):
+    """Messages and custom state that a new session takes over: as of a checkpoint, or (None) as they are now."""
+
+    session_id: str
+    incarnation: str
+    version: int
+    number: int | None
+    message_count: int | None
+
+
 class RunChange(NamedTuple):
     """A run as the writer read it, and as it must be from now on: ended, or with another lease.
 
@@ -137,7 +158,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     # -- guards: without `create` the session must exist, with it it must not
     create: bool = False
+    owner: Owner | None = None
+    """Guard `missing`: the session has this incarnation. Guard `epoch`: it has this owner epoch, if one is given."""
     expected_version: int | None = None
+    new_epoch: int | None = None
+    """The owner epoch from now on. Guard `epoch`: it is greater than the stored one."""
     allowed_from: tuple[str, ...] = ()
     """The session's status must be one of these (empty: any): a change that the lifecycle forbids fails `version`."""
     promote: StagedStep | None = None
@@ -145,11 +170,18 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     # -- effects
     state: SessionState | None = None
-    """All fields but identity, version, counters of messages, flag and times. With `create`: the whole new session."""
+    """The fields that `save_state` may change. With `create`: the whole new session.
+
+    Guard `identity`, unless a checkpoint is restored: `Identity.of(state)` agrees with the stored session.
+    """
     bump_version: bool = False
     status: SessionStatus | None = None
     add_steps: int = 0
     add_resumes: int = 0
+    copy: Copy | None = None
+    """With `create`: begin with what another session holds. Guards: `missing` and `version` for that session,
+    `checkpoint` if it no longer has that checkpoint.
+    """
     messages: tuple[str, ...] = ()
     keep_messages: int | None = None
     """Drop all messages after this many; checkpoints that counted more count this many from now on."""
@@ -171,6 +203,27 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False
+
+
+class Identity(NamedTuple):
+    """What a session is created with and keeps. A state that was made by hand need not know the first two."""
+
+    incarnation: str | None
+    created_at: int | None
+    agent_type: str
+    user_id: str | None
+
+    @classmethod
+    def of(cls, state: SessionState) -> Identity:
+        """The identity that a state claims; None where it claims nothing."""
+        return cls(state.incarnation or None, state.created_at or None, state.agent_type, state.user_id)
+
+    def difference(self, stored: SessionState | Identity) -> str | None:
+        """The name of the first field in which a stored session differs from what this claims."""
+        for name, value in self._asdict().items():
+            if value != getattr(stored, name) and (value is not None or name == "user_id"):
+                return name
+        return None
 
 
 class Applied(NamedTuple):
@@ -207,6 +260,7 @@ class StoredCheckpoint(NamedTuple):
     state: str
     created_at: int
     session_created_at: int
+    session_incarnation: str
     kind: CheckpointKind
 
 

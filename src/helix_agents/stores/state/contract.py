@@ -1,5 +1,7 @@
 """StateStore: the durable home of a session. Every public method with what it guarantees, by id (S1 to S16).
 
+Runs and checkpoints of a session are in `contract_history.py`.
+
 - S1 claim: of N concurrent creates of one id exactly one succeeds.
 - S2 one atomic commit: all of a step becomes visible together or not at all.
 - S3 version: goes up by one with `save_state`, the commit, `update_status`, a won `compare_and_set_status` and
@@ -18,6 +20,9 @@
 - S15 old data: migrations forward only; a newer database is refused.
 - S16 claimable: runs that no worker holds are found by an index.
 
+Most writes take `owner`: the claim that the writer holds. They are rejected if the session has been deleted
+(`SessionNotFound`, also if it was created again) or claimed by another process (`EpochConflict`) since.
+
 Unless a method says otherwise it raises `SessionNotFound` for a session that does not exist, `InvalidArgument` or
 `NotSerializable` for bad input, and `StoreUnavailable` when the backend cannot be reached; in all these cases nothing
 is written.
@@ -25,7 +30,7 @@ is written.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
@@ -37,13 +42,12 @@ from ...codec import Json
 from ...messages import Message
 from ...state.writes import StepWrites
 from ...types import (
-    Checkpoint,
     CheckpointMeta,
     Committed,
     InterruptFlag,
+    Owner,
     Page,
     RunRecord,
-    RunStatus,
     SessionState,
     SessionStatus,
     StagedChanges,
@@ -52,6 +56,7 @@ from ...types import (
     SubSessionRef,
 )
 from .commit import RunChange
+from .contract_history import RunsAndCheckpoints
 
 
 class _Unset(Enum):
@@ -67,7 +72,7 @@ UNSET: Final = _Unset.UNSET
 Unset = Literal[_Unset.UNSET]
 
 
-class StateStore(ABC):
+class StateStore(RunsAndCheckpoints):
     """All sessions of one backend."""
 
     # -- sessions
@@ -89,10 +94,12 @@ class StateStore(ABC):
         messages: Sequence[Message] = (),
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
+        owner_epoch: int = 0,
     ) -> SessionState:
         """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1).
 
         `messages`, `checkpoint` and `run`: what the session begins with, in the same write; `run` as in the commit.
+        `owner_epoch`: not 0 if the caller claims the new session.
         """
 
     @abstractmethod
@@ -100,8 +107,11 @@ class StateStore(ABC):
         """Whether there is such a session."""
 
     @abstractmethod
-    async def delete_session(self, session_id: str) -> bool:
-        """Remove the session and all below it (S10); False if there was none. *Idempotent.*"""
+    async def delete_session(self, session_id: str, *, owner: Owner | None = None) -> bool:
+        """Remove the session and its descendants (S10). Return False if it does not exist. *Idempotent.*
+
+        With an `owner`, a session that was deleted and created again is not the one to remove: False.
+        """
 
     @abstractmethod
     async def load_state(self, session_id: str) -> SessionState | None:
@@ -116,12 +126,14 @@ class StateStore(ABC):
         expected_version: int | None = None,
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> int:
-        """Store the session's fields; return the new version (S3). *Atomic.* `run` and `change_run` as in a commit.
+        """Store the session's fields; return the new version (S3). *Atomic.* Options as in a commit.
 
-        `custom_state=None` leaves custom state as stored. Never written: `session_id`, `version`, `created_at`,
-        `updated_at`, `interrupt_flag`. Raises `VersionConflict`, and `IllegalTransition` for a status that the
-        session cannot change to.
+        `custom_state=None` leaves custom state as stored. Never written: `version`, `updated_at`, `interrupt_flag`,
+        `owner_epoch`. Raises `VersionConflict`; `IllegalTransition` for a status that the session cannot change to;
+        `InvalidArgument` if `user_id` or `agent_type`, or a given `created_at` or `incarnation`, would change.
         """
 
     @abstractmethod
@@ -136,6 +148,8 @@ class StateStore(ABC):
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
@@ -147,7 +161,9 @@ class StateStore(ABC):
         `unstaged`: calls that were never staged; they merge at their index as if they had been. `run`: a run that
         begins with this commit, as `create_run` would begin it; its turn and its start are filled in. `change_run`:
         end another run of this session, or give it a new lease. Raises `LeaseConflict` if its status or lease is no
-        longer as it was read.
+        longer as it was read. `new_epoch`: claim the session; raises `EpochConflict` unless it is greater than the
+        stored epoch. With `expected_version` or `owner`, a `state` that was read before the session was deleted and
+        created again raises `SessionNotFound`.
         """
 
     # -- staging
@@ -160,6 +176,7 @@ class StateStore(ABC):
         calls: Sequence[StagedChanges],
         *,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Keep what tool calls wrote, and their outcomes, until the step commits. *Atomic.*
 
@@ -177,10 +194,11 @@ class StateStore(ABC):
         index: int = 0,
         result: Json = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Keep what one tool call wrote, as `stage_calls` does for several."""
         call = StagedChanges(tool_call_id, index, writes, result)
-        await self.stage_calls(session_id, step_id, [call], expected_version=expected_version)
+        await self.stage_calls(session_id, step_id, [call], expected_version=expected_version, owner=owner)
 
     @abstractmethod
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
@@ -192,22 +210,27 @@ class StateStore(ABC):
 
     @abstractmethod
     async def discard_staging(
-        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+        self,
+        session_id: str,
+        step_id: str | None = None,
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> int:
         """Drop what is staged for a step, or for all; returns the number of tool calls. `expected_version` as in S3."""
 
     # -- composable writes
 
     @abstractmethod
-    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    async def append_messages(self, session_id: str, messages: Sequence[Message], *, owner: Owner | None = None) -> int:
         """Append to the conversation, together and in order; returns the new message count (S4). *Atomic.*"""
 
     @abstractmethod
-    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
+    async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
         """Apply one list of writes to custom state as it is now; returns the warnings (S4, S5). *Atomic.*"""
 
     @abstractmethod
-    async def update_status(self, session_id: str, status: SessionStatus) -> int:
+    async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
         """Set the status and return the new version. Raises `IllegalTransition` if the lifecycle forbids it (S6)."""
 
     @abstractmethod
@@ -229,8 +252,9 @@ class StateStore(ABC):
         error: str | None = None,
         failure_reason: str | None = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> StatusSwapped | StatusConflict:
-        """Swap the status if it is one of `expected` (and the version, if given); else say what is there (S6).
+        """Swap the status if it is one of `expected` (and version and owner as given); else say what is there (S6).
 
         `interrupt_context`, `error` and `failure_reason` are stored with the swap where they are given.
         Raises `IllegalTransition` if the session is in an expected status from which `new` cannot be reached.
@@ -240,7 +264,13 @@ class StateStore(ABC):
 
     @abstractmethod
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
+        self,
+        session_id: str,
+        reason: str | None = None,
+        *,
+        run_id: str | None = None,
+        abort: bool = False,
+        owner: Owner | None = None,
     ) -> None:
         """Ask the session, or only one of its runs, to stop: at the next safe point, or at once with `abort` (S7)."""
 
@@ -249,19 +279,26 @@ class StateStore(ABC):
         """Look at the flag; looking does not clear it."""
 
     @abstractmethod
-    async def clear_interrupt_flag(self, session_id: str) -> None:
+    async def clear_interrupt_flag(self, session_id: str, *, owner: Owner | None = None) -> None:
         """Take the flag away. *Idempotent.*"""
 
     # -- sub-sessions
 
     @abstractmethod
     async def add_sub_session_refs(
-        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+        self,
+        session_id: str,
+        refs: Sequence[SubSessionRef],
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Note child sessions; a ref with a known `sub_session_id` replaces. `expected_version` as in S3."""
 
     @abstractmethod
-    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
+    async def update_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, owner: Owner | None = None, **changes: Any
+    ) -> SubSessionRef:
         """Change fields of one ref, e.g. `status`, `completed_at`; returns the ref as it is then."""
 
     @abstractmethod
@@ -284,7 +321,7 @@ class StateStore(ABC):
         """How many messages there are."""
 
     @abstractmethod
-    async def truncate_messages(self, session_id: str, message_count: int) -> int:
+    async def truncate_messages(self, session_id: str, message_count: int, *, owner: Owner | None = None) -> int:
         """Keep the first `message_count` messages, also for checkpoints that counted more; returns how many went."""
 
     # -- listing
@@ -360,78 +397,6 @@ class StateStore(ABC):
     async def drop_orphan(self, session_id: str) -> bool:
         """Remove what is stored of a session that does not exist; whether there was anything."""
         return False
-
-    # -- runs
-
-    @abstractmethod
-    async def create_run(
-        self,
-        session_id: str,
-        run_id: str,
-        *,
-        start_sequence: int = 0,
-        metadata: Mapping[str, Json] | None = None,
-        lease_until: int | None = None,
-        expected_version: int | None = None,
-    ) -> RunRecord:
-        """Begin a run: the next turn of its session. Refuses a `run_id` that exists.
-
-        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
-        """
-
-    @abstractmethod
-    async def update_run_status(
-        self,
-        run_id: str,
-        status: RunStatus,
-        *,
-        step_count: int | None = None,
-        error: str | None = None,
-        output: Json = None,
-        completed_at: int | None = None,
-        lease_until: int | None = None,
-        start_sequence: int | None = None,
-        metadata: Mapping[str, Json] | None = None,
-        expected_status: RunStatus | None = None,
-    ) -> RunRecord:
-        """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
-
-        With `expected_status` a run in any other status is left alone, too. `metadata` replaces what the run has.
-        """
-
-    @abstractmethod
-    async def get_current_run(self, session_id: str) -> RunRecord | None:
-        """The run with the highest turn; None if there is none (or no session)."""
-
-    @abstractmethod
-    async def list_runs(self, session_id: str) -> list[RunRecord]:
-        """All runs in the order of their turns."""
-
-    # -- checkpoints
-
-    @abstractmethod
-    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
-        """Checkpoints, newest first; their `state.custom_state` is None (get one to have it)."""
-
-    @abstractmethod
-    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
-        """The checkpoint with the exact state at that commit (S8)."""
-
-    @abstractmethod
-    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
-        """The last checkpoint with its exact state; None if there is none (or no session)."""
-
-    @abstractmethod
-    async def restore_checkpoint(
-        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
-    ) -> int:
-        """Bring back state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*"""
-
-    @abstractmethod
-    async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
-    ) -> SessionState:
-        """Make an independent session from a checkpoint, or from now (S9). *Atomic.* Raises `SessionExists`."""
 
     # -- resources
 

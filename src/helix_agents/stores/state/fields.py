@@ -1,6 +1,7 @@
 """The fields of a session as one JSON text, for a checkpoint: only those that differ from their defaults.
 
-Left out are custom state (it is in cells), the flag (it belongs to the present) and what the checkpoint's row holds.
+Left out are custom state (it is in cells), the flag and the owner epoch (they belong to the present), the incarnation
+and what the checkpoint's row holds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class _Fields(SessionState, frozen=True, omit_defaults=True):
 def fields_to_text(state: SessionState) -> str:
     """The text of a session's fields."""
     fields = _Fields(*msgspec.structs.astuple(state))
-    return encode(msgspec.structs.replace(fields, custom_state=None, interrupt_flag=None, version=0, updated_at=0))
+    left_out = {"custom_state": None, "interrupt_flag": None, "version": 0, "updated_at": 0}
+    return encode(msgspec.structs.replace(fields, **left_out, incarnation="", owner_epoch=0))
 
 
 def fields_from_text(text: str) -> SessionState:

@@ -16,12 +16,12 @@ import msgspec
 
 from ...clock import Clock, IdSource, pause_seconds, random_id, system_clock
 from ...codec import Json, decode, encode, ensure_count, ensure_json
-from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from ...errors import InvalidArgument, StoreUnavailable
 from ...ids import checkpoint_id, ensure_id
 from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
-from ...types import CheckpointKind, CheckpointMeta, Committed, RunRecord, SessionState, StagedChanges
+from ...types import CheckpointKind, CheckpointMeta, Committed, Owner, RunRecord, SessionState, StagedChanges
 from . import validate
 from .cache import CellCache, PreparedStep, StagedCall, StagingCache, prepare_step, staged_call, writes_of
 from .cells import plan_merge, prepare, replacement
@@ -63,10 +63,11 @@ class MergingStore(RunStore):
         calls: Sequence[StagedChanges],
         *,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
         rows = {(row.kind, row.tool_call_id): row for row in [self._row(call, now) for call in calls]}
         if not rows:
@@ -78,6 +79,7 @@ class MergingStore(RunStore):
         commit = Commit(
             session_id=session_id,
             now=now,
+            owner=owner,
             expected_version=expected_version,
             stage=(step_id, tuple(rows.values())),
         )
@@ -107,15 +109,21 @@ class MergingStore(RunStore):
         ]
 
     async def discard_staging(
-        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+        self,
+        session_id: str,
+        step_id: str | None = None,
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
         if step_id is not None:
             ensure_id(step_id, "step_id")
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner)
         commit = Commit(
             session_id=session_id,
             now=self._clock(),
+            owner=owner,
             expected_version=expected_version,
             discard_step=step_id,
             discard_all=step_id is None,
@@ -126,8 +134,9 @@ class MergingStore(RunStore):
 
     # -- merging
 
-    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
+    async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
         ensure_id(session_id, "session_id")
+        validate.ensure_guards(owner=owner)
         validate.ensure_writes(writes)
         ready = prepare(writes)
         touched = ready.touched
@@ -138,9 +147,12 @@ class MergingStore(RunStore):
                 if len(known) < len(touched):
                     known = await self._completed(session_id, known, touched)
                 changes, warnings = plan_merge(ready, known, in_order=True)
+                commit = Commit(session_id=session_id, now=self._clock(), owner=owner, custom=changes)
                 try:
-                    await self._apply(Commit(session_id=session_id, now=self._clock(), custom=changes))
+                    await self._apply(commit)
                 except CommitRefused as failed:
+                    if failed.reason != "cells":
+                        await self._explain(commit, failed)
                     await self._after_refusal(session_id, failed, attempt)
                     continue
                 self._cells.learn(session_id, changes)
@@ -167,10 +179,12 @@ class MergingStore(RunStore):
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
         texts = validate.encoded_messages(append_messages)
         state = msgspec.structs.replace(state, step_count=checkpoint.step_count)
         now = self._clock()
@@ -178,7 +192,9 @@ class MergingStore(RunStore):
         blank = Commit(
             session_id=session_id,
             now=now,
+            owner=owner,
             expected_version=expected_version,
+            new_epoch=new_epoch,
             allowed_from=guarded_sources(state.status),
             state=state,
             bump_version=True,
@@ -270,8 +286,6 @@ class MergingStore(RunStore):
 
     async def _after_refusal(self, session_id: str, failed: CommitRefused, attempt: int) -> None:
         """Forget what turned out to be outdated; let others finish when there is a crowd."""
-        if failed.reason == "missing":
-            raise SessionNotFound(session_id) from failed
         self._cells.forget(session_id)
         if attempt > 1:
             await asyncio.sleep(pause_seconds(attempt))

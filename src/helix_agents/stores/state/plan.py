@@ -13,8 +13,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from ...types import SessionStatus
-from .commit import LIST, OBJECT, Applied, CellName, Commit, CommitRefused, CustomChanges, GuardReason, KeyContent, Slot
+from ...types import Owner, SessionState, SessionStatus
+from .commit import (
+    LIST,
+    OBJECT,
+    Applied,
+    CellName,
+    Commit,
+    CommitRefused,
+    Copy,
+    CustomChanges,
+    GuardReason,
+    Identity,
+    KeyContent,
+    Slot,
+)
 
 
 class Cell(NamedTuple):
@@ -51,16 +64,41 @@ class Counters(NamedTuple):
     checkpoint_count: int
     step_count: int
     resume_count: int
+    owner_epoch: int
     status: SessionStatus
 
 
-class Seen:
-    """What a backend found of all that `needs` names. `session` is None if there is none."""
+class Source(NamedTuple):
+    """What has to be seen of a session that another one copies."""
 
-    __slots__ = ("cells", "discarded", "keys", "lease", "lists", "run_is_taken", "session", "staged", "turns")
+    incarnation: str
+    version: int
+    message_count: int
+    checkpoint_count: int
+
+
+class Seen:
+    """What a backend found of all that `needs` names. `session` and `identity` are None if there is none."""
+
+    __slots__ = (
+        "cells",
+        "discarded",
+        "identity",
+        "keys",
+        "lease",
+        "lists",
+        "run_is_taken",
+        "session",
+        "source",
+        "staged",
+        "turns",
+    )
 
     def __init__(self) -> None:
         self.session: Counters | None = None
+        self.identity: Identity | None = None
+        self.source: Source | None = None
+        """The session that a new one copies."""
         self.cells: dict[CellName, Cell] = {}
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.lists: dict[str, tuple[str, int]] = {}
@@ -142,20 +180,25 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
     before = seen.session or _NEW
     restored = commit.restore_number
     number = before.checkpoint_count if restored is None else restored
-    kept_messages = before.message_count
-    if commit.keep_messages is not None:
-        kept_messages = min(kept_messages, commit.keep_messages)
-    cut = before.message_count - kept_messages
+    messages = before.message_count
+    if commit.copy is not None and seen.source is not None:
+        messages = seen.source.message_count  # of which a checkpoint may have seen fewer
+        if commit.copy.message_count is not None:
+            messages = min(messages, commit.copy.message_count)
+    kept_messages = messages if commit.keep_messages is None else min(messages, commit.keep_messages)
+    cut = messages - kept_messages
     state = commit.state
-    step_count, resume_count, status = (
-        before[3:] if state is None else (state.step_count, state.resume_count, state.status)
-    )
+    step_count, resume_count, status = before.step_count, before.resume_count, before.status
+    if state is not None:
+        step_count, resume_count, status = state.step_count, state.resume_count, state.status
+    epoch = before.owner_epoch if commit.new_epoch is None else commit.new_epoch
     after = Counters(
         before.version + commit.bump_version,
         kept_messages + len(commit.messages),
         number + (commit.checkpoint is not None),
         step_count + commit.add_steps,
         resume_count + commit.add_resumes,
+        state.owner_epoch if commit.create and state is not None else epoch,
         commit.status or status,
     )
     return Plan(
@@ -169,6 +212,15 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
         turn=0 if commit.run is None else seen.turns + 1,
         removed=cut + seen.discarded,
     )
+
+
+def refused_owner(owner: Owner | None, stored: SessionState) -> GuardReason | None:
+    """Why a write of this owner is rejected, if it is: for backends that hold whole sessions."""
+    if owner is None:
+        return None
+    if owner.incarnation != stored.incarnation:
+        return "missing"
+    return "epoch" if owner.epoch not in (None, stored.owner_epoch) else None
 
 
 def content_cells(content: KeyContent) -> dict[Slot, str]:
@@ -187,7 +239,7 @@ def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
     return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
 
 
-_NEW = Counters(1, 0, 0, 0, 0, "active")
+_NEW = Counters(1, 0, 0, 0, 0, 0, "active")
 
 
 def _whole_keys(custom: CustomChanges) -> Iterable[str]:
@@ -208,12 +260,12 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
     if commit.create:
         if session is not None:
             return "exists"
-    elif session is None:
+        if commit.copy is not None and (reason := _refused_copy(commit.copy, seen.source)) is not None:
+            return reason
+    elif session is None or seen.identity is None:
         return "missing"
-    elif (commit.expected_version is not None and commit.expected_version != session.version) or (
-        commit.allowed_from and session.status not in commit.allowed_from
-    ):
-        return "version"
+    elif (reason := _refused_session(commit, session, seen.identity)) is not None:
+        return reason
     if commit.promote is not None and seen.staged != frozenset(commit.promote.rows):
         return "staged"
     for name, text in commit.custom.expected.items():
@@ -226,6 +278,33 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
         return "lease"
     if commit.restore_number is not None and (session is None or commit.restore_number > session.checkpoint_count):
         return "checkpoint"
+    return None
+
+
+def _refused_copy(copy: Copy, source: Source | None) -> GuardReason | None:
+    if source is None or source.incarnation != copy.incarnation:
+        return "missing"
+    if source.version != copy.version:
+        return "version"
+    if copy.number is not None and copy.number > source.checkpoint_count:
+        return "checkpoint"
+    return None
+
+
+def _refused_session(commit: Commit, session: Counters, identity: Identity) -> GuardReason | None:
+    owner = commit.owner
+    if owner is not None and owner.incarnation != identity.incarnation:
+        return "missing"
+    if commit.expected_version is not None and commit.expected_version != session.version:
+        return "version"
+    if owner is not None and owner.epoch is not None and owner.epoch != session.owner_epoch:
+        return "epoch"
+    if commit.new_epoch is not None and commit.new_epoch <= session.owner_epoch:
+        return "epoch"
+    if commit.state is not None and commit.restore_number is None and Identity.of(commit.state).difference(identity):
+        return "identity"
+    if commit.allowed_from and session.status not in commit.allowed_from:
+        return "version"
     return None
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ...errors import (
+    EpochConflict,
     InvalidArgument,
     LeaseConflict,
     SessionExists,
     SessionNotFound,
     StoreUnavailable,
     VersionConflict,
+    shown,
 )
 from ...lifecycle import illegal_transition
 from ...types import SessionState
-from .commit import Applied, Commit, CommitRefused
+from .commit import Applied, Commit, CommitRefused, Identity
 from .verbs import StateStoreVerbs
 
 Found = TypeVar("Found")
@@ -47,23 +49,45 @@ class ExplainingStore(StateStoreVerbs):
             raise LeaseConflict(commit.session_id, commit.change_run.seen.run_id) from failed
         if failed.reason == "run" and commit.run is not None:
             raise InvalidArgument(f"Run {commit.run.run_id!r} exists already: every run needs a new id.") from failed
-        if failed.reason == "version":
+        if failed.reason in ("version", "epoch", "identity"):
             stored = await self._read_session(commit.session_id, custom_state=False)
             if stored is not None:
-                _explain_version(commit, stored.state, failed)
+                _explain_session(commit, stored.state, failed)
                 return
-        if failed.reason in ("missing", "version"):
+        if failed.reason in ("missing", "version", "epoch", "identity"):
             raise SessionNotFound(commit.session_id) from failed
         raise failed
 
 
-def _explain_version(commit: Commit, found: SessionState, failed: CommitRefused) -> None:
-    expected, status = commit.expected_version, found.status
+def _explain_session(commit: Commit, found: SessionState, failed: CommitRefused) -> None:
+    expected, status, owner = commit.expected_version, found.status, commit.owner
+    if owner is not None and owner.incarnation != found.incarnation:
+        raise SessionNotFound(commit.session_id) from failed
+    if failed.reason == "epoch":
+        expected_epoch = None if owner is None else owner.epoch
+        if expected_epoch in (None, found.owner_epoch) and commit.new_epoch is not None:
+            expected_epoch = commit.new_epoch - 1
+        raise EpochConflict(commit.session_id, expected_epoch or 0, found.owner_epoch) from failed
+    if failed.reason == "identity":
+        _explain_identity(commit, found, failed)
+        return
     if expected is not None and (expected != found.version or not commit.allowed_from):
         raise VersionConflict(expected, found.version, status, commit.session_id) from failed
     if status not in commit.allowed_from:
         wanted = commit.status or (status if commit.state is None else commit.state.status)
         raise illegal_transition("session", commit.session_id, status, wanted) from failed
+
+
+def _explain_identity(commit: Commit, found: SessionState, failed: CommitRefused) -> None:
+    assert commit.state is not None
+    field = Identity.of(commit.state).difference(found)
+    if field == "incarnation" and (commit.expected_version is not None or commit.owner is not None):
+        raise SessionNotFound(commit.session_id) from failed
+    if field is not None:
+        raise InvalidArgument(
+            f"{field} of session {commit.session_id!r} is {shown(getattr(found, field))} and cannot be "
+            f"{shown(getattr(commit.state, field))}: load the session again."
+        ) from failed
 
 
 def require_session(session_id: str, answer: Found | None) -> Found:

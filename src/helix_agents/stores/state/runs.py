@@ -10,9 +10,9 @@ from ...codec import Json, ensure_count, ensure_storable
 from ...errors import InvalidArgument, RunNotFound
 from ...ids import ensure_id
 from ...lifecycle import RUN_TERMINAL, ensure_status, illegal_transition, may_become
-from ...types import RunRecord, RunStatus
+from ...types import Owner, RunRecord, RunStatus
 from . import validate
-from .commit import Commit, RunChange
+from .commit import Commit, CommitRefused, RunChange
 from .refusals import ExplainingStore, require_session
 
 CHANGEABLE = frozenset(
@@ -33,13 +33,16 @@ class RunStore(ExplainingStore):
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> RunRecord:
         ensure_id(session_id, "session_id")
-        validate.ensure_version(expected_version)
+        validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
         wanted = RunRecord(run_id, session_id, 0, start_sequence=start_sequence, lease_until=lease_until)
         run = new_run(session_id, wanted, now, {} if metadata is None else metadata)
-        applied = await self._write(Commit(session_id=session_id, now=now, expected_version=expected_version, run=run))
+        applied = await self._write(
+            Commit(session_id=session_id, now=now, owner=owner, expected_version=expected_version, run=run)
+        )
         return msgspec.structs.replace(run, turn=applied.turn)
 
     async def update_run_status(
@@ -55,8 +58,10 @@ class RunStore(ExplainingStore):
         start_sequence: int | None = None,
         metadata: Mapping[str, Json] | None = None,
         expected_status: RunStatus | None = None,
+        owner: Owner | None = None,
     ) -> RunRecord:
         ensure_id(run_id, "run_id")
+        validate.ensure_guards(owner=owner)
         ensure_status("run", status)
         _ensure_changeable(
             error=error,
@@ -84,10 +89,13 @@ class RunStore(ExplainingStore):
         if expected_status is not None:
             ensure_status("run", expected_status)
             allowed = tuple(each for each in allowed if each == expected_status)
-        changed, run = await self._update_run(run_id, changes, allowed)
+        changed, run = await self._update_run(run_id, changes, allowed, owner)
         if run is None:
             raise RunNotFound(run_id)
         if not changed:
+            if owner is not None and run.status in allowed:
+                commit = Commit(session_id=run.session_id, now=self._clock(), owner=owner)
+                await self._explain(commit, CommitRefused("epoch"))
             raise illegal_transition("run", run_id, run.status, status)
         return run
 

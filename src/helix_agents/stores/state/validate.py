@@ -14,7 +14,7 @@ from ...ids import MAX_ID_LENGTH, ensure_id
 from ...lifecycle import ensure_status
 from ...messages import Message, ensure_message
 from ...state import StepWrites, to_pointer
-from ...types import SessionState, StagedChanges, StagedKind, SubSessionRef
+from ...types import Owner, SessionState, StagedChanges, StagedKind, SubSessionRef
 
 MAX_TAGS = 1_000
 MAX_METADATA = 1_000
@@ -246,10 +246,18 @@ def ensure_optional(
             ensure_count(value, what)
 
 
-def ensure_version(value: object) -> None:
-    """The version that a caller has seen, or None for whichever is stored."""
-    if value is not None:
-        ensure_count(value, "expected_version")
+def ensure_guards(*, expected_version: object = None, owner: object = None, new_epoch: object = None) -> None:
+    """Check the guards of a write; None is no guard."""
+    if expected_version is not None:
+        ensure_count(expected_version, "expected_version")
+    if owner is not None:
+        if not isinstance(owner, Owner):
+            raise InvalidArgument(f"owner must be an Owner, not {type(owner).__name__}.")
+        ensure_id(owner.incarnation, "owner.incarnation")
+        if owner.epoch is not None:
+            ensure_count(owner.epoch, "owner.epoch")
+    if new_epoch is not None and ensure_count(new_epoch, "new_epoch") == 0:
+        raise InvalidArgument("new_epoch must be positive, not 0.")
 
 
 def ensure_signed_offset(value: object) -> int:

@@ -13,7 +13,16 @@ from typing import Any, ClassVar
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json
-from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus, StatusConflict, StatusSwapped, SubSessionRef
+from ...types import (
+    InterruptFlag,
+    Owner,
+    RunRecord,
+    SessionState,
+    SessionStatus,
+    StatusConflict,
+    StatusSwapped,
+    SubSessionRef,
+)
 from .commit import (
     Applied,
     CellName,
@@ -35,7 +44,6 @@ class StateStoreVerbs(StateStore):
         "_swap_status",
         "_update_run",
         "_update_ref",
-        "_fork",
         "_delete",
         "_read_session",
         "_read_cells",
@@ -73,42 +81,35 @@ class StateStoreVerbs(StateStore):
         *,
         also: Mapping[str, Any],
         expected_version: int | None,
+        owner: Owner | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
-        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there."""
+        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there.
 
-    @abstractmethod
-    async def _update_run(
-        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...]
-    ) -> tuple[bool, RunRecord | None]:
-        """Change fields of a run if its status is one of `allowed_from`; whether it was, and the run as it is then."""
-
-    @abstractmethod
-    async def _update_ref(
-        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
-    ) -> SubSessionRef | None:
-        """Change fields of a ref; None if there is none (or no session)."""
-
-    @abstractmethod
-    async def _fork(
-        self,
-        commit: Commit,
-        source_id: str,
-        *,
-        number: int | None,
-        message_count: int | None,
-        source_version: int | None,
-    ) -> None:
-        """Create the session of `commit` with the messages and custom state of another.
-
-        `number` and `message_count`: as of that checkpoint; None: as they are now. Guards: `exists` for the new
-        session, `checkpoint` for a source that no longer has that checkpoint, `version` for one that moved on,
-        `missing`.
+        None also if the session has another incarnation than the owner's.
         """
 
     @abstractmethod
-    async def _delete(self, session_id: str) -> bool:
-        """Remove the session and all below it by `parent_session_id`, and the refs to them."""
+    async def _update_run(
+        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
+    ) -> tuple[bool, RunRecord | None]:
+        """Change fields of a run if its status is one of `allowed_from` and its session is the owner's.
+
+        Returns whether it was changed, and the run as it is then.
+        """
+
+    @abstractmethod
+    async def _update_ref(
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
+    ) -> SubSessionRef | None:
+        """Change fields of a ref; None if there is none (or no session). Raises `CommitRefused` if not the owner's."""
+
+    @abstractmethod
+    async def _delete(self, session_id: str, owner: Owner | None) -> bool:
+        """Remove the session and all below it by `parent_session_id`, and the refs to them.
+
+        Raises `CommitRefused` with `missing` or `epoch` if the session is not the owner's.
+        """
 
     # -- reading
 

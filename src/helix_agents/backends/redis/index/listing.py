@@ -71,10 +71,10 @@ class Listing:
         true = sum([await self._is_true(found) for found in sample])
         return round(size * true / len(sample)) if sample else 0
 
-    async def children(self, session_id: str) -> list[str]:
+    async def children(self, session_id: str) -> list[SessionState]:
         """The sessions whose parent this is."""
         wanted = SessionFilter(parent_session_id=session_id)
-        return [state.session_id async for state in self._matching(wanted, from_start=True)]
+        return [state async for state in self._matching(wanted, from_start=True)]
 
     async def _matching(self, wanted: SessionFilter, *, from_start: bool) -> AsyncIterator[SessionState]:
         facets = await self._narrowest(wanted)

@@ -19,7 +19,8 @@ local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:
 
 -- The fields of the main hash that guards and writes look at.
 local FIELDS = { 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses', 'step_count',
-  'resume_count', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag' }
+  'resume_count', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag', 'incarnation', 'owner_epoch',
+  'agent_type', 'user_id' }
 
 local main, cells = {}, {} -- these fields as they are by now, and those of custom state as they were found
 local new, notes = {}, {} -- keys that this program may have made; how to take its changes of custom state back
@@ -37,6 +38,7 @@ local function holds(mode, found, expected)
   if mode == 'is' then return found == expected end
   if mode == 'absent' then return not found end
   if mode == 'some' then return found end
+  if mode == 'below' then return tonumber(found or 0) < tonumber(expected) end
   if mode == 'has' then return found and string.find(found, expected, 1, true) end
   return found and string.find(expected, '|' .. found .. '|', 1, true) -- among
 end
@@ -236,9 +238,9 @@ while at <= count do
     if four ~= '' then main.status = four end
     call('HSET', MAIN, 'version', counted('version', one), 'step_count', counted('step_count', two),
       'resume_count', counted('resume_count', three), 'status', main.status, unpack(words, first + 4, last))
-  elseif name == 'born' then -- when the session was made
-    main.created_at = one
-    call('HSET', MAIN, 'created_at', one)
+  elseif name == 'born' then -- when the session was made, and its incarnation
+    main.created_at, main.incarnation = one, two
+    call('HSET', MAIN, 'created_at', one, 'incarnation', two)
   elseif name == 'drop' then -- fields of the main hash, of which most are mostly not there
     for place = first, last do
       if main[words[place]] then call('HDEL', MAIN, words[place]) end
@@ -272,7 +274,7 @@ while at <= count do
     end
   elseif name == 'checkpoint' then -- short id, the rest of the row
     log()
-    local facts = { call('LLEN', UNDO), main.version, count_messages(), main.status, main.created_at, two }
+    local facts = { call('LLEN', UNDO), main.version, count_messages(), main.status, main.created_at, main.incarnation, two }
     local number = make('RPUSH', CHECKPOINTS, table.concat(facts, SEPARATOR))
     call('HSET', CHECKPOINT_IDS, one, number)
     if number == 1 then new[CHECKPOINT_IDS] = true end

@@ -75,7 +75,10 @@ class Program:
         self.guard("reply", reason, mode, text, command, self.key(key), *words)
 
     def require_field(self, reason: str, mode: str, expected: Argument, field: str) -> None:
-        """A field of the main hash `is` this, `has` this word, is `among` `|these|`, is `absent` or is there."""
+        """Require that a field of the main hash holds.
+
+        Modes: it `is` this, `has` this word, is `among` `|these|`, is `below` this number, is `absent`, is `some` text.
+        """
         self._guards += ("field", 4, reason, mode, expected, field)
 
     # -- writes

@@ -166,6 +166,8 @@ class _Attempt:
             holds = (found is None) == (mode == "absent")
         elif mode == "is":
             holds = found == expected
+        elif mode == "below":
+            holds = int(found or 0) < int(expected)
         else:
             holds = found is not None and (expected in found if mode == "has" else f"|{found}|" in expected)
         if not holds:
@@ -207,9 +209,9 @@ class _Attempt:
         counts = [word for field in COUNTED for word in (field, main[field])]
         self._queue("HSET", self._keys[MAIN], *counts, *words)
 
-    async def _born(self, created_at: str) -> None:
-        self._main["created_at"] = created_at
-        self._queue("HSET", self._keys[MAIN], "created_at", created_at)
+    async def _born(self, created_at: str, incarnation: str) -> None:
+        self._main |= {"created_at": created_at, "incarnation": incarnation}
+        self._queue("HSET", self._keys[MAIN], "created_at", created_at, "incarnation", incarnation)
 
     async def _drop(self, *fields: str) -> None:
         self._queue("HDEL", self._keys[MAIN], *fields)
@@ -310,7 +312,8 @@ class _Attempt:
     async def _checkpoint(self, short: str, rest: str) -> None:
         await self._log()
         undo, messages = [str(await self._length(self._keys[each])) for each in (UNDO, MESSAGES)]
-        facts = (undo, self._main["version"], messages, self._main["status"], self._main["created_at"], rest)
+        session = [self._main[field] for field in ("status", "created_at", "incarnation")]
+        facts = (undo, self._main["version"], messages, *session, rest)
         number = await self._append(self._keys[CHECKPOINTS], [SEPARATOR.join(facts)]) + 1
         self._create("HSET", self._keys[CHECKPOINT_IDS], short, number)
 

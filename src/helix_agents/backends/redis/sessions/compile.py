@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from ....codec import encode
 from ....lifecycle import SUSPENDED
-from ....stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, KeyContent, StagedStep
+from ....stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, Identity, KeyContent, StagedStep
+from ....types import Owner, SessionState
 from ..client.connection import Argument
 from ..keys import SessionKeys, digest_of, field_name, short_checkpoint_id
 from ..program.vocabulary import ABSENT, ANYTHING, BATCH, Program
 from .expiry import lives_until
 from .history import SEPARATOR, Entry, add_take_back
-from .session_hash import numbered_run, run_text, struct_text, to_hash
+from .session_hash import IDENTITY, numbered_run, run_text, struct_text, to_hash
 
 MAX_INDEX = 2**53
 IMPOSSIBLE = "impossible"
@@ -106,9 +107,11 @@ def _add_guards(
         if commit.run is not None and run_taken:
             program.require("run", IMPOSSIBLE, "HEXISTS", keys.runs, commit.run.run_id)
         return
-    program.require_field("missing", "some", "", "version")
-    if commit.expected_version is not None:
-        program.require_field("version", "is", commit.expected_version, "version")
+    require_session(program, commit.owner, commit.expected_version)
+    if commit.new_epoch is not None:
+        program.require_field("epoch", "below", commit.new_epoch, "owner_epoch")
+    if commit.state is not None and commit.restore_number is None:
+        _require_identity(program, commit.state)
     if commit.allowed_from:
         program.require_field("version", "among", "".join(map(status_word, commit.allowed_from)), "status")
     if commit.promote is not None:
@@ -132,6 +135,25 @@ def _add_guards(
         status = commit.status or (commit.state.status if commit.state is not None else None)
         if status is not None:
             program.require_field("index", "has", status_word(status), "statuses")
+
+
+def require_session(program: Program, owner: Owner | None, version: int | None = None) -> None:
+    """The session exists, and is at that version and the owner's, as far as given."""
+    program.require_field("missing", "some", "", "version")
+    if owner is not None:
+        program.require_field("missing", "is", owner.incarnation, "incarnation")
+    if version is not None:
+        program.require_field("version", "is", version, "version")
+    if owner is not None and owner.epoch is not None:
+        program.require_field("epoch", "is", owner.epoch, "owner_epoch")
+
+
+def _require_identity(program: Program, state: SessionState) -> None:
+    for field, value in Identity.of(state)._asdict().items():
+        if value is not None:
+            program.require_field("identity", "is", value, field)
+        elif field == "user_id":
+            program.require_field("identity", "absent", "", field)
 
 
 def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys) -> None:
@@ -184,14 +206,18 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
             kept["labels"] = digest_of(state)
         if commit.create:
             gone, version = [], str(state.version)
+            kept |= {name: value for name in IDENTITY if (value := getattr(state, name)) is not None}
+            kept["owner_epoch"] = state.owner_epoch
         counts = (version, state.step_count + steps, state.resume_count + resumes, commit.status or state.status)
+    if commit.new_epoch is not None:
+        kept["owner_epoch"] = commit.new_epoch
     if commit.flag is not None:
         kept["interrupt_flag"] = struct_text(commit.flag)
     elif commit.clear_flag:
         gone.append("interrupt_flag")
     set_fields(program, commit.now, kept, counts)
     if commit.create and state is not None:
-        program.op("born", state.created_at)
+        program.op("born", state.created_at, state.incarnation)
     if gone:
         program.op("drop", *gone)
     if announced and counts[3]:

@@ -15,13 +15,13 @@ import msgspec
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import decode, to_struct
 from ....errors import StoreUnavailable
-from ....stores.state.commit import RunChange
-from ....types import RunRecord, SubSessionRef
+from ....stores.state.commit import CommitRefused, RunChange
+from ....types import Owner, RunRecord, SubSessionRef
 from ..client.connection import Client
 from ..keys import SessionKeys, run_key
 from ..program.runner import Refused
 from ..program.vocabulary import Program
-from .compile import finish
+from .compile import finish, require_session
 from .expiry import SESSION_TTL_SECONDS
 from .read_verbs import MAX_ATTEMPTS, RedisReads
 from .session_hash import as_texts, numbered_run, run_from, struct_text, text_or_none
@@ -81,17 +81,17 @@ class RedisRecords(RedisReads):
         return owner
 
     async def _update_run(
-        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...]
+        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
     ) -> tuple[bool, RunRecord | None]:
         for _ in range(MAX_ATTEMPTS):
-            owner = await self._owner_of(run_id)
-            if owner is None:
+            session_id = await self._owner_of(run_id)
+            if session_id is None:
                 return False, None
-            keys = self._keys(owner)
+            keys = self._keys(session_id)
             old = text_or_none(await self._servers.one(keys.runs, "HGET", keys.runs, run_id))
             if old is None:
                 # Gone with its session; another one may have taken the id since.
-                if self._run_owners.pop(run_id, None) is None or await self._owner_of(run_id) == owner:
+                if self._run_owners.pop(run_id, None) is None or await self._owner_of(run_id) == session_id:
                     return False, None
                 continue
             run = run_from(old)
@@ -99,9 +99,12 @@ class RedisRecords(RedisReads):
                 return False, run
             new = msgspec.structs.replace(run, **changes)
             await self._running.before_change(run, new)
-            if await self._put_text(keys, keys.runs, run_id, old, numbered_run(new)):
+            refused = await self._put_text(keys, keys.runs, run_id, old, numbered_run(new), owner)
+            if refused is None:
                 await self._running.after_change(run, new)
                 return True, new
+            if refused != "changed":
+                return False, run
         raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
 
     async def _reread(self, change: RunChange | None) -> RunChange | None:
@@ -121,7 +124,7 @@ class RedisRecords(RedisReads):
         return RunChange(run, msgspec.structs.replace(run, **change.changes))
 
     async def _update_ref(
-        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
         keys = self._keys(session_id)
         for _ in range(MAX_ATTEMPTS):
@@ -129,15 +132,20 @@ class RedisRecords(RedisReads):
             if old is None:
                 return None
             new = msgspec.structs.replace(to_struct(SubSessionRef, decode(old)), **changes)
-            if await self._put_text(keys, keys.refs, sub_session_id, old, struct_text(new), now):
+            refused = await self._put_text(keys, keys.refs, sub_session_id, old, struct_text(new), owner, now)
+            if refused is None:
                 return new
+            if refused != "changed":
+                raise CommitRefused(refused)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Too many processes changed the ref to {sub_session_id!r} at once: try again.")
 
     async def _put_text(
-        self, keys: SessionKeys, key: str, field: str, old: str, new: str, now: int | None = None
-    ) -> bool:
-        """Replace one text of the session if it is still the old one."""
+        self, keys: SessionKeys, key: str, field: str, old: str, new: str, owner: Owner | None, now: int | None = None
+    ) -> str | None:
+        """Replace one text of the session if it is still the old one; return why it was not replaced."""
         program = Program.of_session(keys, self._ttl_ms)
+        if owner is not None:
+            require_session(program, owner)
         program.require("changed", old, "HGET", key, field)
         program.do("HSET", key, field, new)
         # Every write touches the main hash: that is the key to watch.
@@ -145,10 +153,10 @@ class RedisRecords(RedisReads):
         finish(program)
         answer = await self._runner.run(program)
         if isinstance(answer, Refused):
-            return False
+            return answer.reason
         if answer.moved:
             await self._keep_alive(keys.session_id)
-        return True
+        return None
 
     async def _keep_alive(self, session_id: str) -> None:
         """The session's deadline has moved: the index and the owners of its run ids must outlive it."""

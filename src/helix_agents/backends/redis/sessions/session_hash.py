@@ -16,6 +16,9 @@ from ....errors import StoreCorrupt
 from ....stores.state.fields import fields_from_text, fields_to_text
 from ....types import InterruptFlag, RunRecord, SessionState
 
+IDENTITY = ("agent_type", "user_id")
+"""Fields that a session is created with and keeps: each in a field of its own, for a guard to compare."""
+
 SWAPPED = ("error", "failure_reason", "interrupt_context")
 """Fields that a status swap may set: each in a field of its own, as JSON."""
 
@@ -52,6 +55,8 @@ def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
             "version": int(fields["version"]),
             "created_at": int(fields["created_at"]),
             "updated_at": int(fields["updated_at"]),
+            "incarnation": fields["incarnation"],
+            "owner_epoch": int(fields["owner_epoch"]),
             "interrupt_flag": None if flag is None else to_struct(InterruptFlag, decode(flag)),
         }
         for name in SWAPPED:

@@ -45,7 +45,7 @@ class SessionRead(NamedTuple):
 def checkpoint_from(text: str, number: int) -> CheckpointRead:
     """A row of the checkpoint list."""
     try:
-        undo_length, version, message_count, status, session_created_at, facts, state = text.split(SEPARATOR)
+        undo_length, version, message_count, status, born_at, incarnation, facts, state = text.split(SEPARATOR)
         checkpoint_id, step_id, step_count, stream_sequence, created_at, kind = decode(facts)
         row = StoredCheckpoint(
             checkpoint_id=checkpoint_id,
@@ -58,7 +58,8 @@ def checkpoint_from(text: str, number: int) -> CheckpointRead:
             version=int(version),
             state=state,
             created_at=created_at,
-            session_created_at=int(session_created_at),
+            session_created_at=int(born_at),
+            session_incarnation=incarnation,
             kind=kind,
         )
         return CheckpointRead(row, int(undo_length), text)

@@ -16,12 +16,13 @@ import msgspec
 from ....codec import encode
 from ....errors import StoreUnavailable
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
-from ....types import SessionStatus, StatusConflict, StatusSwapped
+from ....stores.state.plan import refused_owner
+from ....types import Owner, SessionStatus, StatusConflict, StatusSwapped
 from ..client.connection import Command
 from ..keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
 from ..program.runner import Done, Refused
 from ..program.vocabulary import Program
-from .compile import Rewind, compiled, finish, set_fields, status_word
+from .compile import Rewind, compiled, finish, require_session, set_fields, status_word
 from .expiry import lives_until
 from .history import entry_of
 from .read_verbs import MAX_ATTEMPTS
@@ -40,6 +41,7 @@ class RedisStateStore(RedisRecords):
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        commit = await self._with_copy(commit)
         keys, names = self._keys(commit.session_id), list(want)
         token = self._ids()
         announced_at = await self._announce_birth(commit, token)
@@ -126,7 +128,9 @@ class RedisStateStore(RedisRecords):
             stored = await self._read_session(session_id, custom_state=False)
             if stored is not None:
                 await self._index.announce_state(stored.state, token=self._ids())
-            elif entered.fresh is None:
+            elif entered.fresh is None:  # it expired, or its deletion was cut short
+                for referrer in await self._index.take_referrers(session_id, ()):
+                    await self._drop_ref(referrer, session_id)
                 await self._index.forget(session_id, entered)
 
     async def _read_rewind(self, keys: SessionKeys, number: int) -> Rewind | None:
@@ -163,15 +167,14 @@ class RedisStateStore(RedisRecords):
         *,
         also: Mapping[str, Any],
         expected_version: int | None,
+        owner: Owner | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
         keys, announced = self._keys(session_id), False
         while True:
             program = Program.of_session(keys, self._ttl_ms)
-            program.require_field("missing", "some", "", "version")
+            require_session(program, owner, expected_version)
             program.require_field("status", "among", "".join(map(status_word, expected)), "status")
-            if expected_version is not None:
-                program.require_field("version", "is", expected_version, "version")
             if announced:
                 program.op("mark", status_word(new))
             else:
@@ -194,52 +197,62 @@ class RedisStateStore(RedisRecords):
 
     # -- whole sessions
 
-    async def _fork(
-        self,
-        commit: Commit,
-        source_id: str,
-        *,
-        number: int | None,
-        message_count: int | None,
-        source_version: int | None,
-    ) -> None:
-        keys, at = self._keys(source_id), None
-        if number is not None:
-            row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
+    async def _with_copy(self, commit: Commit) -> Commit:
+        """The commit of a new session, with the messages and custom state that it copies from another."""
+        if (copy := commit.copy) is None:
+            return commit
+        keys, at = self._keys(copy.session_id), None
+        if copy.number is not None:
+            row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, copy.number - 1))
             if row is None:
                 raise CommitRefused("checkpoint")
-            at = checkpoint_from(row, number)
-        last = -1 if message_count is None else message_count - 1
-        wanted = (1, 0) if message_count == 0 else (0, last)
+            at = checkpoint_from(row, copy.number)
+        last = -1 if copy.message_count is None else copy.message_count - 1
+        wanted = (1, 0) if copy.message_count == 0 else (0, last)
         source = await self._reader.session(keys, at=at, messages=wanted)
-        if source is None:
-            raise CommitRefused("missing" if at is None else "checkpoint")
-        if source_version is not None and int(source.fields["version"]) != source_version:
+        if source is None or source.fields["incarnation"] != copy.incarnation:
+            raise CommitRefused("missing")
+        if int(source.fields["version"]) != copy.version:
             raise CommitRefused("version")
         custom = CustomChanges(set_keys=source.custom.contents())
-        await self._apply(msgspec.structs.replace(commit, messages=tuple(source.messages), custom=custom))
+        return msgspec.structs.replace(commit, copy=None, messages=tuple(source.messages), custom=custom)
 
-    async def _delete(self, session_id: str) -> bool:
-        if await self._read_session(session_id, custom_state=False) is None:
+    async def _delete(self, session_id: str, owner: Owner | None) -> bool:
+        root = await self._read_session(session_id, custom_state=False)
+        if root is None:
             return False
-        doomed = [session_id]
-        for parent in doomed:  # grows while it is walked
-            doomed += [child for child in await self._listing.children(parent) if child not in doomed]
+        if (reason := refused_owner(owner, root.state)) is not None:
+            raise CommitRefused(reason)
+        doomed = {session_id: owner or Owner(root.state.incarnation)}
+        parents = [session_id]
+        for parent in parents:  # grows while it is walked
+            for child in await self._listing.children(parent):
+                if child.session_id not in doomed:
+                    doomed[child.session_id] = Owner(child.incarnation)
+                    parents.append(child.session_id)
         # The root goes last: if this is cut short, it can be done again and finds what is left.
-        for each in reversed(doomed):
-            await self._delete_one(each)
+        for each in reversed(parents):
+            try:
+                await self._delete_one(each, doomed[each])
+            except CommitRefused:
+                if each == session_id and owner is not None:
+                    raise
         return True
 
-    async def _delete_one(self, session_id: str) -> None:
+    async def _delete_one(self, session_id: str, owner: Owner) -> None:
+        """Delete a session if it is still the owner's: another of the same id may have been created since."""
         keys = self._keys(session_id)
         entered = await self._index.entered(session_id)
         run_ids, ref_ids = await self._ids_of(keys)
         runs = await self._read_runs(session_id, last=False)
+        program = Program.of_session(keys, self._ttl_ms)
+        require_session(program, owner)
+        program.op("destroy")
+        refused = await self._runner.run(program)
+        if isinstance(refused, Refused):
+            raise CommitRefused(refused.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         for referrer in await self._index.take_referrers(session_id, ref_ids):
             await self._drop_ref(referrer, session_id)
-        program = Program.of_session(keys, self._ttl_ms)
-        program.op("destroy")
-        await self._runner.run(program)
         for run_id in run_ids:
             key = run_key(self._prefix, run_id)
             program = Program(key)

@@ -1,8 +1,8 @@
 """A `Commit` as one batch of statements that carry their own conditions: guards, the session row, then the rest.
 
-For a technology that cannot look before it writes, like D1, and for what is created by a fork. What is overwritten goes
-to `__agents_past`, with a checkpoint or without: a row of D1 holds 2 MB, and a checkpoint may overwrite more than that.
-Where one can look, `planned_commit.py` does the same with less.
+This is D1's write path: it cannot look before it writes. What is overwritten goes to `__agents_past`, with a checkpoint
+or without: a row of D1 holds 2 MB, and a checkpoint may overwrite more than that. Where a backend can look,
+`planned_commit.py` does the same with less.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ....codec import encode, escape_text, unescape_text
-from ....stores.state.commit import LIST, OBJECT, Applied, CellName, Commit, CustomChanges, KeyContent
+from ....stores.state.commit import LIST, OBJECT, Applied, CellName, Commit, Copy, CustomChanges, Identity, KeyContent
 from ....stores.state.plan import is_one_cell
 from ..driver import Row, Statement, Value
 from ..queries import Queries
@@ -67,9 +67,17 @@ class CommitBatch:
         return len(self.statements) - 1
 
     def _add_guards(self, commit: Commit) -> None:
-        if commit.create:
-            return  # the primary key is the guard
-        self._add("guard_session", commit.session_id, commit.expected_version)
+        if commit.create:  # the primary key is the guard
+            if (copy := commit.copy) is not None:
+                self._add("guard_session", copy.session_id, copy.incarnation, copy.version, None, None)
+                if copy.number is not None:
+                    self._add("guard_checkpoint", copy.session_id, copy.number)
+            return
+        incarnation, epoch = rows.owner_columns(commit.owner)
+        guards = (incarnation, commit.expected_version, epoch, commit.new_epoch)
+        self._add("guard_session", commit.session_id, *guards)
+        if commit.state is not None and commit.restore_number is None:
+            self._add("guard_identity", commit.session_id, *Identity.of(commit.state))
         if commit.allowed_from:
             self._add("guard_status", commit.session_id, encode(commit.allowed_from))
         if commit.promote is not None:
@@ -85,10 +93,13 @@ class CommitBatch:
         if commit.create:
             assert state is not None
             labels, content = rows.label_columns(state), rows.content_columns(state)
-            self._counters = self._add("insert_session", commit.session_id, *labels, *content, commit.now)
+            columns = (*rows.identity_columns(state), *labels, *content, state.owner_epoch)
+            self._counters = self._add("insert_session", commit.session_id, *columns, commit.now)
             if commit.messages or commit.checkpoint is not None:
                 counts = (0, len(commit.messages), int(commit.checkpoint is not None))
-                self._counters = self._add("update_session", commit.session_id, commit.now, *counts, *content)
+                self._counters = self._add("update_session", commit.session_id, commit.now, *counts, *content, None)
+            if commit.copy is not None:
+                self._add_copy(commit.session_id, commit.copy)
             return
         if commit.keep_messages is not None:
             self._cut = self._add("count_cut_messages", commit.session_id, commit.keep_messages)
@@ -100,13 +111,22 @@ class CommitBatch:
         if state is not None:
             more = int(commit.checkpoint is not None)
             content = rows.content_columns(state)
-            self._counters = self._add("update_session", commit.session_id, commit.now, bump, count, more, *content)
+            changes = (bump, count, more, *content, commit.new_epoch)
+            self._counters = self._add("update_session", commit.session_id, commit.now, *changes)
             self._add("relabel_session", commit.session_id, *rows.label_columns(state))
         else:
-            counters = (bump, count, commit.add_steps, commit.add_resumes)
+            counters = (bump, count, commit.add_steps, commit.add_resumes, commit.new_epoch)
             self._counters = self._add("touch_session", commit.session_id, commit.now, *counters)
         if commit.status is not None:
             self._add("set_status", commit.session_id, commit.status)
+
+    def _add_copy(self, session_id: str, copy: Copy) -> None:
+        self._add("fork_messages", session_id, copy.session_id, copy.message_count)
+        if copy.number is None:
+            self._add("fork_cells", session_id, copy.session_id)
+        else:
+            self._add("fork_cells_at", session_id, copy.session_id, copy.number)
+        self._add("fork_recount", session_id)
 
     def _add_messages(self, commit: Commit) -> None:
         left = len(commit.messages)
@@ -176,7 +196,7 @@ class CommitBatch:
         if (change := commit.change_run) is not None:
             seen, changes = change.seen, rows.run_changes(change.changes)
             self._add("guard_lease", commit.session_id, seen.run_id, seen.status, seen.lease_until)
-            self._add("update_run", seen.run_id, encode([seen.status]), *changes)
+            self._add("update_run", seen.run_id, encode([seen.status]), *changes, None, None)
         for ref in commit.refs:
             self._add("put_ref", commit.session_id, *rows.ref_columns(ref))
         if commit.clear_flag:

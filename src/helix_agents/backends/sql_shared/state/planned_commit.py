@@ -14,8 +14,8 @@ from functools import cache
 import msgspec
 
 from ....codec import encode, escape_text, unescape_text
-from ....stores.state.commit import LIST, Applied, CellName, CellTexts, Commit, CommitRefused
-from ....stores.state.plan import Cell, CellPlan, Counters, Needs, Plan, Seen, decide, needs
+from ....stores.state.commit import LIST, Applied, CellName, CellTexts, Commit, CommitRefused, Identity
+from ....stores.state.plan import Cell, CellPlan, Counters, Needs, Plan, Seen, Source, decide, needs
 from ..driver import Row, Statement
 from ..queries import Queries
 from . import rows
@@ -113,6 +113,9 @@ class PlannedCommits:
         for at, taken, turn in run(connection, "turns", begun):
             commits[at].seen.run_is_taken, commits[at].seen.turns = bool(taken), turn
 
+        copied = [(at, each.commit.copy.session_id) for at, each in enumerate(commits) if each.commit.copy is not None]
+        for at, *source in run(connection, "source", copied):
+            commits[at].seen.source = Source(*source)
         changed = [
             (at, each.commit.change_run.seen.run_id, each.commit.session_id)
             for at, each in enumerate(commits)
@@ -163,9 +166,10 @@ class _SeenCommit:
     def found_session(self, row: Sequence[object]) -> None:
         """Take in a row of `session`."""
         seen = self.seen
-        self.place, *counters, staged, self.is_plain = row[:9]  # type: ignore[assignment]
+        self.place, *counters, staged, self.is_plain = row[:10]  # type: ignore[assignment]
         seen.session = Counters(*counters)  # type: ignore[arg-type]  # as the columns are
-        self.labels = tuple(row[9:])
+        seen.identity = Identity(*row[10:14])  # type: ignore[arg-type]  # as the columns are
+        self.labels = tuple(row[14:])
         if staged:
             seen.staged = frozenset(tuple(row.split("\x1f")) for row in str(staged).split("\x1e"))  # type: ignore[misc]
 
@@ -237,7 +241,7 @@ class _Writes:
             state = msgspec.structs.replace(state, status=status)
         if commit.create:
             assert state is not None
-            columns = (*rows.label_columns(state), *rows.content_columns(state)[2:])
+            columns = (*rows.identity_columns(state), *rows.label_columns(state), *rows.content_columns(state)[2:])
             wanted["insert_session"].append((commit.session_id, commit.now, commit.now, *counters, *columns))
             return
         wanted["count"].append((commit.now, *counters, place))
@@ -254,6 +258,13 @@ class _Writes:
 
     def _add_rare(self, commit: Commit, plan: Plan) -> None:
         query, session_id, others = self._queries, commit.session_id, self.others
+        if (copy := commit.copy) is not None:
+            others.append(query("fork_messages", session_id, copy.session_id, plan.first_message))
+            others.append(
+                query("fork_cells", session_id, copy.session_id)
+                if copy.number is None
+                else query("fork_cells_at", session_id, copy.session_id, copy.number)
+            )
         if plan.cut:
             others.append(query("cut_messages", session_id, commit.keep_messages))
         if plan.recount:
@@ -266,7 +277,7 @@ class _Writes:
             others.append(query("discard_step", session_id, commit.discard_step))
         if (change := commit.change_run) is not None:
             changes = rows.run_changes(change.changes)
-            others.append(query("update_run", change.seen.run_id, encode([change.seen.status]), *changes))
+            others.append(query("update_run", change.seen.run_id, encode([change.seen.status]), *changes, None, None))
         if commit.run is not None:
             others.append(query("insert_run", session_id, commit.run.run_id, *rows.run_columns(commit.run)))
         others += [query("put_ref", session_id, *rows.ref_columns(ref)) for ref in commit.refs]
@@ -277,12 +288,16 @@ class _Writes:
 
 
 def _waves(requests: Sequence[Request]) -> list[list[int]]:
-    """Places of requests, those of one session apart from each other and in order, so that they see each other."""
+    """Places of requests, those of one session apart from each other and in order, so that they see each other.
+
+    A commit that copies a session counts as one of that session.
+    """
     waves: list[list[int]] = []
     made: dict[str, int] = {}
     for place, (commit, _) in enumerate(requests):
-        before = made.get(commit.session_id, 0)
-        made[commit.session_id] = before + 1
+        ids = (commit.session_id,) if commit.copy is None else (commit.session_id, commit.copy.session_id)
+        before = max(made.get(each, 0) for each in ids)
+        made |= dict.fromkeys(ids, before + 1)
         if before == len(waves):
             waves.append([])
         waves[before].append(place)

@@ -4,27 +4,34 @@
 -- Parameters have no numbers: Python 3.12 up to 3.12.3 warns of each that has one, which takes longer than to bind it.
 
 -- name: session
--- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, the
--- fields that indexes hold. The first of place, step and session comes back.
-SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
+-- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, its
+-- identity, the fields that indexes hold. The first of place, step and session comes back.
+SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count,
+  s.owner_epoch, s.status,
   (SELECT group_concat(kind || char(31) || tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = ?),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
-  s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
-  s.metadata
+  s.incarnation, s.created_at, s.agent_type, s.user_id,
+  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.tags, s.metadata
 FROM __agents_states AS s WHERE s.session_id = ?;
 
 -- name: session_rows
 -- The same.
-SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count, s.status,
+SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count,
+  s.owner_epoch, s.status,
   (SELECT group_concat(kind || char(31) || tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
    WHERE t.session_id = s.session_id AND t.step_id = v.column2),
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
-  s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.user_id, s.tags,
-  s.metadata
+  s.incarnation, s.created_at, s.agent_type, s.user_id,
+  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.tags, s.metadata
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column3;
+
+-- name: source_rows
+-- What a session counts that others copy.
+SELECT v.column1, s.incarnation, s.version, s.message_count, s.checkpoint_count
+FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column2;
 
 -- name: cells
 -- The cells of a key from one slot to another. The first parameter comes back.
@@ -70,21 +77,21 @@ JOIN __agents_runs AS r ON r.run_id = v.column2 AND r.session_id = v.column3;
 -- name: insert_session_rows
 -- Create sessions.
 INSERT INTO __agents_states (session_id, created_at, updated_at, version, message_count, checkpoint_count, step_count,
-  resume_count, agent_type, stream_id, parent_session_id, root_session_id, status, expires_at, user_id, tags, metadata,
-  output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
+  resume_count, owner_epoch, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id, status,
+  expires_at, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
   interrupt_context) VALUES :rows;
 
 -- name: count
 -- Store the counters.
 UPDATE __agents_states SET updated_at = ?, version = ?, message_count = ?, checkpoint_count = ?, step_count = ?,
-  resume_count = ?
+  resume_count = ?, owner_epoch = ?
 WHERE rowid = ?;
 
 -- name: count_rows
 -- The same.
 UPDATE __agents_states SET updated_at = column1, version = column2, message_count = column3,
-  checkpoint_count = column4, step_count = column5, resume_count = column6
-FROM (VALUES :rows) WHERE __agents_states.rowid = column7;
+  checkpoint_count = column4, step_count = column5, resume_count = column6, owner_epoch = column7
+FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: describe
 -- Store the other fields that no index holds.
@@ -101,16 +108,15 @@ FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: relabel
 -- Store the fields that indexes hold.
-UPDATE __agents_states SET agent_type = ?, stream_id = ?, parent_session_id = ?, root_session_id = ?, status = ?,
-  expires_at = ?, user_id = ?, tags = ?, metadata = ?
+UPDATE __agents_states SET stream_id = ?, parent_session_id = ?, root_session_id = ?, status = ?, expires_at = ?,
+  tags = ?, metadata = ?
 WHERE rowid = ?;
 
 -- name: relabel_rows
 -- The same.
-UPDATE __agents_states SET agent_type = column1, stream_id = column2, parent_session_id = column3,
-  root_session_id = column4, status = column5, expires_at = column6, user_id = column7, tags = column8,
-  metadata = column9
-FROM (VALUES :rows) WHERE __agents_states.rowid = column10;
+UPDATE __agents_states SET stream_id = column1, parent_session_id = column2, root_session_id = column3,
+  status = column4, expires_at = column5, tags = column6, metadata = column7
+FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: set_status
 -- Store the status alone.

@@ -9,13 +9,25 @@ UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
   SELECT 1 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2);
 
 -- name: swap_status
--- Set the status if it is one of ?3 and the version is ?4 (NULL: any).
+-- Set the status if it is one of ?3 and version, incarnation and owner epoch are ?4, ?9 and ?10 (NULL: any).
 UPDATE __agents_states SET status = ?2, version = version + 1, updated_at = ?5,
   interrupt_context = COALESCE(?6, interrupt_context), error = COALESCE(?7, error),
   failure_reason = COALESCE(?8, failure_reason)
 WHERE session_id = ?1 AND status = ANY (ARRAY(SELECT json_array_elements_text(?3::json)))
   AND (CAST(?4 AS BIGINT) IS NULL OR version = CAST(?4 AS BIGINT))
+  AND (CAST(?9 AS TEXT) IS NULL OR incarnation = CAST(?9 AS TEXT))
+  AND (CAST(?10 AS BIGINT) IS NULL OR owner_epoch = CAST(?10 AS BIGINT))
 RETURNING version;
+
+-- name: guard_session
+-- Undo the batch unless the session exists and has this incarnation (?2), version (?3) and owner epoch (?4), and an epoch
+-- below the new one (?5). NULL: any. A statement before has locked the row.
+INSERT INTO __agents_guard (reason)
+SELECT CASE WHEN s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) THEN 'missing'
+  WHEN s.version <> CAST(?3 AS BIGINT) THEN 'version' ELSE 'epoch' END
+FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_states AS s ON s.session_id = ?1
+WHERE s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) OR s.version <> CAST(?3 AS BIGINT)
+  OR s.owner_epoch <> CAST(?4 AS BIGINT) OR s.owner_epoch >= CAST(?5 AS BIGINT);
 
 -- name: read_cells
 -- The texts of these cells (?2: [[key, slot], ...]) that are there.
@@ -30,6 +42,7 @@ SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_sess
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
   s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort,
+  s.incarnation, s.owner_epoch,
   (SELECT string_agg(CASE WHEN strpos(c.key, chr(29)) = 0 THEN c.key ELSE (
       SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.key) END || chr(31) ||
     CASE WHEN strpos(c.slot, chr(29)) = 0 THEN c.slot ELSE (
@@ -67,17 +80,22 @@ FROM __agents_states AS s WHERE s.session_id = ?1;
 __agents_index_text(?);
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2.
+-- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?11 and ?12
+-- (NULL: any). The session is locked, so that a claim that is about to commit is seen.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
   lease_until = COALESCE(?8, lease_until), start_sequence = COALESCE(?9, start_sequence),
   metadata = COALESCE(?10, metadata)
 WHERE run_id = ?1 AND status = ANY (ARRAY(SELECT json_array_elements_text(?2::json)))
+  AND (CAST(?11 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM __agents_states AS s
+    WHERE s.session_id = __agents_runs.session_id AND s.incarnation = CAST(?11 AS TEXT)
+    AND (CAST(?12 AS BIGINT) IS NULL OR s.owner_epoch = CAST(?12 AS BIGINT)) FOR SHARE))
 RETURNING 1;
 
 -- name: delete_session_tree
--- Remove every trace of a session and of all below it; how many sessions that were.
-SELECT __agents_delete_tree(?1);
+-- Remove every trace of a session and of all below it; how many sessions that were. With incarnation and owner epoch (?2,
+-- ?3; NULL: any): only if the session has them.
+SELECT __agents_delete_tree(?1, ?2, ?3);
 
 -- name: update_ref
 -- Change those fields of a ref that ?3 names (",status,name,").

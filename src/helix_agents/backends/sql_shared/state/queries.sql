@@ -3,11 +3,20 @@
 -- session row was updated by a commit with a checkpoint subtract that one again.
 
 -- name: guard_session
--- Undo the batch unless the session exists and has the expected version (?2, NULL: any).
+-- Undo the batch unless the session exists and has this incarnation (?2), version (?3) and owner epoch (?4), and an epoch
+-- below the new one (?5). NULL: any.
 INSERT INTO __agents_guard (reason)
-SELECT CASE WHEN s.session_id IS NULL THEN 'missing' ELSE 'version' END
+SELECT CASE WHEN s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) THEN 'missing'
+  WHEN s.version <> CAST(?3 AS BIGINT) THEN 'version' ELSE 'epoch' END
 FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_states AS s ON s.session_id = ?1
-WHERE s.session_id IS NULL OR s.version <> CAST(?2 AS BIGINT);
+WHERE s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) OR s.version <> CAST(?3 AS BIGINT)
+  OR s.owner_epoch <> CAST(?4 AS BIGINT) OR s.owner_epoch >= CAST(?5 AS BIGINT);
+
+-- name: guard_identity
+-- Undo the batch unless the session has this incarnation (?2) and time of creation (?3; NULL: any), agent and user.
+INSERT INTO __agents_guard (reason)
+SELECT 'identity' FROM __agents_states WHERE session_id = ?1 AND (
+  incarnation <> ?2 OR created_at <> ?3 OR agent_type <> ?4 OR user_id IS NOT ?5);
 
 -- name: guard_status
 -- Undo the batch unless the session's status is one of ?2.
@@ -46,10 +55,11 @@ SELECT 'checkpoint' WHERE NOT EXISTS (
 
 -- name: insert_session
 -- Create the session row; an id that is taken violates the primary key.
-INSERT INTO __agents_states (session_id, agent_type, stream_id, parent_session_id, root_session_id, status,
-  expires_at, user_id, tags, metadata, step_count, resume_count, output, error, failure_reason,
-  pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20)
+INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id,
+  status, expires_at, tags, metadata, step_count, resume_count, output, error, failure_reason,
+  pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, owner_epoch, created_at,
+  updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?22)
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: update_session
@@ -57,22 +67,21 @@ RETURNING version, message_count, step_count, resume_count;
 UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
   checkpoint_count = checkpoint_count + ?5, step_count = ?6, resume_count = ?7, output = ?8, error = ?9,
   failure_reason = ?10, pending_client_tool_calls = ?11, completed_client_tool_calls = ?12,
-  suspension_context = ?13, interrupt_context = ?14
+  suspension_context = ?13, interrupt_context = ?14, owner_epoch = COALESCE(?15, owner_epoch)
 WHERE session_id = ?1
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: relabel_session
 -- Store the fields that indexes hold, but only if one differs: an index entry rewritten is a page written.
-UPDATE __agents_states SET agent_type = ?2, stream_id = ?3, parent_session_id = ?4, root_session_id = ?5, status = ?6,
-  expires_at = ?7, user_id = ?8, tags = ?9, metadata = ?10
-WHERE session_id = ?1 AND (agent_type <> ?2 OR stream_id <> ?3 OR parent_session_id IS NOT ?4
-  OR root_session_id IS NOT ?5 OR status <> ?6 OR expires_at IS NOT ?7 OR user_id IS NOT ?8 OR tags <> ?9
-  OR metadata <> ?10);
+UPDATE __agents_states SET stream_id = ?2, parent_session_id = ?3, root_session_id = ?4, status = ?5, expires_at = ?6,
+  tags = ?7, metadata = ?8
+WHERE session_id = ?1 AND (stream_id <> ?2 OR parent_session_id IS NOT ?3 OR root_session_id IS NOT ?4
+  OR status <> ?5 OR expires_at IS NOT ?6 OR tags <> ?7 OR metadata <> ?8);
 
 -- name: touch_session
 -- Move the session's counters and its time.
 UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
-  step_count = step_count + ?5, resume_count = resume_count + ?6
+  step_count = step_count + ?5, resume_count = resume_count + ?6, owner_epoch = COALESCE(?7, owner_epoch)
 WHERE session_id = ?1
 RETURNING version, message_count, step_count, resume_count;
 
@@ -86,17 +95,19 @@ UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
 UPDATE __agents_states SET status = ?2 WHERE session_id = ?1 AND status <> ?2;
 
 -- name: swap_status
--- Set the status if it is one of ?3 and the version is ?4 (NULL: any).
+-- Set the status if it is one of ?3 and version, incarnation and owner epoch are ?4, ?9 and ?10 (NULL: any).
 UPDATE __agents_states SET status = ?2, version = version + 1, updated_at = ?5,
   interrupt_context = COALESCE(?6, interrupt_context), error = COALESCE(?7, error),
   failure_reason = COALESCE(?8, failure_reason)
 WHERE session_id = ?1 AND status IN (SELECT value FROM json_each(?3))
   AND (CAST(?4 AS BIGINT) IS NULL OR version = CAST(?4 AS BIGINT))
+  AND (CAST(?9 AS TEXT) IS NULL OR incarnation = CAST(?9 AS TEXT))
+  AND (CAST(?10 AS BIGINT) IS NULL OR owner_epoch = CAST(?10 AS BIGINT))
 RETURNING version;
 
 -- name: read_status
--- Status and version.
-SELECT status, version FROM __agents_states WHERE session_id = ?1;
+-- Status, version and incarnation.
+SELECT status, version, incarnation FROM __agents_states WHERE session_id = ?1;
 
 -- name: insert_messages
 -- Append messages (?2: [text, ...]); the session row already counts them, ?3 is how many from the first of these on.
@@ -284,7 +295,8 @@ FROM __agents_states WHERE session_id = ?1;
 -- name: read_checkpoint
 -- One checkpoint (?2, made at ?3; NULL: the last one).
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
-  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1), kind
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1),
+  (SELECT s.incarnation FROM __agents_states AS s WHERE s.session_id = ?1), kind
 FROM __agents_checkpoints WHERE session_id = ?1 AND number = CASE WHEN CAST(?2 AS TEXT) IS NULL
   THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
   ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END;
@@ -292,7 +304,8 @@ FROM __agents_checkpoints WHERE session_id = ?1 AND number = CASE WHEN CAST(?2 A
 -- name: read_checkpoints
 -- A page of checkpoints, newest first.
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,
-  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1), kind
+  (SELECT s.created_at FROM __agents_states AS s WHERE s.session_id = ?1),
+  (SELECT s.incarnation FROM __agents_states AS s WHERE s.session_id = ?1), kind
 FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2 OFFSET ?3;
 
 -- name: count_checkpoints
@@ -307,12 +320,15 @@ SELECT ?2, ?1, COALESCE((SELECT MAX(turn) FROM __agents_runs WHERE session_id = 
 RETURNING turn;
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2.
+-- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?11 and ?12
+-- (NULL: any).
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
   lease_until = COALESCE(?8, lease_until), start_sequence = COALESCE(?9, start_sequence),
   metadata = COALESCE(?10, metadata)
-WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2))
+WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2)) AND (?11 IS NULL OR EXISTS (
+  SELECT 1 FROM __agents_states AS s WHERE s.session_id = __agents_runs.session_id AND s.incarnation = ?11
+  AND (?12 IS NULL OR s.owner_epoch = ?12)))
 RETURNING 1;
 
 -- name: read_run
@@ -370,7 +386,8 @@ SELECT 1 FROM __agents_states WHERE session_id = ?1;
 SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.step_count, s.status,
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
-  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort
+  s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort,
+  s.incarnation, s.owner_epoch
 FROM __agents_states AS s LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id
 WHERE s.session_id = ?1;
 

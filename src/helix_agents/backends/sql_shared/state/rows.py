@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,9 +11,11 @@ from ....codec import Json, decode, encode, escape_text, to_struct, unescape_tex
 from ....stores.state.commit import Slot, StoredCheckpoint, StoredSession
 from ....types import (
     InterruptFlag,
+    Owner,
     PendingClientToolCall,
     RunRecord,
     SessionState,
+    SessionStatus,
     SubSessionRef,
     SuspendedChildWait,
     TracingContext,
@@ -40,16 +42,19 @@ def _string_or_none(text: str | None) -> str | None:
 # -- sessions
 
 
+def identity_columns(state: SessionState) -> tuple[Value, ...]:
+    """What a session is created with and keeps: incarnation, agent_type, user_id."""
+    return state.incarnation, state.agent_type, state.user_id
+
+
 def label_columns(state: SessionState) -> tuple[Value, ...]:
-    """What indexes hold: agent_type, stream_id, parent, root, status, expires_at, user_id, tags, metadata."""
+    """What else indexes hold: stream_id, parent, root, status, expires_at, tags, metadata."""
     return (
-        state.agent_type,
         state.stream_id or state.session_id,
         state.parent_session_id,
         state.root_session_id,
         state.status,
         state.expires_at,
-        state.user_id,
         encode(list(map(escape_text, state.tags))) if state.tags else "[]",
         encode({escape_text(key): escape_text(text) for key, text in state.metadata.items()})
         if state.metadata
@@ -99,44 +104,86 @@ class _Suspension(msgspec.Struct):
 _NOT_SUSPENDED = _Suspension()
 
 
+class SessionRow(NamedTuple):
+    """A row of `read_session`."""
+
+    session_id: str
+    agent_type: str
+    stream_id: str
+    parent_session_id: str | None
+    root_session_id: str | None
+    step_count: int
+    status: SessionStatus
+    output: str | None
+    error: str | None
+    failure_reason: str | None
+    pending_client_tool_calls: str | None
+    completed_client_tool_calls: str | None
+    suspension_context: str | None
+    interrupt_context: str | None
+    expires_at: int | None
+    user_id: str | None
+    tags: str
+    metadata: str
+    version: int
+    resume_count: int
+    created_at: int
+    updated_at: int
+    message_count: int
+    checkpoint_count: int
+    flagged_at: int | None
+    flag_reason: str | None
+    flag_run_id: str | None
+    flag_abort: int | None
+    incarnation: str
+    owner_epoch: int
+
+
 def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> StoredSession:
     """A row of `read_session`."""
-    packed = _NOT_SUSPENDED if row[12] is None else to_struct(_Suspension, decode(row[12]))
-    calls = {} if row[10] is None else to_struct(dict[str, PendingClientToolCall], decode(row[10]))
-    flag = flag_from_row(row[24:28])
+    found = SessionRow(*row)
+    packed, calls, done = found.suspension_context, found.pending_client_tool_calls, found.completed_client_tool_calls
+    suspension = _NOT_SUSPENDED if packed is None else to_struct(_Suspension, decode(packed))
     state = SessionState(
-        session_id=row[0],
-        agent_type=row[1],
-        stream_id=row[2],
-        parent_session_id=row[3],
-        root_session_id=row[4],
+        session_id=found.session_id,
+        agent_type=found.agent_type,
+        stream_id=found.stream_id,
+        parent_session_id=found.parent_session_id,
+        root_session_id=found.root_session_id,
         custom_state=custom_state,
-        step_count=row[5],
-        status=row[6],
-        output=_value_or_none(row[7]),
-        error=_string_or_none(row[8]),
-        failure_reason=_string_or_none(row[9]),
-        suspended_awaiting_children=packed.suspended_awaiting_children,
-        suspended_step_id=packed.suspended_step_id,
-        pending_client_tool_calls=calls,
-        completed_client_tool_calls={} if row[11] is None else decode(row[11]),
-        client_tool_call_ownership=packed.client_tool_call_ownership,
-        interrupt_context=_value_or_none(row[13]),
-        interrupt_flag=flag,
-        tracing_context=packed.tracing_context,
-        queued_messages=packed.queued_messages,
-        expires_at=row[14],
-        user_id=row[15],
-        tags=() if row[16] == "[]" else tuple(map(unescape_text, decode(row[16]))),
+        step_count=found.step_count,
+        status=found.status,
+        output=_value_or_none(found.output),
+        error=_string_or_none(found.error),
+        failure_reason=_string_or_none(found.failure_reason),
+        suspended_awaiting_children=suspension.suspended_awaiting_children,
+        suspended_step_id=suspension.suspended_step_id,
+        pending_client_tool_calls={} if calls is None else to_struct(dict[str, PendingClientToolCall], decode(calls)),
+        completed_client_tool_calls={} if done is None else decode(done),
+        client_tool_call_ownership=suspension.client_tool_call_ownership,
+        interrupt_context=_value_or_none(found.interrupt_context),
+        interrupt_flag=flag_from_row((found.flagged_at, found.flag_reason, found.flag_run_id, found.flag_abort)),
+        tracing_context=suspension.tracing_context,
+        queued_messages=suspension.queued_messages,
+        expires_at=found.expires_at,
+        user_id=found.user_id,
+        tags=() if found.tags == "[]" else tuple(map(unescape_text, decode(found.tags))),
         metadata={}
-        if row[17] == "{}"
-        else {unescape_text(key): unescape_text(text) for key, text in decode(row[17]).items()},
-        version=row[18],
-        resume_count=row[19],
-        created_at=row[20],
-        updated_at=row[21],
+        if found.metadata == "{}"
+        else {unescape_text(key): unescape_text(text) for key, text in decode(found.metadata).items()},
+        version=found.version,
+        resume_count=found.resume_count,
+        created_at=found.created_at,
+        updated_at=found.updated_at,
+        incarnation=found.incarnation,
+        owner_epoch=found.owner_epoch,
     )
-    return StoredSession(state, row[22], row[23])
+    return StoredSession(state, found.message_count, found.checkpoint_count)
+
+
+def owner_columns(owner: Owner | None) -> tuple[Value, Value]:
+    """incarnation and owner epoch, as far as given."""
+    return (None, None) if owner is None else (owner.incarnation, owner.epoch)
 
 
 def swap_columns(also: Mapping[str, Any]) -> tuple[Value, ...]:

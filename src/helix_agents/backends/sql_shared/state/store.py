@@ -25,6 +25,7 @@ from ....stores.state.commit import (
 )
 from ....types import (
     InterruptFlag,
+    Owner,
     RunRecord,
     SessionState,
     SessionStatus,
@@ -95,9 +96,10 @@ class SqlStateStore(StateStoreBase):
         *,
         also: Mapping[str, Any],
         expected_version: int | None,
+        owner: Owner | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
-        columns = rows.swap_columns(also)
+        columns = (*rows.swap_columns(also), *rows.owner_columns(owner))
         swapped, present = await self._write_batch(
             [
                 self._queries("swap_status", session_id, new, encode(list(expected)), expected_version, now, *columns),
@@ -106,25 +108,32 @@ class SqlStateStore(StateStoreBase):
         )
         if swapped:
             return StatusSwapped(swapped[0][0])
-        return StatusConflict(*present[0]) if present else None
+        if not present:
+            return None
+        status, version, incarnation = present[0]
+        return None if owner is not None and owner.incarnation != incarnation else StatusConflict(status, version)
 
     async def _update_run(
-        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...]
+        self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
     ) -> tuple[bool, RunRecord | None]:
+        columns = (*rows.run_changes(changes), *rows.owner_columns(owner))
         changed, found = await self._write_batch(
             [
-                self._queries("update_run", run_id, encode(list(allowed_from)), *rows.run_changes(changes)),
+                self._queries("update_run", run_id, encode(list(allowed_from)), *columns),
                 self._queries("read_run", run_id),
             ]
         )
         return bool(changed), rows.run_from_row(found[0]) if found else None
 
     async def _update_ref(
-        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], now: int
+        self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
         columns = [rows.REF_COLUMNS.get(field, field) for field in changes]
         values = [rows.ref_value(field, value) for field, value in changes.items()]
-        statements = [self._queries("touch_for_ref", session_id, sub_session_id, now)]
+        statements = [
+            self._queries("touch_for_ref", session_id, sub_session_id, now),
+            *self._owner_guard(session_id, owner),
+        ]
         if columns:
             # Only what is given is set, so that two writers of different fields do not undo each other.
             settings = ", ".join(f"{column} = ?{place}" for place, column in enumerate(columns, start=3))
@@ -134,30 +143,13 @@ class SqlStateStore(StateStoreBase):
         found = (await self._write_batch(statements))[-1]
         return rows.ref_from_row(found[0]) if found else None
 
-    async def _fork(
-        self,
-        commit: Commit,
-        source_id: str,
-        *,
-        number: int | None,
-        message_count: int | None,
-        source_version: int | None,
-    ) -> None:
-        new_id = commit.session_id
-        batch = CommitBatch(self._queries, commit, (), self._driver.max_parameter_bytes)
-        guards = [self._queries("guard_session", source_id, source_version)]
-        if number is not None:
-            guards.append(self._queries("guard_checkpoint", source_id, number))
-        copies = [
-            self._queries("fork_messages", new_id, source_id, message_count),
-            self._queries("fork_cells", new_id, source_id)
-            if number is None
-            else self._queries("fork_cells_at", new_id, source_id, number),
-            self._queries("fork_recount", new_id),
-        ]
-        await self._write_batch([*guards, *batch.statements, *copies])
+    def _owner_guard(self, session_id: str, owner: Owner | None) -> list[Statement]:
+        """The statement that undoes a batch unless the session is the owner's."""
+        if owner is None:
+            return []
+        return [self._queries("guard_session", session_id, owner.incarnation, None, owner.epoch, None)]
 
-    async def _delete(self, session_id: str) -> bool:
+    async def _delete(self, session_id: str, owner: Owner | None) -> bool:
         doomed = self._queries["delete_tree"]
         prefix = self._queries["states_table"].removesuffix("__agents_states")
         statements = [
@@ -165,7 +157,12 @@ class SqlStateStore(StateStoreBase):
             for table in TABLES_OF_A_SESSION
         ]
         found, *_ = await self._write_batch(
-            [self._queries("session_exists", session_id), self._queries("delete_tree_refs", session_id), *statements]
+            [
+                self._queries("session_exists", session_id),
+                *self._owner_guard(session_id, owner),
+                self._queries("delete_tree_refs", session_id),
+                *statements,
+            ]
         )
         return bool(found)
 

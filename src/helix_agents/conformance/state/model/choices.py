@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ....stores.state.commit import RunChange
-from ....types import CheckpointMeta, RunRecord, SessionState, SubSessionRef
+from ....types import CheckpointMeta, Owner, RunRecord, SessionState, SubSessionRef
 from ...tools.dump import STEPS
 from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
@@ -65,26 +65,26 @@ class Choices:
         self._runs = 0
         self._menu: list[tuple[int, Callable[[str], Call]]] = [
             (6, self._create),
-            (1, lambda name: Call("delete_session", (name,), touches=NAMES)),
+            (1, lambda name: Call("delete_session", (name,), {"owner": self._owner(name)}, touches=NAMES)),
             (6, self._save),
             (14, self._commit),
             (12, self._stage),
             (2, lambda name: Call("list_staged", (name, self._step()))),
             (3, lambda name: Call("promote_staging", (name, self._step()))),
-            (1, lambda name: Call("discard_staging", (name, self._chance.choice([None, *STEPS])))),
-            (8, lambda name: Call("append_messages", (name, self._messages()))),
-            (14, lambda name: Call("merge_custom_state", (name, self._writes()))),
-            (2, lambda name: Call("update_status", (name, self._chance.choice(STATUSES)))),
+            (1, lambda name: self._owned(name, "discard_staging", self._chance.choice([None, *STEPS]))),
+            (8, lambda name: self._owned(name, "append_messages", self._messages())),
+            (14, lambda name: self._owned(name, "merge_custom_state", self._writes())),
+            (2, lambda name: self._owned(name, "update_status", self._chance.choice(STATUSES))),
             (2, lambda name: Call("increment_step_count", (name,))),
             (2, lambda name: Call("increment_resume_count", (name,))),
             (4, self._swap),
             (2, self._flag),
             (1, lambda name: Call("check_interrupt_flag", (name,))),
-            (1, lambda name: Call("clear_interrupt_flag", (name,))),
-            (3, lambda name: Call("add_sub_session_refs", (name, self._refs()))),
+            (1, lambda name: self._owned(name, "clear_interrupt_flag")),
+            (3, lambda name: self._owned(name, "add_sub_session_refs", self._refs())),
             (2, self._change_ref),
             (3, self._read_messages),
-            (1, lambda name: Call("truncate_messages", (name, self._chance.randint(0, 12)))),
+            (1, lambda name: self._owned(name, "truncate_messages", self._chance.randint(0, 12))),
             (4, self._list),
             (3, self._run),
             (3, self._change_run),
@@ -105,6 +105,9 @@ class Choices:
         return call
 
     # -- calls
+
+    def _owned(self, name: str, method: str, *args: Any) -> Call:
+        return Call(method, (name, *args), {"owner": self._owner(name)})
 
     def _create(self, name: str) -> Call:
         labels: dict[str, Any] = {
@@ -133,7 +136,11 @@ class Choices:
 
     def _guards(self, name: str) -> dict[str, Any]:
         """A version, and now and then a run that starts and another one that ends or gets a new lease."""
-        options: dict[str, Any] = {"expected_version": self._version(name)}
+        options: dict[str, Any] = {
+            "expected_version": self._version(name),
+            "owner": self._owner(name),
+            "new_epoch": self._epoch(name),
+        }
         known = self._model.sessions.get(name)
         if self._chance.random() < 0.3:
             self._runs += 1
@@ -151,13 +158,18 @@ class Choices:
 
     def _stage(self, name: str) -> Call:
         where = {"tool_call_id": f"call-{self._chance.randint(0, 3)}", "index": self._chance.randint(0, 3)}
-        return Call("stage_changes", (name, self._step(), self._writes()), {**where, "result": self._value()})
+        return Call(
+            "stage_changes",
+            (name, self._step(), self._writes()),
+            {**where, "result": self._value(), "owner": self._owner(name)},
+        )
 
     def _swap(self, name: str) -> Call:
         expected = self._chance.sample(STATUSES, self._chance.randint(1, 4))
         extra = {"interrupt_context": self._value(), "error": self._chance.choice((None, "e")), "failure_reason": None}
         new = self._chance.choice(STATUSES)
-        return Call("compare_and_set_status", (name, expected, new), {**extra, "expected_version": self._version(name)})
+        guards = {"expected_version": self._version(name), "owner": self._owner(name)}
+        return Call("compare_and_set_status", (name, expected, new), {**extra, **guards})
 
     def _flag(self, name: str) -> Call:
         return Call(
@@ -167,7 +179,7 @@ class Choices:
         )
 
     def _change_ref(self, name: str) -> Call:
-        changes: dict[str, Any] = {"status": self._chance.choice(("x", "y")), "completed_at": 5}
+        changes: dict[str, Any] = {"status": self._chance.choice(("x", "y")), "owner": self._owner(name)}
         known = self._model.sessions.get(name)
         ids = list(known.refs) if known else []
         return Call("update_sub_session_ref", (name, self._chance.choice(ids)), changes) if ids else self._add_ref(name)
@@ -211,7 +223,8 @@ class Choices:
 
     def _restore(self, name: str) -> Call:
         target = self._checkpoint(name)
-        return Call("restore_checkpoint", (name, target), {"expected_version": self._version(name)})
+        guards = {"expected_version": self._version(name), "owner": self._owner(name), "new_epoch": self._epoch(name)}
+        return Call("restore_checkpoint", (name, target), guards)
 
     def _fork(self, name: str) -> Call:
         new = self._chance.choice(NAMES)
@@ -268,13 +281,34 @@ class Choices:
             status=self._chance.choice(STATUSES),
             output=self._value(),
             error=self._chance.choice((None, "e")),
-            user_id=self._chance.choice((None, "u", "v")),
+            **self._identity(name),
             tags=tuple(self._tags()),
             metadata=self._metadata(),
             parent_session_id=self._parent(),
             step_count=self._chance.randint(0, 9),
             expires_at=self._chance.choice((None, 5, 10)),
         )
+
+    def _identity(self, name: str) -> dict[str, Any]:
+        """Now and then something that cannot change, or nothing where a state need not say it."""
+        if self._chance.random() < 0.9:
+            return {}
+        lies = ({"user_id": "w"}, {"agent_type": "z"}, {"created_at": 7}, {"incarnation": "other"})
+        return self._chance.choice((*lies, {"created_at": 0}, {"incarnation": ""}))
+
+    def _owner(self, name: str) -> Owner | None:
+        """Mostly none or the right one, now and then one that has lost the session."""
+        known = self._model.sessions.get(name)
+        if known is None or self._chance.random() < 0.7:
+            return None
+        born, epoch = known.state.incarnation, known.state.owner_epoch
+        return self._chance.choice((Owner(born), Owner(born, epoch), Owner(born, epoch + 1), Owner("other", epoch)))
+
+    def _epoch(self, name: str) -> int | None:
+        known = self._model.sessions.get(name)
+        if known is None or self._chance.random() < 0.7:
+            return None
+        return max(1, known.state.owner_epoch + self._chance.choice((0, 1, 1, 3)))
 
     def _writes(self) -> Any:
         return writes(*(self._op() for _ in range(self._chance.randint(0, 4))))

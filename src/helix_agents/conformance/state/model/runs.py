@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from ....codec import Json
-from ....errors import IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
+from ....errors import EpochConflict, IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
 from ....lifecycle import ensure_status
 from ....stores.state.contract import StateStore
-from ....types import RunRecord, RunStatus
+from ....types import Owner, RunRecord, RunStatus
 from .session import Session
 
 
@@ -27,9 +27,21 @@ class RunModel(StateStore):
             raise SessionNotFound(session_id)
         return self.sessions[session_id]
 
-    def _guarded(self, session_id: str, expected_version: int | None) -> Session:
+    def _guarded(
+        self,
+        session_id: str,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
+    ) -> Session:
+        """The session, if it is what the guards say; claimed, if there is a new epoch."""
         session = self._session(session_id)
+        if owner is not None and owner.incarnation != session.state.incarnation:
+            raise SessionNotFound(session_id)
         session.require_version(expected_version)
+        epoch = session.state.owner_epoch
+        if (owner is not None and owner.epoch not in (None, epoch)) or (new_epoch is not None and new_epoch <= epoch):
+            raise EpochConflict(session_id, 0, epoch)
         return session
 
     def _refuse_taken(self, run: RunRecord | None) -> None:
@@ -46,8 +58,9 @@ class RunModel(StateStore):
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> RunRecord:
-        session = self._guarded(session_id, expected_version)
+        session = self._guarded(session_id, expected_version, owner)
         wanted = RunRecord(
             run_id, session_id, 0, start_sequence=start_sequence, metadata=dict(metadata or {}), lease_until=lease_until
         )
@@ -69,6 +82,7 @@ class RunModel(StateStore):
         start_sequence: int | None = None,
         metadata: Mapping[str, Json] | None = None,
         expected_status: RunStatus | None = None,
+        owner: Owner | None = None,
     ) -> RunRecord:
         if expected_status is not None:
             ensure_status("run", expected_status)
@@ -79,6 +93,7 @@ class RunModel(StateStore):
                 ended = run.status in ("completed", "failed", "interrupted") and status != run.status
                 if ended or expected_status not in (None, run.status):
                     raise IllegalTransition("run", run.status, status, run_id)
+                self._guarded(run.session_id, owner=owner)
                 extra = {
                     "step_count": step_count,
                     "error": error,

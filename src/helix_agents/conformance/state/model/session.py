@@ -8,14 +8,21 @@ from typing import Any
 
 import msgspec
 
-from ....errors import CheckpointNotFound, IllegalTransition, LeaseConflict, VersionConflict
+from ....errors import (
+    CheckpointNotFound,
+    IllegalTransition,
+    InvalidArgument,
+    LeaseConflict,
+    SessionNotFound,
+    VersionConflict,
+)
 from ....lifecycle import RUN_TERMINAL, SESSION_TRANSITIONS
 from ....messages import Message
 from ....stores.state.commit import RunChange
 from ....types import Checkpoint, CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
 from .merge import naive_merge
 
-KEPT = ("session_id", "version", "created_at", "updated_at", "interrupt_flag")
+KEPT = ("session_id", "version", "created_at", "updated_at", "interrupt_flag", "incarnation", "owner_epoch")
 """Fields of a session that `save_state` and `restore_checkpoint` never take from their argument."""
 
 
@@ -35,6 +42,21 @@ class Session:
         state = self.state
         if expected_version not in (None, state.version):
             raise VersionConflict(expected_version or 0, state.version, state.status, state.session_id)
+
+    def require_identity(self, state: SessionState, *, guarded: bool) -> None:
+        """Raise if the state is that of another session, or would change what stays."""
+        given = {"incarnation": state.incarnation, "created_at": state.created_at}
+        claims = {name: value for name, value in given.items() if value}
+        for name, value in {**claims, "agent_type": state.agent_type, "user_id": state.user_id}.items():
+            if value != getattr(self.state, name):
+                if name == "incarnation" and guarded:
+                    raise SessionNotFound(state.session_id)
+                raise InvalidArgument(f"{name} cannot change.")
+
+    def claim(self, new_epoch: int | None) -> None:
+        """Raise the owner epoch, if a new one is given."""
+        if new_epoch is not None:
+            self.state = msgspec.structs.replace(self.state, owner_epoch=new_epoch)
 
     def require_transition(self, status: str) -> None:
         """Raise unless the lifecycle lets the session go to this status."""
@@ -118,8 +140,8 @@ class Session:
             status=self.state.status,
             version=self.state.version,
             created_at=now,
-            # The flag belongs to the present, not to what was committed.
-            state=msgspec.structs.replace(copy.deepcopy(self.state), interrupt_flag=None),
+            # The flag and the epoch belong to the present, not to what was committed.
+            state=msgspec.structs.replace(copy.deepcopy(self.state), interrupt_flag=None, owner_epoch=0),
         )
         self.checkpoints.append(made)
         return made
@@ -131,7 +153,7 @@ class Session:
                 return place, made
         raise CheckpointNotFound(self.state.session_id, checkpoint_id)
 
-    def forked(self, new_session_id: str, checkpoint_id: str | None, now: int) -> Session:
+    def forked(self, new_session_id: str, checkpoint_id: str | None, now: int, incarnation: str) -> Session:
         """A session of its own that begins with this one as it is now, or was at a checkpoint."""
         state, messages = self.state, self.messages
         if checkpoint_id is not None:
@@ -148,6 +170,8 @@ class Session:
                 version=1,
                 created_at=now,
                 updated_at=now,
+                incarnation=incarnation,
+                owner_epoch=0,
             )
         )
         fork.messages = copy.deepcopy(messages)

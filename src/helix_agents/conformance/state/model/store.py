@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ....codec import Json
-from ....errors import InvalidArgument, SessionExists
+from ....errors import InvalidArgument, SessionExists, SessionNotFound
 from ....messages import Message
 from ....state.writes import StepWrites
 from ....stores.state.commit import RunChange
@@ -24,6 +24,7 @@ from ....types import (
     CheckpointMeta,
     Committed,
     InterruptFlag,
+    Owner,
     Page,
     RunRecord,
     SessionState,
@@ -45,6 +46,12 @@ class ModelStore(RunModel):
     def __init__(self) -> None:
         super().__init__()
         self._numbers = itertools.count(1)
+        self.incarnation: str | None = None
+        """What the next session is born with; a walk sets it, so that both sides agree."""
+
+    def born(self) -> str:
+        """The incarnation of a new session."""
+        return self.incarnation or f"incarnation-{next(self._numbers)}"
 
     # -- sessions
 
@@ -64,6 +71,7 @@ class ModelStore(RunModel):
         messages: Sequence[Message] = (),
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
+        owner_epoch: int = 0,
     ) -> SessionState:
         if session_id in self.sessions:
             raise SessionExists(session_id)
@@ -81,6 +89,8 @@ class ModelStore(RunModel):
             version=1,
             created_at=self.now,
             updated_at=self.now,
+            incarnation=self.born(),
+            owner_epoch=owner_epoch,
         )
         self._refuse_taken(run)
         session = self.sessions[session_id] = Session(state)
@@ -93,8 +103,10 @@ class ModelStore(RunModel):
     async def session_exists(self, session_id: str) -> bool:
         return session_id in self.sessions
 
-    async def delete_session(self, session_id: str) -> bool:
-        if session_id not in self.sessions:
+    async def delete_session(self, session_id: str, *, owner: Owner | None = None) -> bool:
+        try:
+            self._guarded(session_id, owner=owner)
+        except SessionNotFound:
             return False
         del self.sessions[session_id]
         for session in self.sessions.values():
@@ -118,11 +130,15 @@ class ModelStore(RunModel):
         expected_version: int | None = None,
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> int:
-        session = self._guarded(session_id, expected_version)
+        session = self._guarded(session_id, expected_version, owner, new_epoch)
+        session.require_identity(state, guarded=expected_version is not None or owner is not None)
         session.require_transition(state.status)
         self._refuse_taken(run)
         session.change_run(change_run, self.now)
+        session.claim(new_epoch)
         session.overwrite(state)
         session.begin(run, self.now)
         return session.state.version
@@ -138,11 +154,15 @@ class ModelStore(RunModel):
         unstaged: Sequence[StagedChanges] = (),
         run: RunRecord | None = None,
         change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> Committed:
-        session = self._guarded(session_id, expected_version)
+        session = self._guarded(session_id, expected_version, owner, new_epoch)
+        session.require_identity(state, guarded=expected_version is not None or owner is not None)
         session.require_transition(state.status)
         self._refuse_taken(run)
         session.change_run(change_run, self.now)
+        session.claim(new_epoch)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
         session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count))
         warnings = session.promote(checkpoint.step_id) if checkpoint.kind == "step" else []
@@ -160,8 +180,9 @@ class ModelStore(RunModel):
         calls: Sequence[StagedChanges],
         *,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        self._guarded(session_id, expected_version).stage(step_id, calls, self.now)
+        self._guarded(session_id, expected_version, owner).stage(step_id, calls, self.now)
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         return copy.deepcopy(self._session(session_id).rows_of(step_id))
@@ -170,27 +191,32 @@ class ModelStore(RunModel):
         return self._session(session_id).promote(step_id)
 
     async def discard_staging(
-        self, session_id: str, step_id: str | None = None, *, expected_version: int | None = None
+        self,
+        session_id: str,
+        step_id: str | None = None,
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> int:
-        staged = self._guarded(session_id, expected_version).staged
+        staged = self._guarded(session_id, expected_version, owner).staged
         doomed = [step_id] if step_id is not None else list(staged)
         return sum(len(staged.pop(step, {})) for step in doomed)
 
     # -- composable writes
 
-    async def append_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        session = self._session(session_id)
+    async def append_messages(self, session_id: str, messages: Sequence[Message], *, owner: Owner | None = None) -> int:
+        session = self._guarded(session_id, owner=owner)
         session.messages.extend(copy.deepcopy(list(messages)))
         return len(session.messages)
 
-    async def merge_custom_state(self, session_id: str, writes: StepWrites) -> list[str]:
-        session = self._session(session_id)
+    async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
+        session = self._guarded(session_id, owner=owner)
         merged, lost = naive_apply(session.state.custom_state, list(writes.ops))
         session.state = msgspec.structs.replace(session.state, custom_state=merged)
         return ["lost"] if lost else []
 
-    async def update_status(self, session_id: str, status: SessionStatus) -> int:
-        session = self._session(session_id)
+    async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
+        session = self._guarded(session_id, owner=owner)
         session.require_transition(status)
         return session.bump(status=status)
 
@@ -214,13 +240,16 @@ class ModelStore(RunModel):
         error: str | None = None,
         failure_reason: str | None = None,
         expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> StatusSwapped | StatusConflict:
-        session = self._session(session_id)
+        session = self._guarded(session_id, owner=None if owner is None else Owner(owner.incarnation))
         state = session.state
         allowed = {expected} if isinstance(expected, str) else set(expected)
         if state.status not in allowed or expected_version not in (None, state.version):
             return StatusConflict(state.status, state.version)
         session.require_transition(new)
+        if owner is not None and owner.epoch not in (None, state.owner_epoch):
+            return StatusConflict(state.status, state.version)
         extra = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
         return StatusSwapped(session.bump(status=new, **given))
@@ -228,29 +257,42 @@ class ModelStore(RunModel):
     # -- interrupt flag
 
     async def set_interrupt_flag(
-        self, session_id: str, reason: str | None = None, *, run_id: str | None = None, abort: bool = False
+        self,
+        session_id: str,
+        reason: str | None = None,
+        *,
+        run_id: str | None = None,
+        abort: bool = False,
+        owner: Owner | None = None,
     ) -> None:
-        session = self._session(session_id)
+        session = self._guarded(session_id, owner=owner)
         flag = InterruptFlag(reason, run_id, self.now, abort)
         session.state = msgspec.structs.replace(session.state, interrupt_flag=flag)
 
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
         return self._session(session_id).state.interrupt_flag
 
-    async def clear_interrupt_flag(self, session_id: str) -> None:
-        session = self._session(session_id)
+    async def clear_interrupt_flag(self, session_id: str, *, owner: Owner | None = None) -> None:
+        session = self._guarded(session_id, owner=owner)
         session.state = msgspec.structs.replace(session.state, interrupt_flag=None)
 
     # -- sub-sessions
 
     async def add_sub_session_refs(
-        self, session_id: str, refs: Sequence[SubSessionRef], *, expected_version: int | None = None
+        self,
+        session_id: str,
+        refs: Sequence[SubSessionRef],
+        *,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        session = self._guarded(session_id, expected_version)
+        session = self._guarded(session_id, expected_version, owner)
         session.refs.update({ref.sub_session_id: copy.deepcopy(ref) for ref in refs})
 
-    async def update_sub_session_ref(self, session_id: str, sub_session_id: str, **changes: Any) -> SubSessionRef:
-        refs = self._session(session_id).refs
+    async def update_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, owner: Owner | None = None, **changes: Any
+    ) -> SubSessionRef:
+        refs = self._guarded(session_id, owner=owner).refs
         if sub_session_id not in refs:
             raise InvalidArgument(f"There is no ref to {sub_session_id!r}.")
         refs[sub_session_id] = msgspec.structs.replace(refs[sub_session_id], **copy.deepcopy(changes))
@@ -276,8 +318,8 @@ class ModelStore(RunModel):
     async def get_message_count(self, session_id: str) -> int:
         return len(self._session(session_id).messages)
 
-    async def truncate_messages(self, session_id: str, message_count: int) -> int:
-        session = self._session(session_id)
+    async def truncate_messages(self, session_id: str, message_count: int, *, owner: Owner | None = None) -> int:
+        session = self._guarded(session_id, owner=owner)
         removed = len(session.messages[message_count:])
         del session.messages[message_count:]
         # What is gone is gone for checkpoints, too.
@@ -351,10 +393,19 @@ class ModelStore(RunModel):
         return copy.deepcopy(found.checkpoints[-1]) if found and found.checkpoints else None
 
     async def restore_checkpoint(
-        self, session_id: str, checkpoint_id: str, *, expected_version: int | None = None
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        expected_version: int | None = None,
+        change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
     ) -> int:
         place, made = self._session(session_id).find_checkpoint(checkpoint_id)
-        session = self._guarded(session_id, expected_version)
+        session = self._guarded(session_id, expected_version, owner, new_epoch)
+        session.change_run(change_run, self.now)
+        session.claim(new_epoch)
         session.overwrite(made.state)
         del session.messages[made.message_count :]
         session.checkpoints = session.checkpoints[: place + 1]
@@ -364,7 +415,7 @@ class ModelStore(RunModel):
     async def fork_session(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
     ) -> SessionState:
-        made = self._session(session_id).forked(new_session_id, checkpoint_id, self.now)
+        made = self._session(session_id).forked(new_session_id, checkpoint_id, self.now, self.born())
         if new_session_id in self.sessions:
             raise SessionExists(new_session_id)
         self.sessions[new_session_id] = made

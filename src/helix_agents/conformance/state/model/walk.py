@@ -60,6 +60,7 @@ class Walk:
         got_kind, got = await _outcome(getattr(self.store, call.method), self._translated(call))
         if call.method in ("create_session", "fork_session") and got_kind == "answer":
             self.model.now = got.created_at  # Both sides must order sessions alike.
+            self.model.incarnation = got.incarnation
         expected_kind, expected = await _outcome(getattr(self.model, call.method), call)
         if call.method == "save_state_and_promote_staging" and got_kind == expected_kind == "answer":
             self.theirs[expected.checkpoint_id] = got.checkpoint_id

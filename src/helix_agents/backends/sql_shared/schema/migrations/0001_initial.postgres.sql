@@ -11,6 +11,7 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_exists CHECK (reason <> 'exists'),
   CONSTRAINT guard_version CHECK (reason <> 'version'),
   CONSTRAINT guard_epoch CHECK (reason <> 'epoch'),
+  CONSTRAINT guard_identity CHECK (reason <> 'identity'),
   CONSTRAINT guard_staged CHECK (reason <> 'staged'),
   CONSTRAINT guard_cells CHECK (reason <> 'cells'),
   CONSTRAINT guard_run CHECK (reason <> 'run'),
@@ -19,16 +20,17 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_stream CHECK (reason <> 'stream'),
   CONSTRAINT guard_producer CHECK (reason <> 'producer'),
   CONSTRAINT guard_other CHECK (reason IN (
-    'missing', 'exists', 'version', 'epoch', 'staged', 'cells', 'run', 'lease', 'checkpoint', 'stream', 'producer'))
+    'missing', 'exists', 'version', 'epoch', 'identity', 'staged', 'cells', 'run', 'lease', 'checkpoint', 'stream', 'producer'))
 );
 
 -- family: state
 
--- One row per session. suspension_context packs suspended_awaiting_children, suspended_step_id,
+-- One row per session. `incarnation` tells it from an earlier session of the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
 -- client_tool_call_ownership and tracing_context. Room on each page, so that a row that is rewritten stays on its page
 -- and needs no new index entries.
 CREATE TABLE __agents_states (
   session_id TEXT COLLATE "C" PRIMARY KEY,
+  incarnation TEXT COLLATE "C" NOT NULL,
   agent_type TEXT COLLATE "C" NOT NULL,
   stream_id TEXT COLLATE "C" NOT NULL,
   parent_session_id TEXT COLLATE "C",
@@ -48,6 +50,7 @@ CREATE TABLE __agents_states (
   metadata TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   version BIGINT NOT NULL DEFAULT 1,
   resume_count BIGINT NOT NULL DEFAULT 0,
+  owner_epoch BIGINT NOT NULL DEFAULT 0,
   message_count BIGINT NOT NULL DEFAULT 0,
   checkpoint_count BIGINT NOT NULL DEFAULT 0,
   created_at BIGINT NOT NULL,
@@ -223,8 +226,8 @@ CREATE TABLE __agents_interrupt_flags (
 
 -- Remove every trace of a session and its descendants; return how many sessions were removed. Their rows are locked
 -- first: a writer is done by then or finds nothing left. Waiting for a lock may let new children in, so look again until
--- there are no more.
-CREATE FUNCTION __agents_delete_tree(root TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+-- there are no more. With `born` and `epoch` (NULL: any) only if the session has that incarnation and owner epoch.
+CREATE FUNCTION __agents_delete_tree(root TEXT, born TEXT, epoch BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
   doomed TEXT[];
   taken BIGINT := -1;
@@ -240,6 +243,9 @@ BEGIN
     EXIT WHEN cardinality(doomed) = taken;
     taken := cardinality(doomed);
   END LOOP;
+  INSERT INTO __agents_guard (reason)
+    SELECT CASE WHEN s.incarnation <> born THEN 'missing' ELSE 'epoch' END FROM __agents_states AS s
+    WHERE s.session_id = root AND (s.incarnation <> born OR s.owner_epoch <> epoch);
   DELETE FROM __agents_sub_session_refs WHERE sub_session_id = ANY (doomed) AND remote_json IS NULL;
   DELETE FROM __agents_messages WHERE session_id = ANY (doomed);
   DELETE FROM __agents_custom_state WHERE session_id = ANY (doomed);

@@ -12,6 +12,7 @@ CREATE TABLE __agents_guard (
   CONSTRAINT guard_exists CHECK (reason <> 'exists'),
   CONSTRAINT guard_version CHECK (reason <> 'version'),
   CONSTRAINT guard_epoch CHECK (reason <> 'epoch'),
+  CONSTRAINT guard_identity CHECK (reason <> 'identity'),
   CONSTRAINT guard_staged CHECK (reason <> 'staged'),
   CONSTRAINT guard_cells CHECK (reason <> 'cells'),
   CONSTRAINT guard_run CHECK (reason <> 'run'),
@@ -24,10 +25,11 @@ CREATE TABLE __agents_guard (
 
 -- family: state
 
--- One row per session. suspension_context packs suspended_awaiting_children, suspended_step_id,
+-- One row per session. `incarnation` tells it from an earlier session of the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
 -- client_tool_call_ownership and tracing_context.
 CREATE TABLE __agents_states (
   session_id TEXT PRIMARY KEY,
+  incarnation TEXT NOT NULL,
   agent_type TEXT NOT NULL,
   stream_id TEXT NOT NULL,
   parent_session_id TEXT,
@@ -47,6 +49,7 @@ CREATE TABLE __agents_states (
   metadata TEXT NOT NULL DEFAULT '{}',
   version BIGINT NOT NULL DEFAULT 1,
   resume_count BIGINT NOT NULL DEFAULT 0,
+  owner_epoch BIGINT NOT NULL DEFAULT 0,
   message_count BIGINT NOT NULL DEFAULT 0,
   checkpoint_count BIGINT NOT NULL DEFAULT 0,
   created_at BIGINT NOT NULL,

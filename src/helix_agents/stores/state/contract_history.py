@@ -1,0 +1,101 @@
+"""The part of the state store's contract about the runs and the checkpoints of a session."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from ...codec import Json
+from ...types import Checkpoint, Owner, Page, RunRecord, RunStatus, SessionState
+from .commit import RunChange
+
+
+class RunsAndCheckpoints(ABC):
+    """Runs and checkpoints of sessions."""
+
+    # -- runs
+
+    @abstractmethod
+    async def create_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        start_sequence: int = 0,
+        metadata: Mapping[str, Json] | None = None,
+        lease_until: int | None = None,
+        expected_version: int | None = None,
+        owner: Owner | None = None,
+    ) -> RunRecord:
+        """Begin a run: the next turn of its session. Refuses a `run_id` that exists.
+
+        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
+        """
+
+    @abstractmethod
+    async def update_run_status(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        step_count: int | None = None,
+        error: str | None = None,
+        output: Json = None,
+        completed_at: int | None = None,
+        lease_until: int | None = None,
+        start_sequence: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        expected_status: RunStatus | None = None,
+        owner: Owner | None = None,
+    ) -> RunRecord:
+        """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
+
+        With `expected_status` a run in any other status is left alone, too. `metadata` replaces what the run has.
+        """
+
+    @abstractmethod
+    async def get_current_run(self, session_id: str) -> RunRecord | None:
+        """The run with the highest turn; None if there is none (or no session)."""
+
+    @abstractmethod
+    async def list_runs(self, session_id: str) -> list[RunRecord]:
+        """All runs in the order of their turns."""
+
+    # -- checkpoints
+
+    @abstractmethod
+    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
+        """Checkpoints, newest first; their `state.custom_state` is None (get one to have it)."""
+
+    @abstractmethod
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        """The checkpoint with the exact state at that commit (S8)."""
+
+    @abstractmethod
+    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
+        """The last checkpoint with its exact state; None if there is none (or no session)."""
+
+    @abstractmethod
+    async def restore_checkpoint(
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        expected_version: int | None = None,
+        change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
+    ) -> int:
+        """Bring back state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*
+
+        Incarnation and owner epoch stay. `change_run`, `owner` and `new_epoch` as in a commit.
+        """
+
+    @abstractmethod
+    async def fork_session(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+    ) -> SessionState:
+        """Make an independent session from a checkpoint, or from now (S9). *Atomic.* Raises `SessionExists`.
+
+        The fork has an incarnation of its own and owner epoch 0.
+        """
