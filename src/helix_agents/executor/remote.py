@@ -144,8 +144,7 @@ class RemoteControl:
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
         """Take a session back to a checkpoint, and its stream with it. Raises `AlreadyRunning` if it is running."""
-        await self._session(session_id, user_id)
-        return await restore_session(self._services, session_id, checkpoint_id)
+        return await restore_session(self._services, session_id, checkpoint_id, user_id=user_id)
 
     async def make_room(self, session_id: str) -> None:
         """Stop what runs of a session, and wait until it has stopped or died."""

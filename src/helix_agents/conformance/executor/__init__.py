@@ -24,6 +24,7 @@ from . import (
     x6_tools,
     x7_models,
     x8_handover,
+    x9_frozen,
     x9_standing,
 )
 from .harness import EXECUTOR
@@ -53,5 +54,6 @@ __all__ = [
     "x6_tools",
     "x7_models",
     "x8_handover",
+    "x9_frozen",
     "x9_standing",
 ]

@@ -5,23 +5,26 @@ Both carry what they read as a guard: a session that was continued or created ag
 
 from __future__ import annotations
 
-from ...errors import AlreadyRunning, SessionNotFound
+from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...lifecycle import SESSION_TERMINAL
 from ...stores.state.tree import session_tree
 from ...stores.usage.contract import UsageStore
 from ...types import SessionState
 from ..stream.prepare import fence_for
+from .claim import REPLACED
 from .closing import decided, fail_sessions
 from .observe import Sessions, load_messages
 from .standing import Intent
 
 
-async def restore_session(services: Sessions, session_id: str, checkpoint_id: str) -> SessionState:
+async def restore_session(
+    services: Sessions, session_id: str, checkpoint_id: str, *, user_id: str | None = None
+) -> SessionState:
     """Take a session back to one of its checkpoints, and its stream with it. Raises `AlreadyRunning` if it is running.
 
     A run that was open belongs to what is undone: it ends.
     """
-    found, _ = await decided(services, Intent.RESTORE, session_id)
+    found, _ = await decided(services, Intent.RESTORE, session_id, user_id=user_id)
     session, run = found.existing, found.run
     seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
     version = await services.store.restore_checkpoint(session_id, checkpoint_id, expected_version=session.version)
@@ -36,7 +39,10 @@ async def restore_session(services: Sessions, session_id: str, checkpoint_id: st
         )
     if services.streams is not None and seen is not None:
         fence = fence_for(seen, version)
-        await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+        try:
+            await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+        except StreamFenced as error:
+            raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     await _end_undone_children(services, restored)
     return restored
 

@@ -129,7 +129,8 @@ async def create_turn(
         run=record,
         **options,
     )
-    claim = Claim(session, list(messages), record, fence=fence_for(stream, 1), claimed_at=now)
+    # A session that is created again starts above every fence of the one that was deleted.
+    claim = Claim(session, list(messages), record, fence=max(now, fence_for(stream, 1)), claimed_at=now)
     return await _start_stream(services, claim, stream)
 
 

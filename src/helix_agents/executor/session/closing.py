@@ -22,6 +22,7 @@ from ...errors import (
     RunNotFound,
     SessionNotFound,
     StreamFenced,
+    StreamNotActive,
     VersionConflict,
 )
 from ...lifecycle import SESSION_TERMINAL
@@ -126,7 +127,7 @@ async def _finish(
                 completed_at=services.clock(),
                 expected_status="running",
             )
-    except (IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, VersionConflict) as error:
+    except (IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict) as error:
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
 
 

@@ -81,8 +81,8 @@ async def observe(services: Sessions, session: SessionState, run: RunRecord | No
     now = services.clock()
     at = standing(session, run, now)
     questions: tuple[str, ...] = ()
-    if at in SETTLED and session.step_count == 0 and not await services.store.get_message_count(session.session_id):
-        at = Standing.FRESH
+    if run is None and at in SETTLED and not await services.store.get_message_count(session.session_id):
+        at = Standing.FRESH  # a run starts with a message
     if at is Standing.READY and (waits := await all_waiting(services.store, session, now)):
         at = Standing.WAITING
         questions = tuple(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)

@@ -1,0 +1,208 @@
+"""X9: frozen at any call of any operation on a session, a process that wakes up after another one has claimed, restored
+or re-created the session changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from ...errors import (
+    AlreadyRunning,
+    CheckpointNotFound,
+    HelixError,
+    ModelError,
+    NotResumable,
+    RunLost,
+    SessionNotFound,
+    VersionConflict,
+)
+from ...executor import AgentExecutor
+from ...llm.scripted import Call, ScriptedLLM
+from ..expect import expect, expect_same
+from ..harness import Harness, StoreSet
+from .frozen import Freezer
+from .harness import Clockwork, check, make_executor, simple_agent, transcript
+from .mortal import Life
+from .x9_standing import Gated, ask, work
+
+LEASE_SECONDS = 30.0
+PATIENCE_SECONDS = 60
+AGENT = simple_agent(ask, work)
+REFUSALS = (AlreadyRunning, CheckpointNotFound, NotResumable, RunLost, SessionNotFound, VersionConflict)
+
+CHECKPOINTS: dict[str, str] = {}
+"""The oldest checkpoint of each session, to restore it to."""
+
+Act = Callable[[AgentExecutor, str], Awaitable[Any]]
+
+
+class Scene(NamedTuple):
+    """A session as a process finds it, what that process does, and what another one does while it is frozen."""
+
+    prepare: Callable[[StoreSet, Clockwork, str], Awaitable[None]]
+    act: Act
+    meanwhile: Act
+
+
+def _executor(stores: StoreSet, clock: Clockwork, *script: Any) -> AgentExecutor:
+    llm = ScriptedLLM(list(script) or [f"Answer {number}." for number in range(9)])
+    return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT])
+
+
+async def _crashed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    llm = Gated(["Never said."])
+    dead = make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    await dead.execute(AGENT, "One", session_id=session_id)
+    await llm.reached.wait()
+    await dead.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+
+
+async def _suspended(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    async with _executor(stores, clock, [Call("ask")]) as executor:
+        await executor.run(AGENT, "One", session_id=session_id)
+
+
+async def _completed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    async with _executor(stores, clock) as executor:
+        for text in ("One", "Two"):
+            await executor.run(AGENT, text, session_id=session_id)
+    CHECKPOINTS[session_id] = (await stores.state.list_checkpoints(session_id)).items[-1].checkpoint_id
+
+
+async def _failed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    async with _executor(stores, clock, ModelError("no")) as executor:
+        await executor.run(AGENT, "One", session_id=session_id)
+
+
+async def _unclosed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    life = Life(commits=1)
+    dying = _executor(life.wrap(stores), clock)
+    try:
+        await dying.run(AGENT, "One", session_id=session_id)
+    except HelixError:
+        await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+
+
+async def _next_turns(executor: AgentExecutor, session_id: str) -> None:
+    for text in ("Other", "Another"):
+        await executor.run(AGENT, text, session_id=session_id)
+
+
+async def _worked_off(executor: AgentExecutor, session_id: str) -> None:
+    await _recover(executor, session_id)
+    await _next_turns(executor, session_id)
+
+
+async def _restore(executor: AgentExecutor, session_id: str) -> None:
+    await executor.restore(session_id, CHECKPOINTS[session_id])
+
+
+async def _resume(executor: AgentExecutor, session_id: str) -> None:
+    await (await executor.resume(AGENT, session_id)).result()
+
+
+async def _retry(executor: AgentExecutor, session_id: str) -> None:
+    await (await executor.retry(session_id)).result()
+
+
+async def _execute(executor: AgentExecutor, session_id: str) -> None:
+    await executor.run(AGENT, "Mine", session_id=session_id)
+
+
+async def _submit(executor: AgentExecutor, session_id: str) -> None:
+    await executor.submit(AGENT, "Mine", session_id=session_id)
+
+
+async def _abort(executor: AgentExecutor, session_id: str) -> None:
+    await executor.abort(session_id, "stop")
+
+
+async def _interrupt(executor: AgentExecutor, session_id: str) -> None:
+    await executor.interrupt(session_id, "stop")
+
+
+async def _recover(executor: AgentExecutor, session_id: str) -> None:
+    for handle in await executor.recover():
+        await handle.result()
+
+
+async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
+    session = await stores.state.load_state(session_id)
+    info = await stores.streams.get_stream_info(session_id)
+    chunks = await stores.streams.get_all_chunks(session_id) if info else []
+    return {
+        "status": session and [session.status, session.error, session.output, session.step_count, session.version],
+        "transcript": await transcript(stores, session_id) if session else None,
+        "runs": [[run.run_id, run.status] for run in await stores.state.list_runs(session_id)] if session else None,
+        "stream": info and [info.status, info.error, info.latest_sequence],
+        "chunks": [stored.chunk for stored in chunks],
+    }
+
+
+async def _frozen_everywhere(harness: Harness, scene: Scene) -> None:
+    """Freeze after the first read, when the process believes to know the session, and at every later call."""
+    stores, clock = await harness.open_stores(), Clockwork()
+    counted = Freezer(0)
+    await scene.prepare(stores, clock, "undisturbed")
+    async with _executor(counted.wrap(stores), clock) as executor:
+        await scene.act(executor, "undisturbed")
+    await stores.state.delete_session("undisturbed")
+    for number in range(1, counted.calls + 1):
+        for after in (False, True) if number > 1 else (True,):
+            session_id, freezer = f"s{number}-{after}", Freezer(number, after=after)
+            await scene.prepare(stores, clock, session_id)
+            await _frozen_at(stores, clock, scene, session_id, freezer)
+            await stores.state.delete_session(session_id)
+            await stores.streams.delete_stream(session_id)
+
+
+async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_id: str, freezer: Freezer) -> None:
+    slow, quick = _executor(freezer.wrap(stores), clock), _executor(stores, clock)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            acting = asyncio.ensure_future(scene.act(slow, session_id))
+            freezing = asyncio.create_task(freezer.frozen.wait())
+            await asyncio.wait({acting, freezing}, return_when=asyncio.FIRST_COMPLETED)
+            freezing.cancel()
+            if acting.done():
+                return  # the call was one of a run that had ended by then
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            await scene.meanwhile(quick, session_id)
+            before = await _remains(stores, session_id)
+            freezer.wake()
+            outcome = (await asyncio.gather(acting, return_exceptions=True))[0]
+    finally:
+        await slow.close()
+        await quick.close()
+    what = f"{scene.act.__name__} frozen at call {freezer.calls}, {freezer.place}: {outcome!r}"
+    expect(outcome is None or isinstance(outcome, REFUSALS), f"{what}: neither done nor refused")
+    expect_same(await _remains(stores, session_id), before, what)
+
+
+@check("X9", "an abort or interrupt that freezes anywhere changes nothing of a later turn", kind="faults")
+async def frozen_stops(harness: Harness) -> None:
+    for prepare in (_crashed, _suspended):
+        for act in (_abort, _interrupt):
+            await _frozen_everywhere(harness, Scene(prepare, act, _next_turns))
+
+
+@check("X9", "a restore that freezes anywhere changes nothing of a later turn", kind="faults")
+async def frozen_restore(harness: Harness) -> None:
+    await _frozen_everywhere(harness, Scene(_completed, _restore, _next_turns))
+
+
+@check("X9", "a start, resume or retry that freezes anywhere changes nothing of a later turn", kind="faults")
+async def frozen_starts(harness: Harness) -> None:
+    await _frozen_everywhere(harness, Scene(_completed, _execute, _next_turns))
+    await _frozen_everywhere(harness, Scene(_completed, _submit, _worked_off))
+    await _frozen_everywhere(harness, Scene(_crashed, _resume, _next_turns))
+    await _frozen_everywhere(harness, Scene(_failed, _retry, _next_turns))
+
+
+@check("X9", "a worker that freezes while it closes a dead run changes nothing of a later turn", kind="faults")
+async def frozen_close(harness: Harness) -> None:
+    await _frozen_everywhere(harness, Scene(_unclosed, _recover, _next_turns))
