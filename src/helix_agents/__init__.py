@@ -78,6 +78,9 @@ if TYPE_CHECKING:
     from .backends.sqlite.state_store import SqliteStateStore as SqliteStateStore
     from .backends.sqlite.stream_manager import SqliteStreamManager as SqliteStreamManager
     from .backends.sqlite.usage_store import SqliteUsageStore as SqliteUsageStore
+    from .content import Audio as Audio
+    from .content import File as File
+    from .content import Image as Image
     from .errors import CheckpointNotFound as CheckpointNotFound
     from .errors import EpochConflict as EpochConflict
     from .errors import IdempotencyConflict as IdempotencyConflict
@@ -134,6 +137,7 @@ __version__ = "0.1.0"
 # install. They are not in `__all__`, which would ask for them all.
 _ON_DEMAND = {
     "AnthropicLLM": "llm.anthropic",
+    "Audio": "content",
     "CanResume": "executor",
     "CheckpointNotFound": "errors",
     "CleanupSummary": "types",
@@ -143,12 +147,14 @@ _ON_DEMAND = {
     "D1StateStore": "backends.cloudflare.d1",
     "D1UsageStore": "backends.cloudflare.d1",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
+    "File": "content",
     "GeminiLLM": "llm.gemini",
     "Hooks": "executor.run.hooks",
     "IdempotencyConflict": "errors",
     "IllegalTransition": "errors",
     "LeaseConflict": "errors",
     "EpochConflict": "errors",
+    "Image": "content",
     "InMemoryMemoryStore": "backends.inmemory.memory_store",
     "InMemoryStateStore": "backends.inmemory.state_store",
     "InMemoryStreamManager": "backends.inmemory.stream_manager",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .codec import encode
+from .content import MEDIA, described
 from .errors import HelixError, InvalidArgument, RunLost, StoreError
 from .llm.contract import LLM, ModelRequest, StartOver, TextDelta, TokenUsage
 from .llm.named import as_model
@@ -18,6 +19,9 @@ from .messages import Message
 from .safe_text import get_logger
 
 logger = get_logger("helix_agents.history")
+
+MEDIA_TOKENS = 1_500
+"""What `within_tokens` counts for an image or a file."""
 
 SUMMARY_ROLE = "summary"
 """The role under which a summary is kept in the transcript; no model is sent a message of that role."""
@@ -66,9 +70,12 @@ def last(n: int) -> History:
 
 
 def within_tokens(n: int, count: Callable[[Message], int] | None = None) -> History:
-    """The latest messages that have `n` tokens at most together. Unless `count` is given, 4 characters are a token."""
+    """Return a history of the latest messages that have `n` tokens at most together.
+
+    Unless `count` is given, 4 characters of text and calls are a token, and an image or a file is 1,500 tokens.
+    """
     _ensure_positive("within_tokens", n)
-    measure = count or (lambda message: len(encode(message)) // 4 + 1)
+    measure = count or _tokens
 
     def choose(messages: Sequence[Message], context: HistoryContext) -> Sequence[Message]:
         left, first = n, len(messages)
@@ -142,10 +149,18 @@ async def _summary(
 
 
 def _words(message: Message) -> str:
-    content = message.get("content")
-    said = content if isinstance(content, str) else encode(content)
+    """Return what a message says and calls as text: no reasoning, no media."""
     calls = message.get("tool_calls")
+    said = described(message.get("content"))
     return f"{said} {encode(calls)}" if calls else said
+
+
+def _tokens(message: Message) -> int:
+    content = message.get("content")
+    media = (
+        sum(part.get("type") in MEDIA for part in content if isinstance(part, dict)) if isinstance(content, list) else 0
+    )
+    return len(_words(message)) // 4 + 1 + media * MEDIA_TOKENS
 
 
 def _start(messages: Sequence[Message], wanted: int) -> int:

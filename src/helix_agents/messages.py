@@ -5,16 +5,14 @@ The TypedDicts describe what the executor writes; a store accepts any JSON objec
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict, cast
+from typing import Any, Literal, TypedDict
 
 from .codec import ensure_object
+from .content import Content, as_part
 from .errors import InvalidArgument
 
 Message = dict[str, Any]
 """Any JSON object with a string `role`."""
-
-SOURCES = ("blob", "url", "data")
-"""The members of a part that say where its bytes are."""
 
 ROLES = ("user", "system", "developer", "assistant", "tool", "thinking")
 
@@ -25,32 +23,6 @@ class ToolCall(TypedDict):
     id: str
     name: str
     arguments: dict[str, Any]
-
-
-class TextPart(TypedDict):
-    """A piece of text in a list of parts."""
-
-    type: Literal["text"]
-    text: str
-
-
-class MediaPart(TypedDict):
-    """An image, a sound or a file, with exactly one of `blob`, `url` and `data`."""
-
-    type: Literal["image", "audio", "file"]
-    media_type: str
-    name: NotRequired[str]
-    size: NotRequired[int]
-    blob: NotRequired[str]
-    """`sha256:...`, the digest of a stored blob."""
-    url: NotRequired[str]
-    data: NotRequired[str]
-    """Base64."""
-
-
-Part = TextPart | MediaPart
-Content = str | list[Part]
-"""The content of a message: text, or parts in order."""
 
 
 class UserMessage(TypedDict):
@@ -106,36 +78,6 @@ def ensure_sayable(message: Message) -> None:
     if isinstance(content, list):
         for part in content:
             as_part(part)
-
-
-def as_part(part: Any) -> Part:
-    """Return a content part after checking its shape. OpenAI's `image_url` becomes an image.
-
-    Raises `InvalidArgument`.
-    """
-    match part:
-        case {"type": "text", "text": str()}:
-            return cast(Part, part)
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return _image_at(url)
-        case {"type": "image" | "audio" | "file" as kind, "media_type": str()}:
-            given = [source for source in SOURCES if source in part]
-            if len(given) != 1 or not isinstance(part[given[0]], str) or not part[given[0]]:
-                raise InvalidArgument(
-                    f"A part of type {kind!r} must have exactly one of blob, url and data, as a string."
-                )
-            return cast(Part, part)
-    raise InvalidArgument(
-        f"Invalid content part {part!r:.100}: expected {{'type': 'text', 'text': ...}} or "
-        "{'type': 'image' | 'audio' | 'file', 'media_type': ...} with one of blob, url and data."
-    )
-
-
-def _image_at(url: str) -> MediaPart:
-    head, comma, data = url.partition(";base64,")
-    if comma and head.startswith("data:"):
-        return {"type": "image", "media_type": head.removeprefix("data:"), "data": data}
-    return {"type": "image", "media_type": "image/*", "url": url}
 
 
 def is_thinking(message: Message) -> bool:

@@ -18,7 +18,7 @@ MAX_FUNCTION_LINES = 60
 LONGEST_MICROTASK_SECONDS = 0.002
 
 CORE_FILES = frozenset(
-    {"errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values", "safe_text"}
+    {"content", "errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values", "safe_text"}
 )
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}

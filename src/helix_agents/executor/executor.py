@@ -50,9 +50,9 @@ class AgentExecutor:
     """Executes agents. Everything that must survive is in the stores; this object may be discarded at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` returns, and records usage; `AgentExecutor(state_store,
-    stream_manager, llm)` takes single stores. `llm`: a model, or its name, such as `"anthropic:NAME"`. `deps_factory`: a
-    function of the session, sync or async, that makes the deps of runs which are given none. `memory_store`: what
-    `ToolContext.memory` works on.
+    stream_manager, llm)` takes single stores. `llm`: a model, or its name, such as `"anthropic:NAME"`.
+    `deps_factory`: a function of the session, sync or async, that makes the deps of runs which are given none.
+    `memory_store`: what `ToolContext.memory` works on.
 
     `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
     start, so that `resume` can be given a name; every agent that is executed becomes known as well.

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..content import as_part
 from ..errors import InvalidArgument, ModelError
-from ..messages import Message, as_part
+from ..messages import Message
 
 Kind = Literal["image", "audio", "file"]
 

@@ -1,5 +1,6 @@
 """Tools: Python functions that a model may call, and the context that such a function may ask for."""
 
+from ..content import Audio, File, Image
 from .tool import (
     AnswerNotJson,
     ApprovalRule,
@@ -16,8 +17,11 @@ from .tool import (
 __all__ = [
     "AnswerNotJson",
     "ApprovalRule",
+    "Audio",
     "Condition",
     "Execution",
+    "File",
+    "Image",
     "ModelRetry",
     "Tool",
     "ToolContext",

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ...codec import MAX_DEPTH, Json, encode
+from ...content import Content, as_parts
 from ...ids import step_id
 from ...messages import Message, ToolCall
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
@@ -133,10 +134,9 @@ def partial_message(content: str, thinking: str) -> Message | None:
 
 def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
     """The outcome of a call as the model reads it."""
-    if outcome.success:
-        content = outcome.result if isinstance(outcome.result, str) else encode(outcome.result)
-    else:
-        content = f"Error: {outcome.error}"
+    content = _content(outcome)
+    if outcome.arguments is not None:
+        content = _after(f"{CHANGED} {encode(outcome.arguments)}", content)
     message: Message = {
         "role": "tool",
         "tool_call_id": call["id"],
@@ -145,9 +145,21 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
         "success": outcome.success,
     }
     if outcome.arguments is not None:
-        message["content"] = f"{CHANGED} {encode(outcome.arguments)}\n\n{content}"
         message["arguments"] = outcome.arguments
     return message
+
+
+def _content(outcome: Outcome) -> Content:
+    if not outcome.success:
+        return f"Error: {outcome.error}"
+    if isinstance(outcome.result, str):
+        return outcome.result
+    parts = as_parts(outcome.result)
+    return encode(outcome.result) if parts is None else parts
+
+
+def _after(text: str, content: Content) -> Content:
+    return f"{text}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": text}, *content]
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[ToolCall]]:

@@ -12,13 +12,14 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from ...codec import Json
+from ...content import Content
 from ...errors import InvalidArgument
 from ...executor import all_waiting
 from ...types import PendingClientToolCall, SessionState
 from ..answers import ToolResult, submit_answer
 from ..endpoints import Call, Endpoint
 from ..requests import Id, NewId
+from ..wire.content import agui_content, ai_sdk_content
 from ..wire.translate import translated
 
 
@@ -61,7 +62,7 @@ async def agui(call: Call) -> ASGIApp:
         answers = [_agui_answer(entry, waits) for entry in given.resume]
     else:
         answers = _tool_messages(given.messages)
-    said = [text for text in map(_agui_text, _trailing(given.messages, "user")) if text]
+    said = [content for message in _trailing(given.messages, "user") if (content := agui_content(message))]
     session, start = await _go(call, session, given.threadId, said, answers)
     return await translated(call, session, "ag-ui", from_sequence=start, run_id=given.runId)
 
@@ -87,13 +88,6 @@ def _tool_messages(messages: list[dict[str, Any]]) -> list[ToolResult]:
     ]
 
 
-def _agui_text(message: dict[str, Any]) -> str:
-    content = message.get("content", "")
-    if isinstance(content, str):
-        return content
-    return _texts(content)
-
-
 # -- AI SDK
 
 
@@ -103,7 +97,7 @@ async def chat(call: Call) -> ASGIApp:
     if given.trigger != "submit-message":
         raise InvalidArgument(f"trigger {given.trigger!r} is not supported: fork the session at a checkpoint instead.")
     session = await call.context.session_or_new(call.user, given.id)
-    said = [text for text in (_texts(message.get("parts")) for message in _trailing(given.messages, "user")) if text]
+    said = [content for message in _trailing(given.messages, "user") if (content := ai_sdk_content(message))]
     answers = [] if said else _part_answers(given.messages[-1] if given.messages else {})
     session, start = await _go(call, session, given.id, said, answers)
     return await translated(call, session, "ai-sdk", from_sequence=start)
@@ -137,7 +131,7 @@ async def chat_stream(call: Call) -> ASGIApp:
 
 
 async def _go(
-    call: Call, session: SessionState | None, session_id: str, said: list[str], answers: list[ToolResult]
+    call: Call, session: SessionState | None, session_id: str, said: list[Content], answers: list[ToolResult]
 ) -> tuple[SessionState, int]:
     """Start or resume what the request asks for; the session, and where its stream goes on."""
     context = call.context
@@ -153,7 +147,7 @@ async def _go(
     if said:
         handle = await context.executor.execute(
             agent,
-            [{"role": "user", "content": text} for text in said[-1:]],
+            [{"role": "user", "content": content} for content in said[-1:]],
             session_id=session_id,
             user_id=call.user.owner_id,
             if_exists="reject" if session is None else "continue",
@@ -188,12 +182,6 @@ def _trailing(messages: list[dict[str, Any]], role: str) -> list[dict[str, Any]]
             break
         found.insert(0, message)
     return found
-
-
-def _texts(parts: Json) -> str:
-    if not isinstance(parts, list):
-        return ""
-    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 ENDPOINTS = (
