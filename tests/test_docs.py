@@ -2,7 +2,7 @@
 
 The blocks of one page are one program, in order, in a fresh process and an empty folder, and then once more in the same
 folder; `await` is allowed at the top level, as in the asyncio REPL. A block after the line `<!-- not run: reason -->`
-is left out.
+is left out. Of a block of `diff`, the side after the change runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ROOT_PAGES = sorted(ROOT.glob("*.md"))
 LIMIT_SECONDS = 120
 
 BLOCK = re.compile(
-    r"(?P<skip><!--\s*not run:\s*\S[^>]*-->\s*\n)?^(?P<indent>[ ]*)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
+    r"(?P<skip><!--\s*not run:\s*\S[^>]*-->\s*\n)?"
+    r"^(?P<indent>[ ]*)```(?P<language>python|diff)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
 RUNNER = """
@@ -44,8 +45,14 @@ def program_of(page: str) -> str:
             continue
         first = page.count("\n", 0, block.start("code"))
         for number, line in enumerate(block["code"].splitlines(), first):
-            lines[number] = line.removeprefix(block["indent"])
+            text = line.removeprefix(block["indent"])
+            lines[number] = text if block["language"] == "python" else line_after(text)
     return "\n".join(lines)
+
+
+def line_after(line: str) -> str:
+    """Return a line of a diff as it is afterwards; what the diff removes is an empty line."""
+    return "" if line.startswith(("-", "+++")) else line[1:]
 
 
 def run_page(name: str, page: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -79,6 +86,11 @@ def test_a_failing_block_fails_with_the_line_of_the_page(tmp_path: Path) -> None
     done = run_page("page.md", "# Title\n\n- item\n\n  ```python\n  1 / 0\n  ```\n", tmp_path)
     assert done.returncode != 0
     assert '"page.md", line 6' in done.stderr
+
+
+def test_the_new_side_of_a_diff_runs(tmp_path: Path) -> None:
+    page = "```diff\n--- before\n+++ after\n for x in [1]:\n-    print('old')\n+    print('new')\n```\n"
+    assert run_page("page.md", page, tmp_path).stdout == "new\n"
 
 
 def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ def test_every_field_is_listed(pages: dict[str, str], value: type[msgspec.Struct
     assert [name for name in value.__struct_fields__ if f"| `{name}` |" not in page] == []
 
 
+@pytest.mark.parametrize("value", [SessionState, RunRecord])
+def test_every_field_has_a_meaning(value: type[msgspec.Struct]) -> None:
+    page = (DOCS / "data-model.md").read_text(encoding="utf-8")
+    assert [name for name in value.__struct_fields__ if f"`{name}`" not in page] == []
+
+
 def test_every_error_is_explained(pages: dict[str, str]) -> None:
     page = pages["reference/errors.md"]
     assert [each.__name__ for each in error_classes() if f"\n## {each.__name__}\n" not in page] == []
