@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from .executor import CanResume as CanResume
     from .executor.run.hooks import Hooks as Hooks
     from .executor.run.model_call import RetryPolicy as RetryPolicy
+    from .executor.run.meters import OpenTelemetryMeters as OpenTelemetryMeters
     from .executor.run.tracing import OpenTelemetryHooks as OpenTelemetryHooks
     from .limits import Price as Price
     from .llm.anthropic import AnthropicLLM as AnthropicLLM
@@ -168,6 +169,7 @@ _ON_DEMAND = {
     "OpenAILLM": "llm.openai",
     "OpenAIResponsesLLM": "llm.responses",
     "OpenTelemetryHooks": "executor.run.tracing",
+    "OpenTelemetryMeters": "executor.run.meters",
     "PostgresMemoryStore": "backends.postgres.memory_store",
     "PostgresStateStore": "backends.postgres.state_store",
     "PostgresStreamManager": "backends.postgres.stream_manager",

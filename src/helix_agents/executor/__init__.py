@@ -7,6 +7,7 @@ from .options import ExecuteOptions, Input, SubmitOptions
 from .remote import DELETED_REASON
 from .retrying import impatient
 from .run.hooks import Hooks, RunInfo
+from .run.metrics import MetricsHooks, MetricsSink, OpenMetrics
 from .run.model_call import RetryPolicy
 from .services import Services
 from .session.admin import restore_session
@@ -29,6 +30,9 @@ __all__ = [
     "Hooks",
     "Input",
     "Intent",
+    "MetricsHooks",
+    "MetricsSink",
+    "OpenMetrics",
     "Outcome",
     "RetryPolicy",
     "RunHandle",

@@ -96,7 +96,7 @@ class AgentExecutor:
             llm=given.llm,
             usage=patient_usage(given.usage),
             memory=given.memory,
-            hooks=tuple(hooks),
+            hooks=list(hooks),
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,
             suspend_grace_seconds=suspend_grace_seconds,
@@ -110,6 +110,10 @@ class AgentExecutor:
         self._remote = RemoteControl(self.services, self.agents, self.runs)
         self.starter = Starter(self.runs, self._remote)
         self.recovery = Recovery(self.services, self.starter)
+
+    def add_hooks(self, *hooks: Hooks) -> None:
+        """Let further hooks watch the runs that start from now on."""
+        self.services.hooks.extend(hooks)
 
     # -- runs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -43,7 +42,7 @@ class Services:
     llm: LLM
     usage: UsageStore | None = None
     memory: MemoryStore | None = None
-    hooks: Sequence[Hooks] = ()
+    hooks: list[Hooks] = field(default_factory=list)
     lease_seconds: float = 10.0
     poll_seconds: float = 0.06
     suspend_grace_seconds: float | None = None

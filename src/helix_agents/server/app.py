@@ -26,12 +26,19 @@ from .limits import Limits
 from .middleware import NormalizeRequest
 from .problems import Problem, problem_of
 from .requests import json_response
-from .routes import chat, runs, sessions, streams, system
+from .routes import chat, metrics, runs, sessions, streams, system
 from .routes.inspector import page_routes
 from .routes.openapi import document
 
 DEFAULTS = Limits()
-ENDPOINTS = (*runs.ENDPOINTS, *sessions.ENDPOINTS, *streams.ENDPOINTS, *chat.ENDPOINTS, *system.ENDPOINTS)
+ENDPOINTS = (
+    *runs.ENDPOINTS,
+    *sessions.ENDPOINTS,
+    *streams.ENDPOINTS,
+    *chat.ENDPOINTS,
+    *system.ENDPOINTS,
+    *metrics.ENDPOINTS,
+)
 
 
 class HelixApp(Starlette):

@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 
 from ..agent import Agent
 from ..errors import InvalidArgument
-from ..executor import AgentExecutor, impatient
+from ..executor import AgentExecutor, MetricsHooks, OpenMetrics, impatient
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..types import SessionState
@@ -39,6 +39,7 @@ class ServerContext:
         self.hosts = hosts
         self.limits = limits
         self.occupancy = Occupancy(limits)
+        self.metrics = OpenMetrics()
 
     @property
     def executor(self) -> AgentExecutor:
@@ -73,6 +74,10 @@ class ServerContext:
             return await self.session(user, session_id)
         ensure_new_id(session_id)
         return None
+
+    def count_runs(self, executor: AgentExecutor) -> None:
+        """Count what the runs of an executor do, for `GET /metrics`."""
+        executor.add_hooks(MetricsHooks(self.metrics))
 
     def register_agents(self, executor: AgentExecutor) -> None:
         """Make the agents given to the app known to its executor. Raises `InvalidArgument` for an unknown name."""

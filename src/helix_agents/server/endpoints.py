@@ -61,7 +61,8 @@ class Endpoint:
     body: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] | None = None
     returns: Any = None
-    """The type of the JSON value, for the OpenAPI document; None: any object, `bytes`: an event stream."""
+    """The type of the JSON value, for the OpenAPI document; None: any object, `bytes`: an event stream,
+    `str`: OpenMetrics text."""
     public: bool = False
     large: bool = False
     """Whether the response may be large. Only a few of these are put together for one user at a time."""

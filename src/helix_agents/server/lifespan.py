@@ -114,6 +114,7 @@ class ServerLifespan:
     def _use(self, executor: AgentExecutor) -> None:
         self._executor = executor
         self._context.register_agents(executor)
+        self._context.count_runs(executor)
 
 
 async def _open(factory: Factory, stack: AsyncExitStack) -> AgentExecutor:

@@ -90,6 +90,8 @@ def _success(endpoint: Endpoint) -> dict[str, Json]:
         return {"description": "Done"}
     if endpoint.returns is bytes:
         return {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    if endpoint.returns is str:
+        return {"description": "Text", "content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}
     schema = _reference(endpoint.returns) if _is_struct(endpoint.returns) else {"type": "object"}
     return {"description": endpoint.summary, "content": _json(schema)}
 

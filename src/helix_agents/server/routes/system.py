@@ -85,7 +85,7 @@ def backend_name(context: ServerContext) -> str:
     return type(context.store).__name__.removesuffix("StateStore").removeprefix("In").lower()
 
 
-async def _probe(context: ServerContext) -> float:
+async def probe(context: ServerContext) -> float:
     """Make a small request to the store and return how long it took, in milliseconds."""
     began = time.perf_counter()
     try:
@@ -98,7 +98,7 @@ async def _probe(context: ServerContext) -> float:
 
 async def health(call: Call) -> Response:
     """Return whether the store responds."""
-    await _probe(call.context)
+    await probe(call.context)
     return json_response(Health("ok", backend_name(call.context)))
 
 
@@ -119,7 +119,7 @@ async def stats(call: Call) -> Response:
     if not call.user.is_admin:
         raise Problem(403, "forbidden", "Only an admin may see figures about all sessions.")
     context, now = call.context, call.context.executor.services.clock()
-    latency_ms = await _probe(context)
+    latency_ms = await probe(context)
     by_status = await context.store.count_by_status()
     waits = (await context.executor.list_waiting(limit=MAX_WAITS)).items
     return json_response(

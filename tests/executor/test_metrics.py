@@ -1,0 +1,118 @@
+"""Figures about runs: what is counted, and the text that a collector reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
+from helix_agents.backends.registry import Stores
+from helix_agents.executor import MetricsHooks, OpenMetrics
+from helix_agents.executor.run.meters import OpenTelemetryMeters
+from helix_agents.executor.run.metrics import MAX_SERIES
+from helix_agents.llm import Call, Reply, TokenUsage
+
+LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise RuntimeError("broken")
+
+
+agent = Agent("calculator", tools=[add, fail])
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with open_stores("memory:") as opened:
+        yield opened
+
+
+def script() -> ScriptedLLM:
+    usage = TokenUsage("m", prompt=7, completion=2)
+    return ScriptedLLM(
+        [Reply(calls=[Call("add", {"a": 1, "b": 1}), Call("fail")], usage=usage), Reply("2", usage=usage)]
+    )
+
+
+def figures(text: str) -> dict[str, float]:
+    """Read OpenMetrics text, and insist on its form."""
+    lines = text.splitlines()
+    assert lines[-1] == "# EOF"
+    assert text.endswith("\n")
+    values = [line for line in lines if not line.startswith("#")]
+    assert [line for line in values if not LINE.match(line)] == []
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in values)}
+
+
+async def test_a_run_is_counted(stores: Stores) -> None:
+    metrics = OpenMetrics()
+    executor = AgentExecutor(stores, script(), hooks=[MetricsHooks(metrics)])
+    assert (await executor.run(agent, "1 + 1?")).status == "completed"
+    found = figures(metrics.render({}))
+    assert found['helix_runs_total{agent="calculator",status="completed"}'] == 1
+    assert found['helix_runs_active{agent="calculator"}'] == 0
+    assert found['helix_steps_total{agent="calculator"}'] == 2
+    assert found['helix_run_duration_seconds_count{agent="calculator"}'] == 1
+    assert found['helix_run_duration_seconds_bucket{agent="calculator",le="+Inf"}'] == 1
+    counted = {name: value for name, value in found.items() if "helix_tool_duration_seconds_count" in name}
+    assert set(counted.values()) == {1}
+    assert [outcome in "".join(counted) for outcome in ('outcome="ok",tool="add"', 'outcome="error",tool="fail"')] == [
+        True,
+        True,
+    ]
+    assert sum(value for name, value in found.items() if "helix_model_duration_seconds_count" in name) == 2
+    tokens = {name: value for name, value in found.items() if name.startswith("helix_tokens_total")}
+    assert sorted(tokens.values()) == [4, 14]
+
+
+async def test_buckets_add_up_and_labels_are_escaped() -> None:
+    metrics = OpenMetrics()
+    for value in (0.001, 0.2, 0.2, 1000):
+        metrics.observe("helix_run_duration_seconds", value, {"agent": 'a"\\\n'})
+    found = figures(metrics.render({"helix_sessions": ("Sessions.", {(("status", "active"),): 3.0})}))
+    buckets = [value for name, value in found.items() if "_bucket" in name]
+    assert buckets == sorted(buckets)
+    assert (buckets[0], buckets[-2], buckets[-1]) == (1, 3, 4)
+    assert found['helix_sessions{status="active"}'] == 3
+
+
+async def test_labels_without_end_do_not_fill_the_memory() -> None:
+    metrics = OpenMetrics()
+    for number in range(MAX_SERIES + 50):
+        metrics.add("helix_runs", 1, {"agent": str(number)})
+    found = figures(metrics.render({}))
+    assert len(found) == MAX_SERIES + 1
+    assert found["helix_series_dropped_total"] == 50
+
+
+async def test_the_same_figures_reach_opentelemetry(stores: Stores) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    executor = AgentExecutor(stores, script(), hooks=[OpenTelemetryMeters(meter)])
+    await executor.run(agent, "1 + 1?")
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
+    (runs,) = found["helix.runs"].data.data_points
+    assert dict(runs.attributes or {}) == {"gen_ai.agent.name": "calculator", "helix.status": "completed"}
+    assert runs.value == 1  # type: ignore[union-attr]
+    assert {
+        (point.attributes or {})["gen_ai.token.type"] for point in found["gen_ai.client.token.usage"].data.data_points
+    } == {
+        "input",
+        "output",
+    }
+    assert found["gen_ai.client.operation.duration"].unit == "s"
