@@ -25,7 +25,7 @@ from ...errors import (
     StreamNotActive,
     VersionConflict,
 )
-from ...lifecycle import SESSION_TERMINAL
+from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...types import RunRecord, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
@@ -84,6 +84,8 @@ async def end(services: Sessions, session: SessionState, run: RunRecord | None, 
         error=(ending.reason or "failed") if failed else None,
         failure_reason=ending.failure_reason,
         interrupt_context=context,
+        # Nobody may answer a session that has failed: an answer that still comes is late.
+        pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
     change = leased_run(run, services.clock() + services.lease_ms) if run is not None and is_open else None
     mine = await take(services, session, wanted, change=change)
@@ -118,14 +120,14 @@ async def _finish(
                 await pause_at_rest(streams, session, fence)
         if ended:
             await store.discard_staging(session.session_id, expected_version=session.version)
-        if run is not None and is_open:
+        if run is not None and (is_open or (failed and run.status in SUSPENDED)):
             await store.update_run_status(
                 run.run_id,
                 ended_as(session),
                 error=session.error,
                 output=session.output,
                 completed_at=services.clock(),
-                expected_status="running",
+                expected_status=run.status,
             )
     except (IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict) as error:
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
