@@ -100,8 +100,8 @@ if TYPE_CHECKING:
     from .errors import ToolsUnavailable as ToolsUnavailable
     from .executor import CanResume as CanResume
     from .executor.run.hooks import Hooks as Hooks
-    from .executor.run.model_call import RetryPolicy as RetryPolicy
     from .executor.run.meters import OpenTelemetryMeters as OpenTelemetryMeters
+    from .executor.run.model_call import RetryPolicy as RetryPolicy
     from .executor.run.tracing import OpenTelemetryHooks as OpenTelemetryHooks
     from .limits import Price as Price
     from .llm.anthropic import AnthropicLLM as AnthropicLLM

@@ -21,7 +21,8 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 MAX_QUEUE = 200
 """How many waiting runs are counted; a longer queue is shown as this many."""
 
-Gauges: TypeAlias = dict[str, tuple[str, dict[tuple[tuple[str, str], ...], float]]]
+Series: TypeAlias = dict[tuple[tuple[str, str], ...], float]
+Gauges: TypeAlias = dict[str, tuple[str, Series]]
 
 
 async def metrics(call: Call) -> Response:
@@ -40,7 +41,7 @@ async def _store_gauges(context: ServerContext) -> Gauges:
     waiting = sum(count for status, count in by_status.items() if status in SUSPENDED)
     queue = len(await context.store.list_claimable(now, limit=MAX_QUEUE))
     workers = await list_workers(context.streams, now)
-    sessions = {(("status", status),): float(count) for status, count in by_status.items()}
+    sessions: Series = {(("status", status),): float(count) for status, count in by_status.items()}
     return {
         "helix_sessions": ("Sessions by status.", sessions),
         "helix_sessions_waiting": ("Sessions that wait for a person or a client.", {(): waiting}),
