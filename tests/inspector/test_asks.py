@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Locator, Page, expect
 
+from tests.inspector.conftest import Visit
 from tests.server.running import execute, result
 
 LARGE = 9_007_199_254_740_993
@@ -157,19 +158,11 @@ async def test_large_integers_are_exact_in_every_panel(page: Page, admin: httpx.
     await expect(page.locator(".ios")).to_contain_text(str(LARGE))
 
 
-async def test_who_answered_is_shown(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
-    async def name_the_person(route: Route) -> None:
-        response = await route.fetch()
-        found = await response.json()
-        for pending in found["session"]["pending_client_tool_calls"].values():
-            if pending["submitted_at"]:
-                pending["answered_by"] = "ann"
-        await route.fulfill(response=response, body=json.dumps(found))
-
-    await page.route("**/snapshot*", name_the_person)
+async def test_who_answered_is_shown(page: Page, visit: Visit, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "delete a.txt b.txt", sid)
     await page.goto(f"/#/s/{sid}")
     await expect(page.locator(".ask")).to_have_count(2)
     await page.locator(".ask").first.get_by_role("button", name="Approve").click()
-    await expect(page.locator(".call")).to_contain_text("answered by ann")
     await expect(page.locator(".ask:not(.answered)")).to_have_count(1)
+    for each in (page, await visit(f"/#/s/{sid}")):
+        await expect(each.locator(".call")).to_contain_text("answered by root")

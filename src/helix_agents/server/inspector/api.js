@@ -1,38 +1,23 @@
-// Talks to the server. One place for the token, for problems (application/problem+json) and for paths.
+// Talks to the server by the client that every page can use (`/client.js`): here are the token, paths and queries, and
+// what happens when the server no longer accepts the token. Integers stay exact (`json.js`).
 
+import { Helix, Problem, Stream } from "../client.js";
 import { parseJson, writeJson } from "./json.js";
 
 const KEY = "helix-token";
 let onRefused = () => {};
 
-export class Problem extends Error {
-	constructor(status, body) {
-		super(body.detail || body.title || `The server answered ${status}.`);
-		this.status = status;
-		this.code = body.code || "unknown";
-		this.body = body;
-	}
-}
-
-export class Unreachable extends Error {
-	constructor(cause) {
-		super("The server does not answer.", { cause });
-		this.code = "unreachable";
-	}
-}
+export { Problem };
 
 export const token = {
 	get: () => sessionStorage.getItem(KEY) || "",
 	set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
+const helix = new Helix({ token: token.get, parse: parseJson, write: writeJson });
+
 export function whenRefused(act) {
 	onRefused = act;
-}
-
-export function headers(more = {}) {
-	const value = token.get();
-	return value ? { ...more, authorization: `Bearer ${value}` } : more;
 }
 
 export function path(...parts) {
@@ -50,30 +35,26 @@ export function query(values) {
 	return text ? `?${text}` : "";
 }
 
-export async function refusal(response) {
-	let body = {};
-	try { body = await response.json(); } catch { /* not a problem document: the status says it all */ }
-	if (response.status === 401) onRefused();
-	return new Problem(response.status, body);
-}
-
 async function call(method, address, body, signal) {
-	let response;
 	try {
-		response = await fetch(address, {
-			method,
-			signal,
-			headers: headers(body === undefined ? {} : { "content-type": "application/json" }),
-			body: body === undefined ? undefined : writeJson(body),
-		});
+		return await helix.call(method, address, body, { signal });
 	} catch (error) {
-		if (error.name === "AbortError") throw error;
-		throw new Unreachable(error);
+		if (error.status === 401) onRefused();
+		throw error;
 	}
-	if (!response.ok) throw await refusal(response);
-	return response.status === 204 ? null : parseJson(await response.text());
 }
 
 export const get = (address, signal) => call("GET", address, undefined, signal);
 export const post = (address, body = {}) => call("POST", address, body);
 export const remove = (address) => call("DELETE", address);
+
+// `handle(frame)` gets {event, id, data, size}; `tell(link, wait)` gets "live", "lost", "over" or a Problem.
+export function follow(address, fromSequence, { handle, tell = () => {} }) {
+	return new Stream(helix, address, fromSequence, {
+		onFrame: handle,
+		onLink: (link, wait) => {
+			if (link.status === 401) onRefused();
+			tell(link, wait);
+		},
+	});
+}

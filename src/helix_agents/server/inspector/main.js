@@ -52,7 +52,7 @@ async function readStats() {
 		put(backend, h("span.dot"), store.name, workers?.length ? `, ${workers.length} ${workers.length === 1 ? "worker" : "workers"}` : "");
 	} catch (error) {
 		stats.value = null;
-		if (error instanceof Problem && error.status < 500) { stats.isRefused = true; return tell(); }
+		if (error instanceof Problem && !error.isPassing) { stats.isRefused = true; return tell(); }
 		stats.isAway = true;
 		put(backend, h("span.dot.off"), "no answer");
 	}

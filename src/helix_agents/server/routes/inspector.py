@@ -1,4 +1,4 @@
-"""The inspector's files: a page at `/` and its modules below `/inspector/`, from the package and nowhere else.
+"""Files for browsers: the inspector (a page at `/`, its modules below `/inspector/`) and the client, `/client.js`.
 
 The files carry no data, so everybody may load them; what they show comes from the other routes, with a token. The
 content security policy lets the page load itself and ask this server, and nothing more.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -58,18 +58,17 @@ def _found(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]
             yield prefix + entry.name, entry.read_bytes()
 
 
-def _with_preloads(found: dict[str, bytes]) -> dict[str, bytes]:
+def _with_preloads(page: bytes, paths: Iterable[str]) -> bytes:
     """Name all modules in the page: a browser then asks for them at once, not for one after reading another."""
-    links = "".join(
-        f'<link rel="modulepreload" href="inspector/{name}">' for name in sorted(found) if name.endswith(".js")
-    )
-    return {**found, "index.html": found["index.html"].replace(b"<!-- modules -->", links.encode())}
+    links = "".join(f'<link rel="modulepreload" href="{path}">' for path in sorted(paths) if path.endswith(".js"))
+    return page.replace(b"<!-- modules -->", links.encode())
 
 
 def page_routes() -> list[BaseRoute]:
-    """The page and its files as routes. Read once: there are few, and a request then touches no disk."""
-    found = _with_preloads(dict(_found(files("helix_agents.server").joinpath("inspector"))))
-    assets = {name: Asset(name, content) for name, content in found.items()}
+    """Return the files as routes. They are read once: a request touches no disk."""
+    package = files("helix_agents.server")
+    found = dict(_found(package.joinpath("inspector"), "inspector/")) | dict(_found(package.joinpath("client")))
+    page = _with_preloads(found.pop("inspector/index.html"), found)
 
     def route(path: str, asset: Asset) -> Route:
         async def send(request: Request) -> Response:
@@ -77,5 +76,5 @@ def page_routes() -> list[BaseRoute]:
 
         return Route(path, send, methods=["GET"])
 
-    modules = [route(f"/inspector/{name}", asset) for name, asset in assets.items() if name != "index.html"]
-    return [route("/", assets["index.html"]), *modules]
+    modules = [route(f"/{path}", Asset(path, content)) for path, content in found.items()]
+    return [route("/", Asset("index.html", page)), *modules]

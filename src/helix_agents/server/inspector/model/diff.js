@@ -2,6 +2,9 @@
 //
 // A node is {key, mark, value, before, children, counts}; mark is "same", "added", "removed" or "changed".
 
+// A key as a part of a JSON pointer.
+export const pointerTo = (key) => `/${String(key).replaceAll("~", "~0").replaceAll("/", "~1")}`;
+
 const isBranch = (value) => value !== null && typeof value === "object";
 const same = (a, b) => a === b || (typeof a === "number" && typeof b === "number" && Object.is(a, b));
 

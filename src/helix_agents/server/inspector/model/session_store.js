@@ -4,13 +4,12 @@
 // commit a new snapshot brings the rest of the messages and says which chunks it covers. Nothing is drawn twice, because
 // snapshots are read one after another and a step that is stored is never drawn from chunks (`openSteps`).
 
-import { get, path, query } from "../api.js";
+import { applyPatch } from "../../client.js";
+import { follow, get, path, query } from "../api.js";
 import { after, atMost, oneAtATime } from "../dom.js";
-import { Follower } from "../sse.js";
 import { waits } from "../status.js";
 import { Draft } from "./draft.js";
 import { History } from "./history.js";
-import { applyPatch } from "./patch.js";
 import { Story } from "./story.js";
 import { usageByStep } from "./usage.js";
 
@@ -76,7 +75,7 @@ export class SessionStore {
 	#quietly(work) {
 		work.catch((error) => {
 			if (error.name === "AbortError") return;
-			if (this.#wanted && isPassing(error)) this.#again();
+			if (this.#wanted && error.isPassing) this.#again();
 			this.#linked(error.code === "session_not_found" ? "gone" : error);
 		});
 	}
@@ -86,8 +85,8 @@ export class SessionStore {
 		this.#refresh.stop();
 		this.#again.stop();
 		this.#around.stop();
-		this.#follower?.stop();
-		this.#past?.stop();
+		this.#follower?.close();
+		this.#past?.close();
 		this.#listeners.clear();
 	}
 
@@ -133,7 +132,7 @@ export class SessionStore {
 
 	async #readAll() {
 		const found = await this.#snapshot(-WINDOW);
-		this.#follower?.stop();
+		this.#follower?.close();
 		this.sequence = found.sequence;
 		this.checkpoints = [];
 		this.#recent = [];
@@ -237,7 +236,7 @@ export class SessionStore {
 	}
 
 	#follow() {
-		this.#follower = new Follower(`${path("stream", this.id)}?follow=true`, this.sequence, {
+		this.#follower = follow(`${path("stream", this.id)}?follow=true`, this.sequence, {
 			handle: (frame) => this.#frame(frame),
 			tell: (state, wait) => {
 				if (state.code === "stream_truncated") return this.reload();
@@ -292,8 +291,8 @@ export class SessionStore {
 	// A patch that does not fit is left out: the next commit brings the whole state.
 	#apply(patches) {
 		try {
-			const [state, touched] = applyPatch(this.state, patches);
-			this.state = state;
+			const touched = [];
+			this.state = applyPatch(this.state, patches, touched);
 			return touched;
 		} catch { return []; }
 	}
@@ -305,7 +304,7 @@ export class SessionStore {
 		const finish = () => {
 			if (this.historyIsWhole) return;
 			this.historyIsWhole = true;
-			this.#past?.stop();
+			this.#past?.close();
 			for (const each of this.#unread) whole.add(...each);
 			this.#unread = [];
 			this.history = whole;
@@ -325,9 +324,9 @@ export class SessionStore {
 			else if (state instanceof Error || state === "over") finish();
 		};
 		const begin = (from) => {
-			this.#past?.stop();
+			this.#past?.close();
 			whole.missing = from;
-			this.#past = new Follower(path("stream", this.id), from, { handle, tell });
+			this.#past = follow(path("stream", this.id), from, { handle, tell });
 		};
 		return begin(Math.max(0, until - PAST));
 	}
@@ -358,4 +357,3 @@ export class SessionStore {
 }
 
 const isPatch = (chunk) => chunk.type === "state_patch" && !chunk.sub_session_id;
-const isPassing = (error) => error.code === "unreachable" || error.status >= 500 || error.status === 429;

@@ -2,8 +2,7 @@
 
 import { showText } from "../dialogs.js";
 import { button, h, icon, redraw } from "../dom.js";
-import { unfold } from "../model/diff.js";
-import { pointerOf } from "../model/patch.js";
+import { pointerTo, unfold } from "../model/diff.js";
 import { json, short, shown, size } from "../text.js";
 
 const SIGNS = { added: "+", removed: "−", changed: "~", same: "" };
@@ -57,7 +56,7 @@ export function tree(options) {
 		const limit = shownPages.get(pointer) ?? PAGE;
 		const lines = [];
 		for (const child of wanted.slice(0, limit)) {
-			const place = `${pointer}${pointerOf([child.key])}`;
+			const place = `${pointer}${pointerTo(child.key)}`;
 			lines.push(lineOf(child, place, depth));
 			if (isBranch(child.value) && isUnfolded(child, place, depth)) lines.push(...linesOf(child, place, depth + 1));
 		}

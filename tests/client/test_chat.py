@@ -1,0 +1,143 @@
+"""The client in a real browser: whatever happens on the way, the page ends with exactly the stored conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Route, expect
+
+from tests.client.conftest import OpenChat, chat_server
+from tests.servers.proxy import Proxy
+
+STORY = " ".join(f"word{number}" for number in range(300))
+
+
+async def test_a_conversation_of_several_turns(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    for text, answer in (("hello", "You said: hello"), ("note milk", "Done: noted milk"), ("bye", "You said: bye")):
+        await chat.say(text)
+        await expect(chat.page.get_by_text(answer, exact=True)).to_be_visible()
+        await chat.rests()
+        await chat.shows_what_is_stored()
+    assert [message["role"] for message in await chat.told()].count("user") == 3
+
+
+async def test_a_reload_in_the_middle_of_an_answer(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    await chat.say("story")
+    await expect(chat.page.get_by_text("word20 ")).to_be_visible()
+    await chat.page.reload()
+    await chat.watch(STORY)
+    await expect(chat.page.get_by_text("word40 ")).to_be_visible()
+    await chat.rests()
+    await chat.was_never_odd()
+    await chat.shows_what_is_stored()
+    assert (await chat.told())[-1]["text"] == STORY
+
+
+async def test_cut_connections(open_chat: OpenChat, line: Proxy) -> None:
+    chat = await open_chat()
+    await chat.watch(STORY)
+    await chat.say("story")
+    await expect(chat.page.get_by_text("word10 ")).to_be_visible()
+    line.cut()
+    await expect(chat.page.get_by_text("word40 ")).to_be_visible()
+    line.cut(refuse=True)
+    await expect(chat.page.get_by_text("Connection lost")).to_be_visible()
+    line.heal()
+    await chat.rests()
+    await chat.was_never_odd()
+    await chat.shows_what_is_stored()
+    assert (await chat.told())[-1]["text"] == STORY
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["its response is lost", "its request is lost"])
+async def test_a_message_is_said_once_although(open_chat: OpenChat, arrives: bool) -> None:
+    chat = await open_chat()
+
+    async def lose(route: Route) -> None:
+        if arrives:
+            await route.fetch()
+        await route.abort()
+
+    await chat.page.route("**/execute", lose, times=1)
+    await chat.say("hello")
+    await chat.rests()
+    await chat.shows_what_is_stored()
+    assert [message["text"] for message in await chat.told()] == ["hello", "You said: hello"]
+
+
+async def test_kill_9_of_the_server(open_chat: OpenChat, tmp_path: Path) -> None:
+    with chat_server(tmp_path) as first:
+        async with Proxy(first.port) as proxy:
+            chat = await open_chat(port=proxy.port)
+            await chat.watch(STORY)
+            await chat.say("story")
+            await expect(chat.page.get_by_text("word20 ")).to_be_visible()
+            first.kill()
+            await expect(chat.page.get_by_text("Connection lost")).to_be_visible()
+            with chat_server(tmp_path) as second:
+                proxy.target_port = second.port
+                await chat.rests()
+                await chat.was_never_odd()
+                await chat.shows_what_is_stored()
+                assert (await chat.told())[-1]["text"] == STORY
+
+
+async def test_an_approval_that_waits_across_a_reload(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    await chat.say("note a secret")
+    await chat.rests("suspended_client_tool")
+    await expect(chat.page.locator(".question")).to_contain_text('"a secret"')
+    await chat.page.reload()
+    await chat.rests("suspended_client_tool")
+    await expect(chat.page.locator(".question")).to_have_count(1)
+    await chat.shows_what_is_stored()
+    await chat.page.get_by_role("button", name="Approve").click()
+    await expect(chat.page.locator(".question")).to_have_count(0)
+    await chat.rests()
+    await chat.shows_what_is_stored()
+    assert (await chat.told())[-1]["text"] == "Done: noted a secret"
+
+
+async def test_two_tabs(open_chat: OpenChat) -> None:
+    first = await open_chat()
+    await first.say("hello")
+    await first.rests()
+    second = await open_chat(first.session_id)
+    await second.say("story")
+    for chat in (first, second):
+        await expect(chat.page.get_by_text("word30 ")).to_be_visible()
+    for chat in (first, second):
+        await chat.rests()
+        await chat.shows_what_is_stored()
+    await first.say("note a secret")
+    await second.page.get_by_role("button", name="Approve").click()
+    for chat in (first, second):
+        await expect(chat.page.get_by_text("Done: noted a secret")).to_be_visible()
+        await chat.rests()
+        await expect(chat.page.locator(".question")).to_have_count(0)
+        await chat.shows_what_is_stored()
+
+
+async def test_a_run_is_stopped_and_the_conversation_goes_on(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    await chat.say("story")
+    await expect(chat.page.get_by_text("word10 ")).to_be_visible()
+    await chat.page.get_by_role("button", name="Stop").click()
+    await chat.rests("interrupted")
+    await chat.shows_what_is_stored()
+    await chat.say("hello")
+    await chat.rests()
+    await chat.shows_what_is_stored()
+    assert (await chat.told())[-1]["text"] == "You said: hello"
+
+
+async def test_another_user_sees_nothing_of_it(open_chat: OpenChat) -> None:
+    ann = await open_chat()
+    await ann.say("hello")
+    await ann.rests()
+    bob = await open_chat(ann.session_id, token="bob-token")
+    await bob.rests("new")
+    assert await bob.told() == []
