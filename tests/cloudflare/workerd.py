@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import urllib.error
@@ -21,6 +22,9 @@ BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
 INSIDE = Path(__file__).parent / "inside"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "worker" / "src" / "entry.py"
 BOOT_SECONDS = 300.0
+RUNTIME = os.environ.get("HELIX_WORKERD", "workers")
+COMPATIBILITY_DATE = {"workers": "2026-10-01", "workers-old": "2026-04-01"}[RUNTIME]
+"""The date that the examples declare; with HELIX_WORKERD=workers-old an older runtime and the last date it knows."""
 DATABASES = 24
 """How many D1 databases the bridge has; each check of the kit takes one or two, and leaves them empty."""
 
@@ -47,7 +51,7 @@ class Workerd(ServerProcess):
     def __init__(self) -> None:
         super().__init__(name="workerd", port=free_port())
         self.token = secrets.token_hex(8)
-        packages("workers")
+        packages(RUNTIME)
 
     def command(self) -> list[str]:
         return [str(node()), str(HOST / self.script)]
@@ -63,12 +67,13 @@ class Workerd(ServerProcess):
     def environment(self) -> dict[str, str]:
         return {
             **environment(HOME=str(self.folder)),
-            "NODE_MODULES": str(packages("workers") / "node_modules"),
+            "NODE_MODULES": str(packages(RUNTIME) / "node_modules"),
             "PORT": str(self.port),
             "TOKEN": self.token,
             "FOLDER": str(self.folder),
             "BRIDGE": str(BRIDGE),
             "DATABASES": str(DATABASES),
+            "COMPATIBILITY_DATE": COMPATIBILITY_DATE,
         }
 
     def is_ready(self) -> bool:

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { start } from "./start.mjs";
 
-const { BRIDGE, TOKEN, DATABASES } = process.env;
+const { BRIDGE, TOKEN, DATABASES, COMPATIBILITY_DATE } = process.env;
 const esm = (path, contents) => ({ type: "ESModule", path, contents: String(contents) });
 const names = Array.from({ length: Number(DATABASES ?? 1) }, (_, each) => `DB${each}`);
 await start({
@@ -12,7 +12,7 @@ await start({
     esm("rest.mjs", readFileSync(join(import.meta.dirname, "rest.mjs"))),
     esm("bridge.mjs", readFileSync(BRIDGE)),
   ],
-  compatibilityDate: "2026-04-01",
+  compatibilityDate: COMPATIBILITY_DATE,
   bindings: { TOKEN },
   d1Databases: Object.fromEntries(names.map((name) => [name, name])),
   durableObjects: { OBJECTS: { className: "HelixObject", useSQLite: true } },

@@ -5,7 +5,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { start } from "./start.mjs";
 
-const { NODE_MODULES, ARCHIVES, SOURCES, WORKERS, TOKEN, SDK, FOLDER } = process.env;
+const { NODE_MODULES, ARCHIVES, SOURCES, WORKERS, TOKEN, SDK, COMPATIBILITY_DATE } = process.env;
 const esm = (path, contents) => ({ type: "ESModule", path, contents: String(contents) });
 const data = (path, contents) => ({ type: "Data", path, contents });
 const here = (name) => esm(name, readFileSync(join(import.meta.dirname, name)));
@@ -25,7 +25,8 @@ const lines = (kind) => classes(kind).map(({ module, name }) => `export const ${
 const main = ['import { objects, requests, workflows } from "./python_host.mjs";', "export default requests;",
   ...lines("objects"), ...lines("workflows")].join("\n");
 await start({
-  compatibilityDate: "2026-04-01",
+  compatibilityDate: COMPATIBILITY_DATE,
+  compatibilityFlags: ["no_nodejs_compat", "no_nodejs_compat_v2"], // else Pyodide takes workerd for Node
   unsafeEvalBinding: "UNSAFE_EVAL",
   modules: [
     esm("main.mjs", main), here("python_host.mjs"), here("patch.mjs"),
@@ -42,5 +43,4 @@ await start({
     [binding, { className: exported(module, name), useSQLite: true }])),
   workflows: Object.fromEntries(classes("workflows").map(({ module, binding, name }) =>
     [binding, { name: binding.toLowerCase(), className: exported(module, name) }])),
-  workflowsPersist: join(FOLDER, "workflows"),
 });
