@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from .backends.cloudflare.rest import D1Rest
     from .backends.cloudflare.stream_server import StreamServer
     from .backends.cloudflare.streams import DurableObjectStreamManager
-    from .runtimes.cloudflare import AgentServer, route
+    from .runtimes.cloudflare import AgentServer, AgentWorkflow, CloudflareAgentExecutor, route
 
 # Imported when first asked for: what works inside a Worker cannot be imported outside, and the other way round.
 _HOMES = {
-    "AgentServer": "runtimes.cloudflare",
+    "AgentServer": "runtimes.cloudflare.agent_server",
+    "AgentWorkflow": "runtimes.cloudflare.agent_workflow",
     "Bridge": "backends.cloudflare.bridge",
     "BridgeD1": "backends.cloudflare.bridge",
     "BridgeObject": "backends.cloudflare.bridge",
+    "CloudflareAgentExecutor": "runtimes.cloudflare.workflows",
     "D1BlobStore": "backends.cloudflare.d1",
     "D1MemoryStore": "backends.cloudflare.d1",
     "D1Rest": "backends.cloudflare.rest",
@@ -41,15 +43,17 @@ _HOMES = {
     "DOUsageStore": "backends.cloudflare.durable_object",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
     "StreamServer": "backends.cloudflare.stream_server",
-    "route": "runtimes.cloudflare",
+    "route": "runtimes.cloudflare.agent_server",
     "run_migration": "backends.cloudflare.d1",
 }
 
 __all__ = [
     "AgentServer",
+    "AgentWorkflow",
     "Bridge",
     "BridgeD1",
     "BridgeObject",
+    "CloudflareAgentExecutor",
     "D1BlobStore",
     "D1MemoryStore",
     "D1Rest",

@@ -80,7 +80,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "httpx": ("llm", "backends.cloudflare"),
     "aiohttp": ("backends.cloudflare",),
     "js": ("backends.cloudflare",),
-    "pyodide": ("backends.cloudflare",),
+    "pyodide": ("backends.cloudflare", "runtimes.cloudflare"),
     "workers": ("runtimes.cloudflare", "backends.cloudflare"),
     "temporalio": ("runtimes.temporal",),
     "dbos": ("runtimes.dbos",),

@@ -12,6 +12,8 @@ from helix_agents.cloudflare import D1StateStore, D1UsageStore, DurableObjectStr
 
 ONLY_INSIDE = (
     "AgentServer",
+    "AgentWorkflow",
+    "CloudflareAgentExecutor",
     "DOMemoryStore",
     "DOStateStore",
     "DOStreamManager",

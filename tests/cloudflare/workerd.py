@@ -39,6 +39,9 @@ class PythonWorker(NamedTuple):
 
 KIT = PythonWorker(INSIDE / "kit_worker.py", {"CHECKS": "Checks", "STREAMS": "Streams"})
 AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
+FLOWS = PythonWorker(
+    INSIDE / "flow_worker.py", {"FLOW_STREAMS": "StreamServer"}, {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"}
+)
 ASSISTANT = PythonWorker(EXAMPLE, {"ASSISTANTS": "Assistant"})
 
 

@@ -225,7 +225,7 @@ class RunHandle(Generic[Output]):
             if (lost := await self._lost(found)) is not None:
                 raise lost
             if self._task is None:
-                await asyncio.sleep(RESULT_POLL_SECONDS)
+                await asyncio.sleep(max(RESULT_POLL_SECONDS, self._services.poll_seconds))
 
     async def _ended_before(self, found: Found) -> AgentResult | None:
         """Return how the run ended, if the session has gone another way since: by a later turn, or by a restore."""

@@ -27,6 +27,7 @@ class LocalRuns:
         self.agents = agents
         self._steering = steering
         self._deps_factory = deps_factory
+        self.handle_type: type[RunHandle] = RunHandle
         self._children = SubAgents()
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
         self._closed = False
@@ -73,7 +74,7 @@ class LocalRuns:
         """Return a handle on a run, wherever it runs. `continues`: take it over if its process dies."""
         if task is None and run is not None:
             task = next((task for task, each in self._tasks.items() if each.context.run_id == run.run_id), None)
-        return RunHandle(
+        return self.handle_type(
             self._steering,
             agent,
             session_id=session.session_id,

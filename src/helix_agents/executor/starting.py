@@ -92,7 +92,7 @@ class Starter:
 
     async def _start(self, request: Request, released: bool) -> RunHandle:
         agent, intent = request.agent, Intent.SUBMIT if released else Intent.START
-        new = NewRun(f"run-{self._services.ids()}", request.run_metadata, released)
+        new = NewRun(self._new_id(), request.run_metadata, released)
         for _ in range(MAX_TRIES):
             found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
             if found.session is not None and request.if_exists == "reject":
@@ -199,8 +199,16 @@ class Starter:
             claiming = take_over(self._services, session, run, self._new({}), message=message)
         return await self._runs.start(agent, await self._not_stalled(found, claiming), deps, key=key)
 
-    async def retry(self, agent: Agent, session_id: str, *, user_id: str | None = None, deps: Any = None) -> RunHandle:
-        """Run a failed turn again from its last committed step."""
+    async def retry(
+        self,
+        agent: Agent,
+        session_id: str,
+        *,
+        user_id: str | None = None,
+        deps: Any = None,
+        engine: str | None = None,
+    ) -> RunHandle:
+        """Run a failed turn again from its last committed step, here or by an engine."""
         found, _ = await decided(self._services, Intent.RETRY, session_id, agent=agent, user_id=user_id)
         session, run = found.existing, found.run
         if run is None:
@@ -208,8 +216,11 @@ class Starter:
         if session.failure_reason == INPUT_REFUSED:
             raise NotResumable(session_id, "its input was refused and is gone; execute() starts another turn")
         kept = {"limits": run.metadata["limits"]} if "limits" in run.metadata else {}
+        new = NewRun(self._new_id(), {**kept, "engine": engine} if engine else kept, released=engine is not None)
+        claim = await self._not_stalled(found, begin_turn(self._services, session, run, [], new))
+        if engine is not None:
+            return self._runs.handle(agent, claim.session, claim.run)
         deps = await self._runs.deps_for(agent, session, deps)
-        claim = await self._not_stalled(found, begin_turn(self._services, session, run, [], self._new(kept)))
         return await self._runs.start(agent, claim, deps)
 
     async def recover(self, found: Found, action: Action, *, worker: str | None = None) -> RunHandle | None:
@@ -230,7 +241,10 @@ class Starter:
         return await self._runs.start(agent, claim, deps)
 
     def _new(self, metadata: Mapping[str, Json]) -> NewRun:
-        return NewRun(f"run-{self._services.ids()}", metadata)
+        return NewRun(self._new_id(), metadata)
+
+    def _new_id(self) -> str:
+        return f"run-{self._services.ids()}"
 
 
 async def _closed(services: Any, session: SessionState, run: RunRecord) -> Any:

@@ -70,21 +70,38 @@ class EngineRuntime(ABC):
     async def answer(self, session_id: str, tool_call_id: str | None = None, **answer: Any) -> ToolResultReceipt:
         """Answer a question, as `executor.submit_tool_result` does; with the last answer the engine goes on."""
         receipt = await self._executor.submit_tool_result(session_id, tool_call_id, **answer)
+        await self.answered(receipt)
+        return receipt
+
+    async def answered(self, receipt: ToolResultReceipt) -> None:
+        """Let the engine continue the session whose question was answered, if that was the last one."""
         asked = await self._services.store.load_state(receipt.session_id)
         root_id = receipt.session_id if asked is None else asked.root_session_id or receipt.session_id
         root = await find(self._services, root_id)
         if root.session is not None and root.seen.standing is Standing.READY:
             with suppress(AlreadyRunning, NotResumable, RunLost):  # another process has answered, too, and was faster
                 await self.resume(root.session.agent_type, root_id)
-        return receipt
 
-    async def resume(self, agent: Agent | str, session_id: str) -> RunHandle:
-        """Let the engine go on with a session that was interrupted, or whose answers are in."""
+    async def resume(self, agent: Agent | str, session_id: str, *, user_id: str | None = None) -> RunHandle:
+        """Let the engine continue a session that was interrupted, or whose answers are in."""
         agent = self._executor.runs.known(agent)
-        found, _ = await decided(self._services, Intent.RESUME, session_id, agent=agent, engine=self._engine)
+        found, _ = await decided(
+            self._services, Intent.RESUME, session_id, agent=agent, user_id=user_id, engine=self._engine
+        )
         if found.seen.standing not in (Standing.READY, Standing.STOPPED):
             raise NotResumable(session_id, f"it is {found.seen.status}")
         return await self.submit(agent, [], session_id=session_id)
+
+    async def retry(
+        self, session_id: str, *, agent: Agent | str | None = None, user_id: str | None = None
+    ) -> RunHandle:
+        """Let the engine run the failed turn of a session again, as `executor.retry` does."""
+        if agent is None:
+            agent = (await find(self._services, session_id, user_id=user_id)).existing.agent_type
+        known = self._executor.runs.known(agent)
+        handle = await self._executor.starter.retry(known, session_id, user_id=user_id, engine=self._engine)
+        await self._begin(await self._stepper.look(known, session_id), anew=True)
+        return handle
 
     async def _handle(self, ticket: Ticket) -> RunHandle:
         handle = await self._executor.get_handle(ticket.agent_type, ticket.session_id)
@@ -153,6 +170,11 @@ class EngineRuntime(ABC):
     @abstractmethod
     async def _rescue(self, ticket: Ticket) -> bool:
         """Let the engine go on with a run that stands still, if it does not anyway. False if it has given it up."""
+
+
+def is_newer(one: dict[str, Json], other: dict[str, Json]) -> bool:
+    """Return whether a ticket was made after another one of the same turn."""
+    return int(str(one["version"])) > int(str(other["version"]))
 
 
 def plain(ticket: Ticket) -> dict[str, Json]:

@@ -28,23 +28,23 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from starlette.requests import HTTPConnection
 from workers import DurableObject, Request, Response, asgi
 
-from ..agent import Agent
-from ..backends.cloudflare.bindings import ObjectStorage
-from ..backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
-from ..clock import random_id
-from ..codec import Json, decode, encode
-from ..errors import HelixError, SessionNotFound
-from ..executor import AgentExecutor
-from ..llm.contract import LLM
-from ..server.app import create_app
-from ..server.auth import Authenticate
-from ..server.middleware import normalize
-from ..server.problems import Problem, problem_of
-from ..server.requests import start_of_stream
-from ..server.routes.streams import socket_query
-from ..server.wire.feed import final_event, final_event_without_stream
-from ..streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
-from ..streams.contract import StreamOutcome
+from ...agent import Agent
+from ...backends.cloudflare.bindings import ObjectStorage
+from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
+from ...clock import random_id
+from ...codec import Json, decode, encode
+from ...errors import HelixError, SessionNotFound
+from ...executor import AgentExecutor
+from ...llm.contract import LLM
+from ...server.app import create_app
+from ...server.auth import Authenticate
+from ...server.middleware import normalize
+from ...server.problems import Problem, problem_of
+from ...server.requests import start_of_stream
+from ...server.routes.streams import socket_query
+from ...server.wire.feed import final_event, final_event_without_stream
+from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
+from ...streams.contract import StreamOutcome
 
 MARGIN_SECONDS = 5.0
 SESSIONS_AT_ONCE = 200

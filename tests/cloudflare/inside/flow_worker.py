@@ -1,0 +1,297 @@
+"""A Worker whose agents run by Workflows, with doors that only tests need. Tools write a journal into D1.
+
+A tool call whose number is that of the row `stop` never ends: there the test kills the runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from workers import Response, WorkerEntrypoint
+
+from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents.backends.cloudflare.bindings import D1Binding
+from helix_agents.backends.cloudflare.wire import CloudflareDriver
+from helix_agents.backends.sql_shared.driver import Statement
+from helix_agents.cloudflare import (
+    AgentWorkflow,
+    CloudflareAgentExecutor,
+    D1StateStore,
+    D1UsageStore,
+    DurableObjectStreamManager,
+    StreamServer,
+    run_migration,
+)
+from helix_agents.codec import decode, encode
+from helix_agents.conformance.executor.cast import ROOT_STATE, SCRIPT
+from helix_agents.conformance.executor.harness import Parts, custom_state, family, transcript
+from helix_agents.conformance.executor.play import answer_all, staged_calls
+from helix_agents.errors import HelixError
+from helix_agents.llm.scripted import Call, Reply
+from helix_agents.runtimes.cloudflare import workflows
+
+__all__ = ["StreamServer"]
+JOURNAL = "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY, session TEXT, line TEXT)"
+STOP = "CREATE TABLE IF NOT EXISTS stop (session TEXT PRIMARY KEY, at INTEGER)"
+BATCHES: dict[str, list[int]] = {}
+_counted = CloudflareDriver.counted
+
+
+def counted(self: Any, reply: Any) -> Any:
+    """Count what every driver of this isolate costs: requests, and rows written."""
+    found = BATCHES.setdefault(type(self).__name__, [0, 0])
+    found[0] += 1
+    found[1] += reply.rows_written
+    return _counted(self, reply)
+
+
+CloudflareDriver.counted = counted  # type: ignore[method-assign]
+
+
+class Journal:
+    """Notes every execution of a tool, and stops the world at one of them."""
+
+    def __init__(self, env: Any) -> None:
+        self._database = D1Binding(env.DB)
+
+    async def note(self, session: str, line: str) -> None:
+        root = session.split("/")[0]
+        rows = await self._database.batch(
+            [
+                Statement("INSERT INTO journal (session, line) VALUES (?1, ?2)", (root, line)),
+                Statement("SELECT COUNT(*) AS n FROM journal WHERE session = ?1", (root,)),
+                Statement("SELECT at FROM stop WHERE session = ?1", (root,)),
+            ]
+        )
+        if rows[2] and rows[1][0][0] >= rows[2][0][0]:
+            await asyncio.sleep(3600)
+
+    async def lines(self, session: str) -> list[str]:
+        (rows,) = await self._database.batch(
+            [Statement("SELECT line FROM journal WHERE session = ?1 ORDER BY id", (session,))]
+        )
+        return [line for (line,) in rows]
+
+
+@tool(requires_approval=True, deadline_seconds=2)
+async def hurry(path: str) -> str:
+    """Ask, and not for long."""
+    return f"{path} done"
+
+
+@tool
+async def large(size: int) -> str:
+    """Return more than a row of D1 holds."""
+    return "x" * size
+
+
+@tool
+async def tick(n: int, ctx: ToolContext) -> str:
+    """Count."""
+    ctx.increment("count")
+    return str(n)
+
+
+def author(journal: Journal) -> Agent:
+    """The agent of the kit's play, with a journal that survives a kill."""
+
+    @tool
+    async def note(text: str, ctx: ToolContext) -> str:
+        """Write something down."""
+        await journal.note(ctx.session_id, f"{ctx.session_id} {ctx.tool_call_id}")
+        ctx.update_state(lambda draft: draft["notes"].append({"text": text}))
+        ctx.update_state(lambda draft: draft.increment("count"))
+        ctx.emit("noted", text)
+        return f"noted {text}"
+
+    @tool
+    async def plan(key: str, ctx: ToolContext) -> dict[str, Any]:
+        """Plan something."""
+        await journal.note(ctx.session_id, f"{ctx.session_id} {ctx.tool_call_id}")
+        ctx.update_state(lambda draft: draft["plan"].update({key: {"done": True}}))
+        return {"planned": key}
+
+    @tool(requires_approval=True)
+    async def publish(title: str, ctx: ToolContext) -> str:
+        """Publish something."""
+        await journal.note(ctx.session_id, f"{ctx.session_id} {ctx.tool_call_id}")
+        ctx.update_state(lambda draft: draft["plan"].update(published=title))
+        return f"published {title}"
+
+    @tool(execute="client")
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    helper = Agent("helper", tools=[note, plan], state=ROOT_STATE)
+    reviewer = Agent("reviewer", tools=[ask, note], state=ROOT_STATE)
+    tools = [note, plan, publish, ask, helper.as_tool(), reviewer.as_tool()]
+    return Agent("author", tools=tools, state=ROOT_STATE)
+
+
+def agents(env: Any) -> list[Agent]:
+    journal = Journal(env)
+
+    @tool
+    async def slow(seconds: float, ctx: ToolContext) -> str:
+        """Take a while."""
+        await journal.note(ctx.session_id, f"{ctx.session_id} {ctx.tool_call_id}")
+        ctx.increment("count")
+        await asyncio.sleep(seconds)
+        return "slept"
+
+    return [
+        author(journal),
+        Agent("hasty", tools=[hurry]),
+        Agent("sleeper", tools=[slow], state={"count": 0}),
+        Agent("hoarder", tools=[large]),
+        Agent("runner", tools=[tick], state={"count": 0}, max_steps=100),
+    ]
+
+
+SCRIPTS: dict[str, Any] = {
+    **SCRIPT,
+    "hasty": [Reply("Quick?", [Call("hurry", {"path": "a"})]), "Nobody answered."],
+    "sleeper": [Reply("Sleeping.", [Call("slow", {"seconds": 3})]), "Awake."],
+    "hoarder": [Reply("Much.", [Call("large", {"size": 2_100_000})]), "Kept."],
+    "runner": [*[[Call("tick", {"n": n})] for n in range(12)], "Done."],
+}
+
+
+def new_executor(env: Any, workflow: str = "FLOWS") -> CloudflareAgentExecutor:
+    return CloudflareAgentExecutor(
+        workflow_binding=getattr(env, workflow),
+        state_store=D1StateStore(env.DB, migrated=True),
+        stream_manager=DurableObjectStreamManager(env.FLOW_STREAMS),
+        llm=ScriptedLLM(SCRIPTS),
+        usage_store=D1UsageStore(env.DB, migrated=True),
+        agents=agents(env),
+        lease_seconds=3,
+    )
+
+
+class Flow(AgentWorkflow):
+    def executor(self, env: Any) -> CloudflareAgentExecutor:
+        return new_executor(env)
+
+
+class HastyFlow(AgentWorkflow):
+    """The engine starts another attempt of a step while the first still runs."""
+
+    step_config: ClassVar[Any] = {
+        "retries": {"limit": 5, "delay": "200 ms", "backoff": "constant"},
+        "timeout": "1 second",
+    }
+
+    def executor(self, env: Any) -> CloudflareAgentExecutor:
+        return new_executor(env, "HASTY_FLOWS")
+
+
+def json(value: Any, status: int = 200) -> Any:
+    return Response(encode(value), status=status, headers={"content-type": "application/json"})
+
+
+class Default(WorkerEntrypoint):  # type: ignore[misc]
+    async def fetch(self, request: Any) -> Any:
+        url = urlsplit(request.url)
+        verb, *rest = [unquote(part) for part in url.path.split("/")[1:]]
+        query = {name: texts[0] for name, texts in parse_qs(url.query).items()}
+        body = decode(await request.text()) if request.method == "POST" else {}
+        try:
+            executor = new_executor(self.env, query.pop("workflow", "FLOWS"))
+            return json(await getattr(self, f"do_{verb}")(executor, *rest, **query, **body))
+        except HelixError as error:
+            return json({"error": type(error).__name__, "detail": str(error)}, 400)
+
+    async def do_migrate(self, executor: Any) -> Any:
+        await D1Binding(self.env.DB).batch([Statement(JOURNAL), Statement(STOP)])
+        return await run_migration(self.env.DB)
+
+    async def do_execute(self, executor: Any, session_id: str, agent: str, **options: Any) -> Any:
+        handle = await executor.execute(agent, "Write the report.", session_id=session_id, **options)
+        return {"run_id": handle.run_id}
+
+    async def do_begin(self, executor: Any, session_id: str, agent: str) -> Any:
+        """As if the request died before it created an instance."""
+        await executor.runtime._stepper.begin(agent, "Write the report.", session_id=session_id)
+
+    async def do_result(self, executor: Any, session_id: str, **more: Any) -> Any:
+        state = await executor.services.store.load_state(session_id)
+        handle = await executor.get_handle(state.agent_type, session_id)
+        result = await handle.result()
+        waits = [{"id": each.tool_call_id, "tool": each.tool_name} for each in result.suspended]
+        return {"status": result.status, "output": result.output, "error": result.error, "suspended": waits}
+
+    async def do_answer_all(self, executor: Any, session_id: str) -> Any:
+        await answer_all(executor, session_id)
+
+    async def do_answer(self, executor: Any, session_id: str, tool_call_id: str, **answer: Any) -> Any:
+        return {"receipt": (await executor.submit_tool_result(session_id, tool_call_id, **answer)).status}
+
+    async def do_interrupt(self, executor: Any, session_id: str) -> Any:
+        await executor.interrupt(session_id, "enough")
+
+    async def do_resume(self, executor: Any, session_id: str, agent: str, **more: Any) -> Any:
+        return {"run_id": (await executor.resume(agent, session_id, **more)).run_id}
+
+    async def do_delete(self, executor: Any, session_id: str) -> Any:
+        return await executor.delete_session(session_id)
+
+    async def do_rescue(self, executor: Any) -> Any:
+        await executor.recover()
+
+    async def do_stop(self, executor: Any, session_id: str, at: str) -> Any:
+        """Let the n-th tool call of a session never end; 0: let all of them end."""
+        upsert = "INSERT INTO stop VALUES (?1, ?2) ON CONFLICT (session) DO UPDATE SET at = excluded.at"
+        await D1Binding(self.env.DB).batch([Statement(upsert, (session_id, int(at) or 10**6))])
+
+    async def do_journal(self, executor: Any, session_id: str) -> Any:
+        return await Journal(self.env).lines(session_id)
+
+    async def do_state(self, executor: Any, session_id: str) -> Any:
+        state = await executor.services.store.load_state(session_id)
+        if state is None:
+            return None
+        runs = await executor.services.store.list_runs(session_id)
+        return {"status": state.status, "steps": state.step_count, "runs": [run.status for run in runs]}
+
+    async def do_instances(self, executor: Any, session_id: str) -> Any:
+        """The statuses of the instances of all runs of a session."""
+        runs = await executor.services.store.list_runs(session_id)
+        names = {run.run_id: workflows.instance_name(run.run_id) for run in runs}
+        return {run_id: await executor.runtime._status(name) for run_id, name in names.items()}
+
+    async def do_create_again(self, executor: Any, session_id: str) -> Any:
+        """Create an instance that exists already."""
+        state = await executor.services.store.load_state(session_id)
+        ticket = await executor.runtime._stepper.look(state.agent_type, session_id)
+        await executor.runtime._create(workflows.instance_name(ticket.run_id), ticket)
+
+    async def do_chunks(self, executor: Any, session_id: str) -> Any:
+        stored = await executor.services.streams.get_all_chunks(session_id)
+        return [{"sequence": each.sequence, "chunk": each.chunk} for each in stored]
+
+    async def do_remains(self, executor: Any, session_id: str) -> Any:
+        """Transcripts and states of a session and its sub-agents, and what must not be left."""
+        services = executor.services
+        stores = Parts(services.store, services.streams, services.usage)
+        members = await family(stores, session_id)
+        runs = [run for member in members for run in await stores.state.list_runs(member)]
+        return {
+            "transcripts": {member: await transcript(stores, member) for member in members},
+            "states": {member: await custom_state(stores, member) for member in members},
+            "open_runs": [run.run_id for run in runs if run.status == "running"],
+        }
+
+    async def do_staged(self, executor: Any, session_id: str) -> Any:
+        """Calls that have finished, as the journal names them."""
+        services = executor.services
+        return sorted(await staged_calls(Parts(services.store, services.streams, services.usage), session_id))
+
+    async def do_costs(self, executor: Any) -> Any:
+        found, now = dict(BATCHES), time.time()
+        BATCHES.clear()
+        return {"costs": found, "at": now}
