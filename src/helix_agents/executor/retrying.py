@@ -126,8 +126,11 @@ class _PatientState(_Patient):
 
         async def happened() -> Committed | None:
             latest = await store.get_latest_checkpoint(session_id)
+            expected = options.get("expected_version")
             if latest is None or latest.step_id != checkpoint.step_id:
                 return None
+            if expected is not None and latest.version != expected + 1:
+                return None  # another owner has committed this step
             return Committed(latest.checkpoint_id, latest.version, latest.message_count, [])
 
         return await patiently(

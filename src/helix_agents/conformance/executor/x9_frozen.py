@@ -92,6 +92,11 @@ async def _next_turns(executor: AgentExecutor, session_id: str) -> None:
         await executor.run(AGENT, text, session_id=session_id)
 
 
+async def _created_again(executor: AgentExecutor, session_id: str) -> None:
+    await executor.delete_session(session_id)
+    await executor.run(AGENT, "Anew", session_id=session_id)
+
+
 async def _worked_off(executor: AgentExecutor, session_id: str) -> None:
     await _recover(executor, session_id)
     await _next_turns(executor, session_id)
@@ -206,3 +211,9 @@ async def frozen_starts(harness: Harness) -> None:
 @check("X9", "a worker that freezes while it closes a dead run changes nothing of a later turn", kind="faults")
 async def frozen_close(harness: Harness) -> None:
     await _frozen_everywhere(harness, Scene(_unclosed, _recover, _next_turns))
+
+
+@check("X9", "whatever freezes anywhere changes nothing of a session that was created again", kind="faults")
+async def frozen_before_a_rebirth(harness: Harness) -> None:
+    for prepare, act in ((_crashed, _abort), (_completed, _restore), (_completed, _execute), (_crashed, _resume)):
+        await _frozen_everywhere(harness, Scene(prepare, act, _created_again))

@@ -73,6 +73,7 @@ async def open_run(
     watch = LeaseKeeper(
         services.store,
         run=run,
+        owner=owned.owner,
         lease_seconds=services.lease_seconds,
         poll_seconds=services.poll_seconds,
         claimed_at=claim.claimed_at,
@@ -336,6 +337,7 @@ class Run:
                     lease_until=until,
                     step_count=context.watch.steps,
                     expected_status="running",
+                    owner=context.owned.owner,
                 )
             )
         except Exception as error:

@@ -5,13 +5,15 @@ Both carry what they read as a guard: a session that was continued or created ag
 
 from __future__ import annotations
 
+import msgspec
+
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...lifecycle import SESSION_TERMINAL
+from ...stores.state.commit import RunChange
 from ...stores.state.tree import session_tree
 from ...stores.usage.contract import UsageStore
-from ...types import SessionState
-from ..stream.prepare import fence_for
-from .claim import REPLACED
+from ...types import Owner, SessionState
+from .claim import REPLACED, next_epoch
 from .closing import decided, fail_sessions
 from .observe import Sessions, load_messages
 from .standing import Intent
@@ -26,21 +28,28 @@ async def restore_session(
     """
     found, _ = await decided(services, Intent.RESTORE, session_id, user_id=user_id)
     session, run = found.existing, found.run
-    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
-    version = await services.store.restore_checkpoint(session_id, checkpoint_id, expected_version=session.version)
+    now = services.clock()
+    epoch = next_epoch(session, now)
+    undone = None
+    if run is not None and run.status == "running":
+        ended = msgspec.structs.replace(run, status="interrupted", error="The session was restored.", completed_at=now)
+        undone = RunChange(run, ended)
+    version = await services.store.restore_checkpoint(
+        session_id,
+        checkpoint_id,
+        expected_version=session.version,
+        change_run=undone,
+        owner=Owner(session.incarnation),
+        new_epoch=epoch,
+    )
     restored = await services.store.load_state(session_id)
     if restored is None:
         raise SessionNotFound(session_id)
     if restored.version != version:
         raise AlreadyRunning(session_id)
-    if run is not None and run.status == "running":
-        await services.store.update_run_status(
-            run.run_id, "interrupted", error="The session was restored.", expected_status="running"
-        )
-    if services.streams is not None and seen is not None:
-        fence = fence_for(seen, version)
+    if services.streams is not None and await services.streams.get_stream_info(restored.stream_id) is not None:
         try:
-            await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+            await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=epoch)
         except StreamFenced as error:
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     await _end_undone_children(services, restored)
@@ -74,7 +83,8 @@ async def delete_tree(
     """
     store, streams = services.store, services.streams
     sessions = await session_tree(store, session_id)
-    deleted = await store.delete_session(session_id)
+    owner = next((Owner(each.incarnation) for each in sessions if each.session_id == session_id), None)
+    deleted = await store.delete_session(session_id, owner=owner)
     for each in sessions:
         if streams is not None and not await store.session_exists(each.stream_id):
             await streams.delete_stream(each.stream_id)

@@ -2,12 +2,12 @@
 
 There are four: a new session with its first turn, the next turn, a take-over of an unfinished turn, and the
 continuation of a released run. Each is one guarded write (version, and lease of the run as they were read). It leaves
-one open run, ends the run before, raises the owner count and stores what the user said. So a crash before it leaves
+one open run, ends the run before, raises the owner epoch and stores what the user said. So a crash before it leaves
 nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds. Losing the write raises
 `AlreadyRunning`.
 
-The stream follows, under a fence above that of every earlier claim. A process may stall in between for longer than a
-lease; then another one takes over, and what this one does next is rejected with `RunLost`.
+The stream follows, with the epoch as its fence. A process may stall in between for longer than a lease; then another
+one takes over, and what this one does next is rejected with `RunLost`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ...agent import Agent
 from ...codec import Json
 from ...errors import (
     AlreadyRunning,
+    EpochConflict,
     IllegalTransition,
     LeaseConflict,
     RunLost,
@@ -36,11 +37,11 @@ from ...messages import Message
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
-from ...types import CheckpointMeta, RunRecord, SessionState, StagedChanges
+from ...types import CheckpointMeta, Owner, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..step.queued_messages import queued_in
-from ..stream.prepare import ReadyStream, fence_for, fresh_stream, last_commit, ready_stream
+from ..stream.prepare import ReadyStream, fresh_stream, last_commit, ready_stream
 from .observe import Sessions, load_messages
 from .standing import UNOWNED, ended_as
 
@@ -60,8 +61,6 @@ class Claim:
     session: SessionState
     messages: Sequence[Message]
     run: RunRecord
-    fence: int
-    """What the run passes with every change of its stream."""
     claimed_at: int
     staged: Sequence[StagedChanges] = ()
     rewound: bool = False
@@ -70,6 +69,11 @@ class Claim:
     """Whether the run announces itself on its stream; one that only continues elsewhere does not."""
     then: Sequence[Message] = ()
     """What the user said while a step was open; it follows that step."""
+
+    @property
+    def fence(self) -> int:
+        """What the run passes with every change of its stream: its owner epoch."""
+        return self.session.owner_epoch
 
     def lost(self, why: str = REPLACED) -> RunLost:
         """Return the error for a process that believed to own the session."""
@@ -84,9 +88,9 @@ class NewRun(NamedTuple):
     released: bool = False
 
 
-def owned(session: SessionState, **changes: Any) -> SessionState:
-    """Return a session as a claim leaves it: with another owner, so that the one before can write no more."""
-    return msgspec.structs.replace(session, custom_state=None, resume_count=session.resume_count + 1, **changes)
+def next_epoch(session: SessionState | None, now: int) -> int:
+    """Return the owner epoch of a claim. It grows with every claim, and above those of a session that was deleted."""
+    return now if session is None else max(now, session.owner_epoch + 1)
 
 
 def ended_run(session: SessionState, run: RunRecord | None, now: int) -> RunChange | None:
@@ -120,6 +124,7 @@ async def create_turn(
     custom_state = options.pop("custom_state", None)
     stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
     record = _record(services, session_id, new, now, stream, first_step=0, turn=1)
+    epoch = max(next_epoch(None, now), stream.fence + 1 if stream else 0)
     session = await services.store.create_session(
         session_id,
         agent_type=agent.name,
@@ -127,10 +132,10 @@ async def create_turn(
         messages=messages,
         checkpoint=turn_checkpoint(new.run_id, 0),
         run=record,
+        owner_epoch=epoch,
         **options,
     )
-    # A session that is created again starts above every fence of the one that was deleted.
-    claim = Claim(session, list(messages), record, fence=max(now, fence_for(stream, 1)), claimed_at=now)
+    claim = Claim(session, list(messages), record, claimed_at=now)
     return await _start_stream(services, claim, stream)
 
 
@@ -149,7 +154,7 @@ async def begin_turn(
     record = _record(
         services, session.session_id, new, now, stream, first_step=first_step, turn=run.turn + 1 if run else 1
     )
-    wanted = owned(
+    wanted = msgspec.structs.replace(
         session,
         status="active",
         output=None,
@@ -163,7 +168,7 @@ async def begin_turn(
     )
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
     mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
-    claim = Claim(mine, [*history, *given], record, fence=fence_for(stream, mine.version), claimed_at=now)
+    claim = Claim(mine, [*history, *given], record, claimed_at=now)
     return await _start_stream(services, claim, stream)
 
 
@@ -232,9 +237,10 @@ async def take_over(
         lease_until=now + services.lease_ms,
         started_at=now,
     )
-    wanted = owned(
+    wanted = msgspec.structs.replace(
         session,
         status="active",
+        resume_count=session.resume_count + 1,
         suspended_step_id=step,
         error=None,
         failure_reason=None,
@@ -253,9 +259,7 @@ async def take_over(
     )
     if run is not None and run.status == "running":
         logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
-    claim = Claim(
-        mine, [*history, *written], record, fence_for(stream, mine.version), claimed_at=now, resumed=True, then=then
-    )
+    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
     claim = await _open_stream(services, claim, stream, step, committed, crashed=crashed)
     return await _released(services, claim) if new.released else claim
 
@@ -332,26 +336,26 @@ async def continue_run(
     *,
     worker: str | None = None,
     messages: Sequence[Message] | None = None,
-    fence: int | None = None,
 ) -> Claim:
     """Continue a run that was released. Raises `AlreadyRunning` if another process was faster.
 
-    `messages` and `fence`: the conversation and the fence of the stream, if the caller knows them as of this version.
+    `messages`: the conversation, if the caller did the last step and knows it as of this version.
     """
     now = services.clock()
-    stream = None if fence is not None else await services.streams.get_stream_info(session.stream_id)
+    known = messages is not None
+    stream = None if known else await services.streams.get_stream_info(session.stream_id)
     first_step = int(run.metadata.get("first_step", session.step_count))
     begins = session.suspended_step_id is not None or session.step_count == first_step
     metadata = run.metadata if worker is None else {**run.metadata, "worker": worker}
     change = leased_run(run, now + services.lease_ms, metadata=metadata)
-    wanted = owned(session, suspended_step_id=session.suspended_step_id or step_id(run.run_id, session.step_count + 1))
+    step = session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
+    wanted = msgspec.structs.replace(session, suspended_step_id=step)
     mine = await take(services, session, wanted, change=change)
     resumes = run.metadata.get("resumes") is not None
     claim = Claim(
         mine,
         await load_messages(services.store, session.session_id) if messages is None else messages,
         change.wanted,
-        fence=fence_for(stream, mine.version) if fence is None else fence + mine.version,
         claimed_at=now,
         # Committed steps leave nothing staged; only a run that took another over starts with an open step.
         staged=await services.store.list_staged(session.session_id, step_id_of(mine, run.run_id)) if resumes else [],
@@ -359,7 +363,7 @@ async def continue_run(
         announce=begins,
         then=_said_since(run, session),
     )
-    if fence is not None:
+    if known:
         return claim  # the writer raises the fence
     try:
         if stream is None or stream.status in ("ended", "failed"):
@@ -397,25 +401,29 @@ async def take(
     change: RunChange | None = None,
 ) -> SessionState:
     """Commit a claim; return the session as it is then. Raises `AlreadyRunning`."""
-    store, session_id, version = services.store, seen.session_id, seen.version
+    store, session_id, epoch = services.store, seen.session_id, next_epoch(seen, services.clock())
+    guards: Any = {
+        "expected_version": seen.version,
+        "owner": Owner(seen.incarnation),
+        "new_epoch": epoch,
+        "run": run,
+        "change_run": change,
+    }
+    wanted = msgspec.structs.replace(wanted, custom_state=None)
     try:
         if checkpoint is None:
-            new_version = await store.save_state(
-                session_id, wanted, expected_version=version, run=run, change_run=change
-            )
+            new_version = await store.save_state(session_id, wanted, **guards)
         else:
-            done = await store.save_state_and_promote_staging(
-                session_id, wanted, messages, checkpoint, expected_version=version, run=run, change_run=change
-            )
+            done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **guards)
             new_version = done.new_version
-    except (LeaseConflict, VersionConflict) as error:
+    except (EpochConflict, LeaseConflict, VersionConflict) as error:
         latest = await store.get_current_run(session_id)
         stored = await store.load_state(session_id)
         # Perhaps by this very commit, whose reply was lost: then the run is there.
         if run is None or stored is None or latest is None or latest.run_id != run.run_id:
             raise AlreadyRunning(session_id, latest.run_id if latest else None) from error
         new_version = stored.version
-    return msgspec.structs.replace(wanted, custom_state=seen.custom_state, version=new_version)
+    return msgspec.structs.replace(wanted, custom_state=seen.custom_state, version=new_version, owner_epoch=epoch)
 
 
 async def _placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
@@ -424,11 +432,15 @@ async def _placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim
         return claim
     try:
         placed = await services.store.update_run_status(
-            claim.run.run_id, "running", start_sequence=ready.latest_sequence, expected_status="running"
+            claim.run.run_id,
+            "running",
+            start_sequence=ready.latest_sequence,
+            expected_status="running",
+            owner=Owner(claim.session.incarnation, claim.fence),
         )
-    except IllegalTransition as error:
+    except (EpochConflict, IllegalTransition) as error:
         raise claim.lost() from error
-    except RunNotFound as error:
+    except (RunNotFound, SessionNotFound) as error:
         raise claim.lost("the session was deleted") from error
     return replace(claim, run=placed)
 

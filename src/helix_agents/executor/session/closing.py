@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ...agent import Agent
 from ...codec import Json
 from ...errors import (
     AlreadyRunning,
+    EpochConflict,
     HelixError,
     IllegalTransition,
     InvalidArgument,
@@ -26,11 +29,11 @@ from ...errors import (
     VersionConflict,
 )
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
-from ...types import RunRecord, SessionState
+from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
-from ..stream.prepare import close_stream, fence_for, pause_at_rest, take_back
-from .claim import REPLACED, is_poisoned, leased_run, owned, take
+from ..stream.prepare import close_stream, pause_at_rest, take_back
+from .claim import REPLACED, is_poisoned, leased_run, take
 from .observe import Found, Sessions, find, load_messages, observe
 from .standing import Action, Decision, Intent, Standing, decide, ended_as, refusal
 
@@ -39,6 +42,9 @@ MAX_TRIES = 10
 MAX_WAIT_SECONDS = 10.0
 POISONED_AFTER = 10
 """How many processes in a row may die in a session without a commit before it is failed."""
+
+LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
+"""How a write fails of a process that no longer owns what it closes."""
 
 OwnerCheck = Callable[[], Awaitable[object]]
 """Raises if the caller no longer owns the session whose descendants it ends."""
@@ -63,22 +69,19 @@ async def close(services: Sessions, session: SessionState, run: RunRecord) -> No
         failed = Ending("failed", flag.reason or "aborted", "aborted")
         await end(services, session, run, failed if flag.abort else Ending("interrupted", flag.reason))
         return
-    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
     change = leased_run(run, services.clock() + services.lease_ms)
-    mine = await take(services, session, owned(session), change=change)
-    await _finish(services, session, mine, run, fence_for(seen, mine.version))
+    await _finish(services, session, await take(services, session, session, change=change), run)
 
 
 async def end(services: Sessions, session: SessionState, run: RunRecord | None, ending: Ending) -> None:
     """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
     is_open = run is not None and run.status == "running"
-    seen = await services.streams.get_stream_info(session.stream_id) if services.streams else None
     context: Json = session.interrupt_context
     if ending.status == "interrupted":
         now = services.clock()
         context = {"reason": ending.reason, "run_id": run.run_id if run else None, "interrupted_at": now}
     failed = ending.status == "failed"
-    wanted = owned(
+    wanted = msgspec.structs.replace(
         session,
         status=ending.status,
         error=(ending.reason or "failed") if failed else None,
@@ -88,21 +91,19 @@ async def end(services: Sessions, session: SessionState, run: RunRecord | None, 
         pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
     change = leased_run(run, services.clock() + services.lease_ms) if run is not None and is_open else None
-    mine = await take(services, session, wanted, change=change)
-    await _finish(services, session, mine, run, fence_for(seen, mine.version))
+    await _finish(services, session, await take(services, session, wanted, change=change), run)
 
 
-async def _finish(
-    services: Sessions, before: SessionState, session: SessionState, run: RunRecord | None, fence: int
-) -> None:
+async def _finish(services: Sessions, before: SessionState, session: SessionState, run: RunRecord | None) -> None:
     """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`."""
-    store, streams = services.store, services.streams
+    store, streams, fence = services.store, services.streams, session.owner_epoch
+    owner = Owner(session.incarnation, fence)
     is_open = run is not None and run.status == "running"
     failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
 
     async def check() -> None:
         stored = await store.load_state(session.session_id)
-        if stored is None or stored.resume_count != session.resume_count:
+        if stored is None or Owner(stored.incarnation, stored.owner_epoch) != owner:
             raise RunLost(session.session_id, run.run_id if run else "", REPLACED)
 
     if failed:
@@ -119,7 +120,7 @@ async def _finish(
             else:
                 await pause_at_rest(streams, session, fence)
         if ended:
-            await store.discard_staging(session.session_id, expected_version=session.version)
+            await store.discard_staging(session.session_id, owner=owner)
         if run is not None and (is_open or (failed and run.status in SUSPENDED)):
             await store.update_run_status(
                 run.run_id,
@@ -128,8 +129,9 @@ async def _finish(
                 output=session.output,
                 completed_at=services.clock(),
                 expected_status=run.status,
+                owner=owner,
             )
-    except (IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict) as error:
+    except LOST as error:
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
 
 

@@ -11,10 +11,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ...clock import Clock
-from ...errors import HelixError, IllegalTransition, RunLost, RunNotFound, StoreError
+from ...errors import (
+    EpochConflict,
+    HelixError,
+    IllegalTransition,
+    RunLost,
+    RunNotFound,
+    SessionNotFound,
+    StoreError,
+)
 from ...safe_text import get_logger
 from ...stores.state.contract import StateStore
-from ...types import RunRecord
+from ...types import Owner, RunRecord
 from ..run.stop_signal import StopSignal
 
 logger = get_logger("helix_agents.executor")
@@ -30,6 +38,7 @@ class LeaseKeeper:
         store: StateStore,
         *,
         run: RunRecord,
+        owner: Owner,
         lease_seconds: float,
         poll_seconds: float,
         claimed_at: int,
@@ -42,6 +51,7 @@ class LeaseKeeper:
         self._paused = False
         self.on_lost: Callable[[], object] = lambda: None
         self._store = store
+        self._owner = owner
         self.run = run
         """The run's record as it was stored last."""
         self._session_id = run.session_id
@@ -146,9 +156,14 @@ class LeaseKeeper:
         until = self._clock() + self._lease_ms
         try:
             self.run = await self._store.update_run_status(
-                self._run_id, "running", lease_until=until, step_count=self.steps, expected_status="running"
+                self._run_id,
+                "running",
+                lease_until=until,
+                step_count=self.steps,
+                expected_status="running",
+                owner=self._owner,
             )
-        except (IllegalTransition, RunNotFound):
+        except (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound):
             raise self._lose("another process has ended it") from None
 
     @property

@@ -1,27 +1,25 @@
 """OwnedSession: a session in the hands of one run. Every write carries the version that the run saw last.
 
 Somebody else may still write to the session, e.g. the answer to a client tool: then the version has moved but the run
-goes on, on what is stored now. Whoever takes the session over adds one to `resume_count` in the same write, and so does
-whoever begins a turn over a run that never ended: a run that sees another `resume_count` than its own has lost.
+continues, on what is stored now. A process that claims the session raises its owner epoch in the same write: from then
+on every write of this run is rejected. The same holds for a session that was deleted and created again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from ...errors import LeaseConflict, RunLost, SessionNotFound, VersionConflict
+from ...errors import EpochConflict, LeaseConflict, RunLost, SessionNotFound, VersionConflict
 from ...messages import Message
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
-from ...types import CheckpointMeta, Committed, SessionState, StagedChanges, SubSessionRef
+from ...types import CheckpointMeta, Committed, Owner, RunStatus, SessionState, StagedChanges, SubSessionRef
 
 MAX_REBASES = 20
-
-Result = TypeVar("Result")
 
 Change = Callable[[SessionState], SessionState]
 
@@ -33,6 +31,8 @@ class OwnedSession:
         self.session = session
         self.messages = messages
         self.run_id = run_id
+        self.owner = Owner(session.incarnation, session.owner_epoch)
+        """The claim that every write carries."""
         self._store = store
         self._call_ids: set[str] = set()
         self._read = 0
@@ -64,10 +64,10 @@ class OwnedSession:
                 wanted = msgspec.structs.replace(changed, custom_state=None)
                 try:
                     version = await self._store.save_state(
-                        self.session_id, wanted, expected_version=self.session.version
+                        self.session_id, wanted, expected_version=self.session.version, owner=self.owner
                     )
-                except SessionNotFound:
-                    raise self._lost("the session was deleted") from None
+                except (EpochConflict, SessionNotFound) as error:
+                    raise self._lost_by(error) from None
                 except VersionConflict:
                     if await self._saved_before(changed):
                         return
@@ -82,7 +82,7 @@ class OwnedSession:
         if changed.status == self.session.status:
             return False  # saying the same again does no harm
         stored = await self._store.load_state(self.session_id)
-        if stored is None or (stored.status, stored.resume_count) != (changed.status, changed.resume_count):
+        if stored is None or stored.status != changed.status or not self._is_owned(stored):
             return False
         if (stored.error, stored.interrupt_context) != (changed.error, changed.interrupt_context):
             return False
@@ -141,9 +141,10 @@ class OwnedSession:
                     expected_version=self.session.version,
                     unstaged=unstaged,
                     change_run=change_run,
+                    owner=self.owner,
                 )
-            except SessionNotFound:
-                raise self._lost("the session was deleted") from None
+            except (EpochConflict, SessionNotFound) as error:
+                raise self._lost_by(error) from None
             self.messages.extend(messages)
             self.session = msgspec.structs.replace(
                 changed, version=committed.new_version, step_count=meta.step_count, custom_state=custom_state
@@ -152,30 +153,33 @@ class OwnedSession:
 
     async def stage(self, step_id: str, calls: Sequence[StagedChanges]) -> None:
         """Stage outcomes for the open step, in one write. Raises `RunLost`."""
-        await self._guarded(
-            lambda version: self._store.stage_calls(self.session_id, step_id, calls, expected_version=version)
-        )
+        await self._guarded(self._store.stage_calls(self.session_id, step_id, calls, owner=self.owner))
 
     async def note_child(self, ref: SubSessionRef) -> None:
         """Keep a record of a child session that is about to run. Raises `RunLost`."""
-        await self._guarded(
-            lambda version: self._store.add_sub_session_refs(self.session_id, [ref], expected_version=version)
-        )
+        await self._guarded(self._store.add_sub_session_refs(self.session_id, [ref], owner=self.owner))
 
     async def discard_staging(self) -> None:
         """Drop what earlier runs of the session have left staged. Raises `RunLost`."""
-        await self._guarded(lambda version: self._store.discard_staging(self.session_id, expected_version=version))
+        await self._guarded(self._store.discard_staging(self.session_id, owner=self.owner))
 
-    async def _guarded(self, write: Callable[[int], Awaitable[Result]]) -> Result:
-        """A write that does not move the version, at a version at which the session is this run's."""
-        for _ in range(MAX_REBASES):
-            try:
-                return await write(self.session.version)
-            except SessionNotFound:
-                raise self._lost("the session was deleted") from None
-            except VersionConflict:
-                await self.refresh()
-        raise self._lost("others keep writing to the session")
+    async def clear_interrupt_flag(self) -> None:
+        """Clear the flag that has stopped this run. Raises `RunLost`."""
+        await self._guarded(self._store.clear_interrupt_flag(self.session_id, owner=self.owner))
+
+    async def end_run(self, status: RunStatus, **changes: Any) -> None:
+        """Close the record of this run. Raises `RunLost`."""
+        change = self._store.update_run_status(
+            self.run_id, status, expected_status="running", owner=self.owner, **changes
+        )
+        await self._guarded(change)
+
+    async def _guarded(self, write: Awaitable[object]) -> None:
+        """Do a write that does not change the version, if the session is still this run's."""
+        try:
+            await write
+        except (EpochConflict, SessionNotFound) as error:
+            raise self._lost_by(error) from None
 
     async def refresh(self) -> None:
         """Load what is stored now. Raises `RunLost` if the session is no longer this run's."""
@@ -186,11 +190,18 @@ class OwnedSession:
         stored = await self._store.load_state(self.session_id)
         if stored is None:
             raise self._lost("the session was deleted")
-        if stored.resume_count != self.session.resume_count:
+        if not self._is_owned(stored):
             raise self._lost("another process has taken the session over")
         if stored.status != self.session.status:
             raise self._lost(f"somebody has set the session to {stored.status!r}")
         self.session = stored
+
+    def _is_owned(self, stored: SessionState) -> bool:
+        return Owner(stored.incarnation, stored.owner_epoch) == self.owner
+
+    def _lost_by(self, error: EpochConflict | SessionNotFound) -> RunLost:
+        deleted = isinstance(error, SessionNotFound)
+        return self._lost("the session was deleted" if deleted else "another process has taken the session over")
 
     def _lost(self, why: str) -> RunLost:
         return RunLost(self.session_id, self.run_id, why)

@@ -385,14 +385,12 @@ class Endings:
 
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:
-            await self._services.store.clear_interrupt_flag(self._context.session_id)
+            await self._owned.clear_interrupt_flag()
         await self._context.watch.close()
-        await self._services.store.update_run_status(
-            self._context.run_id,
+        await self._owned.end_run(
             status,
             step_count=self._owned.session.step_count - self._context.first_step,
             error=error,
             output=output,
             completed_at=self._services.clock(),
-            expected_status="running",
         )

@@ -26,15 +26,6 @@ class ReadyStream(NamedTuple):
     latest_sequence: int
 
 
-def fence_for(seen: StreamInfo | None, version: int) -> int:
-    """The fence of a claim: what the stream had when the session was loaded, and the version that the claim got.
-
-    That is above the fences of all earlier claims: their versions are smaller, and what they saw cannot be more. A
-    stream that served another session before goes on from where that left it.
-    """
-    return version + (seen.fence if seen else 0)
-
-
 async def fresh_stream(streams: StreamManager, stream_id: str, fence: int, *, seen: StreamInfo | None) -> ReadyStream:
     """Begin a turn with an empty stream. `seen`: the stream as it was before the claim."""
     if seen is None:
@@ -42,8 +33,8 @@ async def fresh_stream(streams: StreamManager, stream_id: str, fence: int, *, se
         if info.status == "active" and info.total_chunks == 0:
             return ReadyStream(False, info.latest_sequence)
     await streams.reset_stream(stream_id, fence=fence)
-    after = await streams.get_stream_info(stream_id)
-    return ReadyStream(False, after.latest_sequence if after else 0)
+    # One chunk announces the reset; the stream had no writer since it was read, or the fence has cut it off.
+    return ReadyStream(False, (seen or info).latest_sequence + 1)
 
 
 async def ready_stream(

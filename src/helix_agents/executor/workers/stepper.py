@@ -61,7 +61,6 @@ class Kept(NamedTuple):
     session: SessionState
     run: RunRecord
     messages: list[Message]
-    fence: int
     looked_at: int
     """When somebody last looked whether the run shall stop."""
 
@@ -146,7 +145,7 @@ class Stepper:
         owned = driven.context.owned
         run = driven.context.run
         if result.status == "active":
-            self._keep(Kept(owned.session, run, owned.messages, claim.fence, looked_at))
+            self._keep(Kept(owned.session, run, owned.messages, looked_at))
         ticket = _ticket(owned.session, run)
         return msgspec.structs.replace(ticket, status=result.status, output=result.output, error=result.error)
 
@@ -160,7 +159,7 @@ class Stepper:
             looked_at = services.clock()
             flag = await services.store.check_interrupt_flag(ticket.session_id)
         try:
-            claim = await continue_run(services, kept.session, kept.run, messages=kept.messages, fence=kept.fence)
+            claim = await continue_run(services, kept.session, kept.run, messages=kept.messages)
         except (AlreadyRunning, RunLost, SessionNotFound):
             return None  # then it is worth reading what has happened
         return claim, flag, looked_at
