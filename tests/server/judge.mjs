@@ -1,8 +1,10 @@
-// Judges streams with the official clients. Reads [{kind, name, events}] from the file named as argument, writes
-// [{name, problem, message}]: problem is null if the client accepts the stream; message is what the AI SDK built.
+// Judges streams with the official clients. Reads [{kind, name, events, message?}] from the file named as argument,
+// writes [{name, problem, message}]: problem is null if the client accepts the stream; message is what the AI SDK built,
+// from the message given if the client had one already. Kinds: "ag-ui", "ai-sdk" (version 7), "ai-sdk-6".
 import { verifyEvents } from "@ag-ui/client";
 import { from, lastValueFrom, toArray } from "rxjs";
-import { readUIMessageStream, uiMessageChunkSchema } from "ai";
+import * as sdk7 from "ai";
+import * as sdk6 from "ai6";
 import fs from "fs";
 
 async function judgeAgUi(events) {
@@ -11,7 +13,7 @@ async function judgeAgUi(events) {
   return null;
 }
 
-async function judgeUiMessages(parts) {
+async function judgeUiMessages({ readUIMessageStream, uiMessageChunkSchema }, parts, message) {
   const schema = uiMessageChunkSchema();
   for (const part of parts) {
     const checked = await schema.validate(part);
@@ -25,16 +27,18 @@ async function judgeUiMessages(parts) {
     },
   });
   let last = null;
-  for await (const message of readUIMessageStream({ stream, onError: (error) => errors.push(String(error)) })) last = message;
+  const options = { stream, message: message ?? undefined, onError: (error) => errors.push(String(error)) };
+  for await (const read of readUIMessageStream(options)) last = read;
   const told = parts.filter((part) => part.type === "error").length;
   if (errors.length > told) throw new Error(errors.join("; "));
   return last;
 }
 
 const answers = [];
-for (const { kind, name, events } of JSON.parse(fs.readFileSync(process.argv[2]))) {
+for (const { kind, name, events, message: given } of JSON.parse(fs.readFileSync(process.argv[2]))) {
   try {
-    const message = kind === "ag-ui" ? await judgeAgUi(events) : await judgeUiMessages(events);
+    const sdk = kind === "ai-sdk-6" ? sdk6 : sdk7;
+    const message = kind === "ag-ui" ? await judgeAgUi(events) : await judgeUiMessages(sdk, events, given);
     answers.push({ name, problem: null, message });
   } catch (error) {
     answers.push({ name, problem: String(error.message ?? error), message: null });

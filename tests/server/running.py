@@ -91,8 +91,9 @@ async def frames_of(lines: AsyncIterator[str]) -> AsyncIterator[Seen]:
             name, _, value = line.partition(": ")
             fields[name] = value
         elif "event" in fields:
-            number = fields.get("id")
-            yield Seen(fields["event"], int(number) if number else None, json.loads(fields["data"]))
+            number = fields.get("id", "").removesuffix("-end")
+            chunk_id = int(number) if number and fields["event"] == "chunk" else None
+            yield Seen(fields["event"], chunk_id, json.loads(fields["data"]))
             fields = {}
         else:
             fields = {}

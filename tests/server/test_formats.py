@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from helix_agents.backends.registry import open_stores
@@ -18,10 +16,10 @@ from helix_agents.executor import AgentExecutor
 from helix_agents.llm import ScriptedLLM
 from helix_agents.llm.scripted import Reply
 from helix_agents.server.wire.agui import AgUiEncoder
+from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.ui_messages import UiMessageEncoder
 from helix_agents.state import apply_patch
 from tests.server.cast import make_executor, manager
-from tests.server.running import execute, result
 from tests.servers.node import environment, node, packages
 
 JUDGE = Path(__file__).with_name("judge.mjs")
@@ -44,10 +42,15 @@ def judge(streams: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     return answers
 
 
-def encoded(kind: str, turn: Turn, place: int) -> list[dict[str, Any]]:
+KINDS = ("ag-ui", "ai-sdk", "ai-sdk-6")
+
+
+def encoded(kind: str, turn: Turn, place: int, *, continues: bool = False) -> list[dict[str, Any]]:
     """A stream joined after `place` chunks."""
     state, chunks, (name, data) = turn
-    encoder: Any = AgUiEncoder("s", "r", state) if kind == "ag-ui" else UiMessageEncoder("m")
+    encoder: Any = AgUiEncoder("s", "r", state)
+    if kind != "ag-ui":
+        encoder = UiMessageEncoder("m", continues=continues, can_reset=kind == "ai-sdk")
     for chunk in chunks[:place]:
         encoder.chunk(chunk)
     events: list[dict[str, Any]] = encoder.begin()
@@ -67,15 +70,7 @@ async def turns_of(*sayings: str) -> list[Turn]:
             while True:
                 rested = await handle.result()
                 chunks = [stored.chunk for stored in await stores.streams.get_all_chunks("s")]
-                asked = [
-                    {
-                        "tool_call_id": wait.tool_call_id,
-                        "tool_name": wait.tool_name,
-                        "input": wait.input,
-                        "kind": "approval" if wait.approval_id else "client",
-                    }
-                    for wait in rested.suspended
-                ]
+                asked = [as_question(wait) for wait in rested.suspended]
                 last: tuple[str, dict[str, Json]] = ("pause", {"status": rested.status, "suspended": asked})
                 if rested.status == "completed":
                     last = ("end", {"status": "completed", "output": rested.output})
@@ -96,6 +91,7 @@ def test_the_judges_refuse_what_is_wrong(tmp_path: Path) -> None:
         {"kind": "ag-ui", "name": "no start", "events": [{"type": "STATE_SNAPSHOT", "snapshot": {}}]},
         {"kind": "ai-sdk", "name": "no such part", "events": [{"type": "nonsense"}]},
         {"kind": "ai-sdk", "name": "never opened", "events": [{"type": "text-delta", "id": "t", "delta": "x"}]},
+        {"kind": "ai-sdk-6", "name": "no such part in 6", "events": [{"type": "start-step"}, {"type": "reset-step"}]},
     ]
     assert all(answer["problem"] for answer in judge(wrong, tmp_path))
 
@@ -111,7 +107,7 @@ SAYINGS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["ag-ui", "ai-sdk"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_both_clients_accept_every_turn_joined_anywhere(kind: str, tmp_path: Path) -> None:
     turns = [*await turns_of(*SAYINGS), *await rewound(), await failed()]
     streams = [
@@ -173,123 +169,53 @@ async def test_a_message_of_the_ai_sdk_holds_what_was_said_and_done(tmp_path: Pa
     assert (tool["state"], tool["output"]) == ("output-available", "Three pages speak of ants.")
 
 
-# -- over HTTP
+# -- a message that the user has responded to
 
 
-async def events_of(client: httpx.AsyncClient, method: str, path: str, **options: Any) -> list[dict[str, Any]]:
-    async with asyncio.timeout(60), client.stream(method, path, **options) as response:
-        text = (await response.aread()).decode()
-        assert response.status_code == 200, text
-    assert response.headers["content-type"] == "text/event-stream"
-    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
+def tool_parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in message["parts"] if part["type"] == "dynamic-tool"]
 
 
-async def test_streams_over_http_are_accepted_at_every_place(
-    alice: httpx.AsyncClient, sid: str, tmp_path: Path
+def responded(message: dict[str, Any], *, approved: bool) -> dict[str, Any]:
+    """The message as the client has it when the user has responded: `addToolApprovalResponse`, `addToolOutput`."""
+    parts = []
+    for part in message["parts"]:
+        if part.get("state") == "approval-requested":
+            part = {**part, "state": "approval-responded", "approval": {**part["approval"], "approved": approved}}
+        elif part.get("state") == "input-available":
+            part = {**part, "state": "output-available", "output": "yes"}
+        parts.append(part)
+    return {**message, "parts": parts}
+
+
+@pytest.mark.parametrize("kind", ["ai-sdk", "ai-sdk-6"])
+@pytest.mark.parametrize("saying", ["delete a.txt", "delete a.txt b.txt", "ask your name"])
+async def test_a_call_that_the_user_responded_to_is_updated_not_repeated(
+    kind: str, saying: str, tmp_path: Path
 ) -> None:
-    await execute(alice, "tell search ants", sid)
-    await result(alice, sid)
-    latest = (await alice.get(f"/sessions/{sid}/snapshot")).json()["sequence"]
-    streams = []
-    for kind in ("ag-ui", "ai-sdk"):
-        for place in range(0, latest, 3):
-            events = await events_of(alice, "GET", f"/stream/{sid}?format={kind}&from_sequence={place}")
-            streams.append({"kind": kind, "name": f"{kind} {place}", "events": events})
-    assert [answer for answer in judge(streams, tmp_path) if answer["problem"]] == []
+    waiting, rest = await turns_of(saying)
+    (asked,) = judge([{"kind": kind, "name": "asks", "events": encoded(kind, waiting, 0)}], tmp_path)
+    assert {part["state"] for part in tool_parts(asked["message"])} <= {"approval-requested", "input-available"}
+    message = responded(asked["message"], approved=True)
+    events = encoded(kind, rest, len(waiting[1]), continues=True)
+    given = {"kind": kind, "name": "continues", "events": events, "message": message}
+    (done,) = judge([given], tmp_path)
+    assert done["problem"] is None
+    calls = tool_parts(done["message"])
+    assert [part["toolCallId"] for part in calls] == [part["toolCallId"] for part in tool_parts(message)]
+    assert {part["state"] for part in calls} == {"output-available"}
+    assert done["message"]["parts"][-1]["type"] == "text", "and the model's reply follows in a step of its own"
+    assert [part["type"] for part in done["message"]["parts"]].count("step-start") == 2
 
 
-def agui_input(session_id: str, run_id: str, text: str | None = None, **members: Any) -> dict[str, Any]:
-    messages = [{"id": "u1", "role": "user", "content": text}] if text else []
-    return {
-        "threadId": session_id,
-        "runId": run_id,
-        "messages": messages,
-        "tools": [],
-        "context": [],
-        "state": {},
-        **members,
-    }
-
-
-async def test_an_ag_ui_client_runs_an_agent_and_agrees_to_a_call(
-    alice: httpx.AsyncClient, sid: str, tmp_path: Path
-) -> None:
-    first = await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "run-1", "delete a.txt"))
-    assert first[0] == {"type": "RUN_STARTED", "threadId": sid, "runId": "run-1"}
-    asked = first[-1]["outcome"]["interrupts"]
-    assert [(each["reason"], each["metadata"]["input"]) for each in asked] == [("confirmation", {"path": "a.txt"})]
-    resume = [{"interruptId": asked[0]["id"], "status": "resolved", "payload": {"approved": True}}]
-    second = await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "run-2", resume=resume))
-    assert second[-1]["type"] == "RUN_FINISHED"
-    assert second[-1]["result"] == "Done: a.txt is gone."
-    assert any(event["type"] == "TOOL_CALL_RESULT" for event in second)
-    third = await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "run-3", "search ants"))
-    named = [{"kind": "ag-ui", "name": str(n), "events": events} for n, events in enumerate((first, second, third))]
-    assert [answer for answer in judge(named, tmp_path) if answer["problem"]] == []
-
-
-async def test_an_ag_ui_client_may_refuse(alice: httpx.AsyncClient, sid: str) -> None:
-    asked = (await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "1", "delete a.txt")))[-1]
-    resume = [{"interruptId": asked["outcome"]["interrupts"][0]["id"], "status": "cancelled"}]
-    await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "2", resume=resume))
-    assert (await alice.get(f"/sessions/{sid}/state")).json()["custom_state"] == {}
-
-
-def chat_request(session_id: str, *messages: dict[str, Any]) -> dict[str, Any]:
-    return {"id": session_id, "messages": list(messages), "trigger": "submit-message"}
-
-
-def user_says(text: str) -> dict[str, Any]:
-    return {"id": "u", "role": "user", "parts": [{"type": "text", "text": text}]}
-
-
-async def test_a_chat_of_the_ai_sdk_runs_an_agent_and_agrees_to_a_call(
-    alice: httpx.AsyncClient, sid: str, tmp_path: Path
-) -> None:
-    first = await events_of(alice, "POST", "/chat/manager", json=chat_request(sid, user_says("delete a.txt")))
-    request = next(part for part in first if part["type"] == "tool-approval-request")
-    assert (await alice.get(f"/chat/{sid}/stream")).status_code == 204
-    answered = {
-        "id": "a",
-        "role": "assistant",
-        "parts": [
-            {
-                "type": "dynamic-tool",
-                "toolName": "delete_file",
-                "toolCallId": request["toolCallId"],
-                "state": "approval-responded",
-                "input": {"path": "a.txt"},
-                "approval": {"id": request["approvalId"], "approved": True},
-            }
-        ],
-    }
-    body = chat_request(sid, user_says("delete a.txt"), answered)
-    second = await events_of(alice, "POST", "/chat/manager", json=body)
-    assert second[-1]["type"] == "finish"
-    assert second[0] == first[0], "the same message goes on"
-    assert (await alice.get(f"/sessions/{sid}/state")).json()["custom_state"] == {"deleted": ["a.txt"]}
-    named = [{"kind": "ai-sdk", "name": str(n), "events": events} for n, events in enumerate((first, second))]
-    assert [answer for answer in judge(named, tmp_path) if answer["problem"]] == []
-
-
-async def test_a_chat_that_was_left_is_joined_again(alice: httpx.AsyncClient, sid: str) -> None:
-    body = chat_request(sid, user_says("nap 1"))
-    async with alice.stream("POST", "/chat/manager", json=body) as response:
-        assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
-        await anext(response.aiter_lines())
-    parts = await events_of(alice, "GET", f"/chat/{sid}/stream")
-    assert parts[0]["type"] == "start"
-    assert parts[-1]["type"] == "finish"
-
-
-async def test_these_routes_keep_users_apart(alice: httpx.AsyncClient, bob: httpx.AsyncClient, sid: str) -> None:
-    await execute(alice, "hello", sid)
-    await result(alice, sid)
-    for response in (
-        await bob.post("/agui/manager", json=agui_input(sid, "r", "mine")),
-        await bob.post("/chat/manager", json=chat_request(sid, user_says("mine"))),
-        await bob.get(f"/chat/{sid}/stream"),
-        await bob.get(f"/stream/{sid}?format=ag-ui"),
-    ):
-        assert (response.status_code, response.json()["code"]) == (404, "session_not_found")
+@pytest.mark.parametrize("kind", ["ai-sdk", "ai-sdk-6"])
+async def test_the_arguments_that_a_person_changed_replace_those_of_the_call(kind: str, tmp_path: Path) -> None:
+    waiting, (state, chunks, last) = await turns_of("delete a.txt")
+    changed = [
+        {**chunk, "arguments": {"path": "b.txt"}} if chunk["type"] == "tool_start" else chunk for chunk in chunks
+    ]
+    (asked,) = judge([{"kind": kind, "name": "asks", "events": encoded(kind, waiting, 0)}], tmp_path)
+    events = encoded(kind, (state, changed, last), len(waiting[1]), continues=True)
+    message = responded(asked["message"], approved=True)
+    (done,) = judge([{"kind": kind, "name": "continues", "events": events, "message": message}], tmp_path)
+    assert [part["input"] for part in tool_parts(done["message"])] == [{"path": "b.txt"}]

@@ -18,7 +18,7 @@ from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.translate import state_at
 from helix_agents.types import SessionState
 from tests.executor.harnesses import MemoryHarness
-from tests.server.test_formats import Turn, encoded, judge
+from tests.server.test_formats import KINDS, Turn, encoded, judge
 
 AT_ONCE = 3000
 
@@ -70,7 +70,7 @@ def refused(turns: list[Turn], folder: Path) -> list[str]:
     streams = [
         {"kind": kind, "name": f"{kind} of turn {number} from {place}", "events": encoded(kind, turn, place)}
         for number, turn in enumerate(turns)
-        for kind in ("ag-ui", "ai-sdk")
+        for kind in KINDS
         for place in range(len(turn[1]) + 1)
     ]
     answers = [

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from helix_agents.backends.registry import open_stores
-from tests.server.running import LAST_WORDS, Running, execute, streaming
+from tests.server.running import LAST_WORDS, Running, execute, read_stream, streaming, text_of
 
 DELAY_SECONDS = 0.004
 PATIENCE_SECONDS = 1200
@@ -102,3 +102,32 @@ async def test_thousands_of_visits_and_five_kills_on_postgres(tmp_path: Path, po
 @pytest.mark.soak
 async def test_thousands_of_visits_and_five_kills_on_redis(tmp_path: Path, redis_url: str) -> None:
     assert await disturb(redis_url, tmp_path, clients=100, kills=5, words=600, seed=14) > 2000
+
+
+async def test_a_reconnect_after_the_end_stops_an_event_source(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "hello", sid)
+    lines = (await alice.get(f"/stream/{sid}")).text.splitlines()
+    (end_id,) = [line.removeprefix("id: ") for line in lines if line.endswith("-end")]
+    last_chunk = end_id.removesuffix("-end")
+    finished = await alice.get(f"/stream/{sid}", headers={"Last-Event-ID": end_id})
+    assert (finished.status_code, finished.content) == (204, b"")
+    cut = await read_stream(alice, f"/stream/{sid}", headers={"Last-Event-ID": last_chunk})
+    assert [frame.event for frame in cut] == ["open", "end"], "a client that was cut before the end gets it"
+    await execute(alice, "again", sid)
+    rest = await read_stream(alice, f"/stream/{sid}", headers={"Last-Event-ID": end_id})
+    assert text_of(rest) == "You said: again"
+
+
+async def test_a_reconnect_after_a_failure_stops_an_event_source(alice: httpx.AsyncClient, sid: str) -> None:
+    begun = await execute(alice, "nap 30", sid)
+    await alice.post(f"/sessions/{sid}/abort")
+    lines = (await alice.get(begun["stream_url"])).text.splitlines()
+    (end_id,) = [line.removeprefix("id: ") for line in lines if line.endswith("-end")]
+    assert (await alice.get(f"/stream/{sid}", headers={"Last-Event-ID": end_id})).status_code == 204
+
+
+@pytest.mark.parametrize("given", ["1" * 20, "1" * 5_000, "1-END", "-end", "1-end-end", "x-end"])
+async def test_an_odd_last_event_id_is_rejected(alice: httpx.AsyncClient, sid: str, given: str) -> None:
+    await execute(alice, "hello", sid)
+    response = await alice.get(f"/stream/{sid}", headers={"Last-Event-ID": given})
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_argument")

@@ -26,19 +26,13 @@ from .limits import Limits
 from .middleware import NormalizeRequest
 from .problems import Problem, problem_of
 from .requests import json_response
-from .routes import chat, metrics, runs, sessions, streams, system
+from .routes import agui, ai_sdk, metrics, runs, sessions, streams, system
 from .routes.inspector import page_routes
 from .routes.openapi import document
 
 DEFAULTS = Limits()
-ENDPOINTS = (
-    *runs.ENDPOINTS,
-    *sessions.ENDPOINTS,
-    *streams.ENDPOINTS,
-    *chat.ENDPOINTS,
-    *system.ENDPOINTS,
-    *metrics.ENDPOINTS,
-)
+ROUTES = (runs, sessions, streams, agui, ai_sdk, system, metrics)
+ENDPOINTS = tuple(endpoint for module in ROUTES for endpoint in module.ENDPOINTS)
 
 
 class HelixApp(Starlette):

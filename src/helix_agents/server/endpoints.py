@@ -7,7 +7,7 @@ and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,11 @@ class Call:
     async def body(self, kind: type[T]) -> T:
         """Return the body as a struct."""
         return await read_body(self.request, kind, max_bytes=self.context.limits.max_body_bytes)
+
+    def starting_run(self) -> AbstractContextManager[None]:
+        """Count a run while it starts. Raises 429 for a user who has too many."""
+        runs = self.context.executor.runs
+        return self.context.occupancy.starting_run(self.user, lambda: runs.count(self.user.owner_id))
 
     async def session(self) -> SessionState:
         """Return the session that the path names, if the user may see it. Raises `SessionNotFound`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -20,6 +20,7 @@ from .problems import Problem
 BODY_TIMEOUT_SECONDS = 30
 MAX_SEQUENCE = 2**63 - 1
 MAX_SEQUENCE_DIGITS = 19
+END_MARK = "-end"
 
 T = TypeVar("T")
 
@@ -43,35 +44,43 @@ async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
     """
     text = await _read_bytes(request, max_bytes)
     if not text:
-        return _convert({}, kind)
+        return convert({}, kind)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "unsupported_media_type", "Send the body as application/json.")
-    return _convert(_parse(text), kind)
+    return convert(_parse(text), kind)
 
 
 def read_query(connection: HTTPConnection, kind: type[T]) -> T:
     """Return the query parameters that `kind` has as fields. Others are ignored; lists are given by repeating one."""
     if "" in connection.query_params:
         raise InvalidArgument("A query parameter has no name: write ?name=value.")
-    return _convert(_query_fields(connection.query_params, kind), kind, strict=False)
+    return convert(_query_fields(connection.query_params, kind), kind, strict=False)
 
 
-def last_event_id(connection: HTTPConnection) -> int | None:
-    """Return the position that a reconnecting client has reached; None if the request has none."""
+class Reached(NamedTuple):
+    """The position that a reconnecting client has reached, and whether it has seen the end of the stream there."""
+
+    sequence: int
+    at_end: bool
+
+
+def last_event_id(connection: HTTPConnection) -> Reached | None:
+    """Return what the `Last-Event-ID` of a request says; None if it has none. Raises `InvalidArgument`."""
     given = connection.headers.get("last-event-id", "").strip()
     if not given:
         return None
-    is_number = given.isascii() and given.isdigit() and len(given) <= MAX_SEQUENCE_DIGITS
-    if not is_number or int(given) > MAX_SEQUENCE:
-        raise InvalidArgument(f"Last-Event-ID must be the id of an earlier event, an integer, not {given[:40]!r}.")
-    return int(given)
+    digits = given.removesuffix(END_MARK)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_SEQUENCE_DIGITS
+    if not is_number or int(digits) > MAX_SEQUENCE:
+        raise InvalidArgument(f"Last-Event-ID must be the id of an earlier event, not {given[:40]!r}.")
+    return Reached(int(digits), at_end=digits != given)
 
 
 def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
     """Return the position to stream from: `Last-Event-ID`, else the one of the query."""
-    position = last_event_id(connection)
-    return from_sequence if position is None else position
+    reached = last_event_id(connection)
+    return from_sequence if reached is None else reached.sequence
 
 
 async def _read_bytes(request: Request, max_bytes: int) -> bytes:
@@ -122,7 +131,8 @@ def _query_fields(query: QueryParams, kind: type) -> Mapping[str, Any]:
     return found
 
 
-def _convert(value: Json, kind: type[T], *, strict: bool = True) -> T:
+def convert(value: Json, kind: type[T], *, strict: bool = True) -> T:
+    """Return a value as a struct. Raises `InvalidArgument`."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:

@@ -18,7 +18,7 @@ PATH_PARAMETER = re.compile(r"\{(\w+):id\}")
 ID_SCHEMA = msgspec.json.schema(Id)
 HEADERS: dict[str, Json] = {
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 256},
-    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,18}$"},
+    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,18}(-end)?$"},
 }
 PROBLEM = {
     "type": "object",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -98,7 +97,7 @@ async def execute(call: Call) -> Response:
     agent = context.agent(wanted.agent_type)
     session = None if wanted.session_id is None else await context.session_or_new(call.user, wanted.session_id)
     is_new = wanted.session_id is not None and session is None
-    with starting_run(call):
+    with call.starting_run():
         handle = await context.executor.execute(
             agent,
             user_messages(wanted.message),
@@ -171,7 +170,7 @@ async def resume(call: Call) -> Response:
     message = (await call.body(Resume)).message
     context, session = call.context, await call.session()
     agent = session.agent_type if message is None else context.agent(session.agent_type)
-    with starting_run(call):
+    with call.starting_run():
         handle = await context.executor.resume(agent, session.session_id, message=message, user_id=session.user_id)
     return json_response(started(call.request, handle), 202)
 
@@ -179,7 +178,7 @@ async def resume(call: Call) -> Response:
 async def retry(call: Call) -> Response:
     """Run a failed turn again."""
     session = await call.session()
-    with starting_run(call):
+    with call.starting_run():
         handle = await call.context.executor.retry(session.session_id, user_id=session.user_id)
     return json_response(started(call.request, handle), 202)
 
@@ -238,12 +237,6 @@ def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:
         if each.get("role") != "user" or "content" not in each:
             raise InvalidArgument("Each message must be an object with role 'user' and a content.")
     return message
-
-
-def starting_run(call: Call) -> AbstractContextManager[None]:
-    """Return a context manager that counts a run while it starts, or raises 429 for a user with too many."""
-    executor = call.context.executor
-    return call.context.occupancy.starting_run(call.user, lambda: executor.runs.count(call.user.owner_id))
 
 
 def started(request: Request, handle: RunHandle) -> Started:

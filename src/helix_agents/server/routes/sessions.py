@@ -14,18 +14,22 @@ from msgspec import UnsetType
 from starlette.responses import Response
 
 from ...clock import random_id
-from ...codec import Json
+from ...codec import Json, encode
 from ...errors import CheckpointNotFound, SessionNotFound, StoreUnavailable, VersionConflict
-from ...executor import take_snapshot
-from ...messages import without_native
+from ...executor import all_waiting, take_snapshot
+from ...lifecycle import SUSPENDED
+from ...messages import Message, without_native
 from ...stores.state.commit import SessionFilter
-from ...stores.state.contract import UNSET
+from ...stores.state.contract import UNSET, StateStore
 from ...stores.usage.contract import UsageRollup
 from ...types import Checkpoint, Page, RunRecord, SessionState, SessionStatus
 from ..access import ensure_new_id, list_scope, reload_session
 from ..context import ServerContext
 from ..endpoints import Call, Endpoint, Handler
 from ..requests import Id, NewId, json_response, read_query
+from ..wire.agui import interrupt
+from ..wire.feed import as_question
+from ..wire.history import agui_messages, ui_messages
 
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
@@ -54,10 +58,11 @@ class ListQuery(msgspec.Struct):
 
 
 class MessagesQuery(msgspec.Struct):
-    """A negative `offset` counts from the end."""
+    """A negative `offset` counts from the end. `format`: all messages, as clients of that protocol hold them."""
 
     offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)] = 50
+    format: Literal["helix", "ag-ui", "ai-sdk"] = "helix"
 
 
 class PageQuery(msgspec.Struct):
@@ -189,9 +194,39 @@ async def messages(call: Call) -> Response:
     """Return a session's messages."""
     query = read_query(call.request, MessagesQuery)
     session = await call.session()
+    if query.format != "helix":
+        return json_response(await _client_messages(call.context, session, query.format))
     page = await call.context.store.get_messages(session.session_id, offset=query.offset, limit=query.limit)
     shown = msgspec.structs.replace(page, items=[without_native(message) for message in page.items])
     return json_response(_numbered(shown))
+
+
+async def _client_messages(
+    context: ServerContext, session: SessionState, form: Literal["ag-ui", "ai-sdk"]
+) -> dict[str, Json]:
+    """Return the whole conversation, with the calls of an open step and what is known of them."""
+    services = context.executor.services
+    stored = [*(await context.store.get_messages(session.session_id, limit=None)).items]
+    stored += await _finished_calls(context.store, session)
+    if form == "ai-sdk":
+        return {"messages": ui_messages(session.session_id, stored, session.pending_client_tool_calls)}
+    waits = await all_waiting(services.store, session, services.clock())
+    interrupts = [interrupt(as_question(wait)) for wait in waits]
+    return {"messages": agui_messages(session.session_id, stored), "interrupts": interrupts}
+
+
+async def _finished_calls(store: StateStore, session: SessionState) -> list[Message]:
+    """Return the results of the calls that have finished in a step that waits for others."""
+    if session.suspended_step_id is None or session.status not in SUSPENDED:
+        return []
+    found: list[Message] = []
+    for row in await store.list_staged(session.session_id, session.suspended_step_id):
+        match row.result:
+            case {"outcome": {"success": bool(success), **outcome}} if row.kind == "call":
+                content = outcome.get("result") if success else f"Error: {outcome.get('error')}"
+                call = {"role": "tool", "tool_call_id": row.tool_call_id, "success": success}
+                found.append({**call, "content": content if isinstance(content, str) else encode(content)})
+    return found
 
 
 async def checkpoints(call: Call) -> Response:

@@ -6,19 +6,21 @@ from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from ...errors import InvalidArgument
 from ..auth import User
 from ..context import ServerContext
+from ..conversation import ui_message_stream
 from ..endpoints import Call, Endpoint
 from ..limits import StreamSlot
 from ..problems import problem_of
-from ..requests import MAX_SEQUENCE, read_query, start_of_stream
+from ..requests import MAX_SEQUENCE, last_event_id, read_query, start_of_stream
 from ..wire.feed import Feed, open_feed
 from ..wire.framing import EventStream, HelixEvents, pump_websocket
-from ..wire.translate import translated
+from ..wire.translate import AgUiStream, translated
 
 
 class StreamQuery(msgspec.Struct):
@@ -35,14 +37,26 @@ async def stream(call: Call) -> ASGIApp:
     if query.format != "helix":
         session = await call.session()
         position = start_of_stream(call.request, query.from_sequence)
-        return await translated(call, session, query.format, from_sequence=position)
+        form = AgUiStream() if query.format == "ag-ui" else await ui_message_stream(call.context, session)
+        return await translated(call, session, form, from_sequence=position)
+    if not query.follow and await _has_seen_all(call):
+        return Response(status_code=204)  # so that `EventSource` stops
     slot = call.context.occupancy.stream_slot(call.user)
     try:
         feed = await _open(call.context, call.user, call.request, call.path("session_id"), slot)
     except BaseException:
         slot.release()
         raise
-    return EventStream(feed, HelixEvents(), slot.release)
+    return EventStream(feed, HelixEvents(feed.from_sequence), slot.release)
+
+
+async def _has_seen_all(call: Call) -> bool:
+    """Return whether the client reconnects after the final event of a stream that has not continued since then."""
+    reached = last_event_id(call.request)
+    if reached is None or not reached.at_end:
+        return False
+    info = await call.context.streams.get_stream_info((await call.session()).stream_id)
+    return info is not None and info.status in ("ended", "failed") and info.latest_sequence == reached.sequence
 
 
 async def _open(

@@ -1,13 +1,14 @@
-"""Chunks as AG-UI events: a pure function of the chunks of a turn, so that a stream can be joined anywhere.
+"""Chunks as AG-UI events: a pure function of the chunks of a turn that can be joined anywhere.
 
-One encoder serves one connection. It opens and closes what AG-UI wants paired. To join in the middle, hand it the
-chunks before and drop what it returns; `begin` then opens again what is open there. It keeps the state along with the
-patches, for the snapshots that AG-UI wants before a change. It knows no session and no socket.
+One encoder serves one connection. It opens and closes what AG-UI pairs. To join in the middle, give it the chunks
+before and drop what it returns; `begin` then opens again what is open there. It applies the patches to the state, for
+the snapshots that AG-UI needs before a change. It knows no session and no socket.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 from ...chunks import Chunk
@@ -17,6 +18,27 @@ from ...state import apply_patch
 
 Event = dict[str, Any]
 
+APPROVAL_SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "required": ["approved"],
+    "properties": {
+        "approved": {"type": "boolean", "description": "Whether the call may run. Only true approves it."},
+        "arguments": {"type": "object", "description": "Run the call with these arguments instead."},
+        "reason": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+RESULT_SCHEMA: dict[str, Json] = {
+    "oneOf": [
+        {"type": "object", "required": ["result"], "properties": {"result": {}}, "additionalProperties": False},
+        {
+            "type": "object",
+            "required": ["error"],
+            "properties": {"error": {"type": "string"}},
+            "additionalProperties": False,
+        },
+    ]
+}
 LIFECYCLE = frozenset({"stream_rewound", "stream_resync", "run_interrupted", "run_suspended", "step_committed"})
 
 
@@ -83,7 +105,7 @@ class AgUiEncoder:
             outcome = {"type": "success"}
             return [*closing, {"type": "RUN_FINISHED", **self._ids, "result": data["output"], "outcome": outcome}]
         if name == "pause":
-            interrupts = [_interrupt(question) for question in data["suspended"]]
+            interrupts = [interrupt(question) for question in data["suspended"]]
             rest = {"type": "interrupt", "interrupts": interrupts} if interrupts else {"type": "cancelled"}
             return [*closing, {"type": "RUN_FINISHED", **self._ids, "outcome": rest}]
         message = str(data.get("error") or f"The stream is {name}.")
@@ -253,11 +275,16 @@ def _result(call: str, chunk: Chunk, who: Event) -> Event:
     return {"type": "TOOL_CALL_RESULT", "messageId": f"{call}-result", "toolCallId": call, "content": content, **who}
 
 
-def _interrupt(question: dict[str, Json]) -> Event:
-    approval = question["kind"] == "approval"
-    return {
-        "id": question["tool_call_id"],
-        "reason": "confirmation" if approval else "tool_call",
+def interrupt(question: dict[str, Json]) -> Event:
+    """Return a pending call as an interrupt. An approval has its own id, so that a late response cannot hit another."""
+    is_approval = question["kind"] == "approval"
+    event = {
+        "id": question["approval_id"] if is_approval else question["tool_call_id"],
+        "reason": "confirmation" if is_approval else "tool_call",
         "toolCallId": question["tool_call_id"],
+        "responseSchema": APPROVAL_SCHEMA if is_approval else RESULT_SCHEMA,
         "metadata": {"toolName": question["tool_name"], "input": question["input"], "kind": question["kind"]},
     }
+    if question.get("deadline_at") is not None:
+        event["expiresAt"] = datetime.fromtimestamp(question["deadline_at"] / 1000, UTC).isoformat()
+    return event

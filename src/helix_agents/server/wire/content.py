@@ -71,6 +71,8 @@ def _ai_sdk_part(part: Any) -> Part | None:
 
 def _media(where: dict[str, Any], media_type: Any, named: Any) -> Part:
     """Return a media part; what it is follows from its media type."""
+    if not where.get("url", "https://").startswith(("https://", "http://")):
+        raise InvalidArgument(f"A file must have an http, https or base64 data URL, not {where['url'][:40]!r}.")
     media_type = media_type or where.get("media_type")
     kind = KINDS.get(str(media_type).partition("/")[0], "file")
     name = named.get("filename") if isinstance(named, dict) else None

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ...codec import Json, encode
 from ...streams.records import StoredText
+from ..requests import END_MARK
 from .feed import Chunks, Event, Feed, Item
 
 HEARTBEAT = b": hb\n\n"
@@ -26,6 +27,9 @@ EVENT_STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 )
+FINISHED = frozenset({"end", "fail"})
+"""Final events after which nothing comes until the next turn."""
+
 NORMAL_CLOSURE = 1000
 SERVICE_RESTART = 1012
 
@@ -40,16 +44,23 @@ class Encoder(Protocol):
 
 
 class HelixEvents:
-    """Our own format: chunks as they are, with their sequence as the event id."""
+    """Our own format: chunks as they are, with their sequence as the event id.
+
+    The end of a finished stream has an id as well: a client that has seen it can reconnect and get 204.
+    """
 
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __init__(self, from_sequence: int) -> None:
+        self._reached = from_sequence
 
     def encode(self, item: Item) -> bytes:
         """Return the frames for one item."""
         if isinstance(item, Chunks):
+            self._reached = item.rows[-1].sequence
             return b"".join([row.frame or chunk_frame(row) for row in item.rows])
         if isinstance(item, Event):
-            frame = sse(item.name, item.data)
+            frame = sse(item.name, item.data, f"{self._reached}{END_MARK}" if item.name in FINISHED else None)
             return RETRY + frame if item.name == "open" else frame
         return HEARTBEAT
 
@@ -60,9 +71,10 @@ def chunk_frame(row: StoredText) -> bytes:
     return row.frame
 
 
-def sse(event: str, data: Json) -> bytes:
+def sse(event: str, data: Json, event_id: str | None = None) -> bytes:
     """Return one event. JSON has no line breaks, so one `data` line is enough."""
-    return f"event: {event}\ndata: {encode(data)}\n\n".encode()
+    id_line = "" if event_id is None else f"id: {event_id}\n"
+    return f"event: {event}\n{id_line}data: {encode(data)}\n\n".encode()
 
 
 def websocket_messages(item: Item) -> list[str]:

@@ -7,12 +7,12 @@ opened again, then the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...chunks import Chunk
 from ...codec import Json, decode, encode
 from ...stores.state.contract import StateStore
-from ...types import RunRecord, SessionState
+from ...types import SessionState
 from ..context import ServerContext
 from ..endpoints import Call
 from .agui import AgUiEncoder
@@ -21,9 +21,6 @@ from .feed import Event as FeedEvent
 from .framing import HEARTBEAT, EventStream
 from .ui_messages import UiMessageEncoder
 
-Format = Literal["ag-ui", "ai-sdk"]
-
-UI_MESSAGE_HEADERS = ((b"x-vercel-ai-ui-message-stream", b"v1"),)
 DONE = b"data: [DONE]\n\n"
 MAX_CHECKPOINTS = 200
 
@@ -41,21 +38,21 @@ class TurnEncoder(Protocol):
         """Return the events for the final event of a feed."""
 
 
+class Framing(NamedTuple):
+    """What surrounds the events of a format: headers, and bytes at the end."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    last: bytes = b""
+
+
 class Translation:
     """A feed through a turn's encoder. The encoder only learns from the chunks up to `from_sequence`."""
 
-    def __init__(
-        self,
-        encoder: TurnEncoder,
-        *,
-        from_sequence: int,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        last: bytes = b"",
-    ) -> None:
-        self.headers = headers
+    def __init__(self, encoder: TurnEncoder, framing: Framing, *, from_sequence: int) -> None:
+        self.headers = framing.headers
         self._encoder = encoder
         self._from_sequence = from_sequence
-        self._last = last
+        self._last = framing.last
         self._begun = False
 
     def encode(self, item: Item) -> bytes:
@@ -93,10 +90,46 @@ def _frames(events: Iterable[dict[str, Any]], sequence: int | None = None) -> by
     return "".join(texts).encode()
 
 
+class AgUiStream(NamedTuple):
+    """The AG-UI format. `run_id`: the client's name of the run."""
+
+    run_id: str | None = None
+
+    async def encoder(self, context: ServerContext, session: SessionState) -> TurnEncoder:
+        """Return an encoder that knows the state with which the turn started."""
+        run = await context.store.get_current_run(session.session_id)
+        first_step = int(run.metadata.get("first_step", 0)) if run else 0
+        state = await state_at(context.store, session, first_step)
+        return AgUiEncoder(session.session_id, self.run_id or (run.run_id if run else session.session_id), state)
+
+    def framing(self) -> Framing:
+        """Return what surrounds the events."""
+        return Framing()
+
+
+class UiMessageStream(NamedTuple):
+    """The UI message stream of the AI SDK, which is one assistant message.
+
+    `continues`: the client has the message up to the position. `can_reset`: the client can take back an open step.
+    """
+
+    message_id: str
+    continues: bool = False
+    can_reset: bool = True
+
+    async def encoder(self, context: ServerContext, session: SessionState) -> TurnEncoder:
+        """Return an encoder for the message."""
+        return UiMessageEncoder(self.message_id, continues=self.continues, can_reset=self.can_reset)
+
+    def framing(self) -> Framing:
+        """Return what surrounds the parts."""
+        return Framing(((b"x-vercel-ai-ui-message-stream", b"v1"),), DONE)
+
+
 async def translated(
-    call: Call, session: SessionState, form: Format, *, from_sequence: int, run_id: str | None = None
+    call: Call, session: SessionState, form: AgUiStream | UiMessageStream, *, from_sequence: int
 ) -> EventStream:
-    """Return a session's stream after a position, in one format. `run_id`: an AG-UI client's name of the run."""
+    """Return a session's stream after a position, in one of the formats."""
     context = call.context
     slot = context.occupancy.stream_slot(call.user)
     try:
@@ -109,30 +142,11 @@ async def translated(
                 heartbeat_seconds=context.limits.heartbeat_seconds,
             )
         )
-        run = await context.store.get_current_run(session.session_id)
-        translation = await _translation(context, session, run, form, from_sequence, run_id)
+        encoder = await form.encoder(context, session)
     except BaseException:
         slot.release()
         raise
-    return EventStream(feed, translation, slot.release)
-
-
-async def _translation(
-    context: ServerContext,
-    session: SessionState,
-    run: RunRecord | None,
-    form: Format,
-    from_sequence: int,
-    run_id: str | None,
-) -> Translation:
-    first_step = int(run.metadata.get("first_step", 0)) if run else 0
-    if form == "ag-ui":
-        state = await state_at(context.store, session, first_step)
-        name = run_id or (run.run_id if run else session.session_id)
-        return Translation(AgUiEncoder(session.session_id, name, state), from_sequence=from_sequence)
-    # One message per turn: a run that continues after an approval continues the same message.
-    encoder = UiMessageEncoder(f"{session.session_id}-{first_step}")
-    return Translation(encoder, from_sequence=from_sequence, headers=UI_MESSAGE_HEADERS, last=DONE)
+    return EventStream(feed, Translation(encoder, form.framing(), from_sequence=from_sequence), slot.release)
 
 
 async def state_at(store: StateStore, session: SessionState, step_count: int) -> Json:

@@ -1,7 +1,7 @@
-"""Chunks as the UI message stream of the AI SDK: a pure function of the chunks of a turn, to be joined anywhere.
+"""Chunks as the UI message stream of the AI SDK: a pure function of the chunks of a turn that can be joined anywhere.
 
-The same use as `agui.py`: one encoder a connection; to join in the middle, hand it the chunks before and drop what it
-returns; `begin` then opens again what is open there. The protocol has no sub-agents: what they say are data parts.
+Used like `agui.py`: one encoder per connection; to join in the middle, give it the chunks before and drop what it
+returns; `begin` then opens again what is open there. The protocol has no sub-agents: their chunks become data parts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,22 @@ IN_A_STEP = frozenset(
 )
 
 
-class UiMessageEncoder:
-    """The parts of one assistant message, which is one turn."""
+def reply_id(session_id: str, user_message_count: int) -> str:
+    """Return the id of the message that replies to the last of so many user messages, live and in the history."""
+    return f"{session_id}-{user_message_count}"
 
-    def __init__(self, message_id: str) -> None:
+
+class UiMessageEncoder:
+    """The parts of one assistant message, which is one turn.
+
+    `continues`: the client has the message so far, with the calls that it has responded to. Their outcomes must follow
+    without a new step, or the client would show those calls twice. `can_reset`: the client knows `reset-step`.
+    """
+
+    def __init__(self, message_id: str, *, continues: bool = False, can_reset: bool = True) -> None:
         self._message_id = message_id
+        self._continues = continues
+        self._can_reset = can_reset
         self._in_step = False
         self._text: str | None = None
         self._thought: str | None = None
@@ -31,11 +42,13 @@ class UiMessageEncoder:
         self._started: set[str] = set()
         self._settled: set[str] = set()
         self._inputs: dict[str, Part] = {}
-        """Calls of the open step with an outcome, in case that there is another one."""
+        """Calls of the open step with an outcome, in case there is another one."""
 
     def begin(self) -> list[Part]:
-        """The parts that every connection starts with."""
+        """Return the parts that every connection starts with."""
         parts: list[Part] = [{"type": "start", "messageId": self._message_id}]
+        if self._continues:
+            return parts
         if self._in_step:
             parts.append({"type": "start-step"})
         parts += self._calls.values()
@@ -46,7 +59,7 @@ class UiMessageEncoder:
         return parts
 
     def chunk(self, chunk: Chunk) -> list[Part]:
-        """The parts for one chunk."""
+        """Return the parts for one chunk."""
         if isinstance(chunk.get("sub_session_id"), str):
             return [{"type": "data-helix-subagent", "data": chunk, "transient": True}]
         parts: list[Part] = []
@@ -56,7 +69,7 @@ class UiMessageEncoder:
         return parts + self._parts(chunk)
 
     def end(self, name: str, data: dict[str, Json]) -> list[Part]:
-        """The parts for the last word of a feed (`feed.Event`)."""
+        """Return the parts for the final event of a feed."""
         parts = self._close()
         if self._in_step and name == "end":
             self._in_step = False
@@ -68,16 +81,16 @@ class UiMessageEncoder:
         return [*parts, {"type": "error", "errorText": str(data.get("error") or f"The stream is {name}.")}]
 
     def _parts(self, chunk: Chunk) -> list[Part]:
-        place = f"{chunk.get('agent_id', 'run')}-{chunk.get('step', 0)}"
+        part_id = f"{chunk.get('agent_id', 'run')}-{chunk.get('step', 0)}"
         match chunk:
             case {"type": "text_delta", "delta": str(delta)}:
                 opening: list[Part] = []
-                if self._text != place:
-                    opening = [*self._close(), {"type": "text-start", "id": place}]
-                    self._text = place
-                return [*opening, {"type": "text-delta", "id": place, "delta": delta}]
+                if self._text != part_id:
+                    opening = [*self._close(), {"type": "text-start", "id": part_id}]
+                    self._text = part_id
+                return [*opening, {"type": "text-delta", "id": part_id, "delta": delta}]
             case {"type": "thinking", "content": str(content)}:
-                return self._thinking(place, content, bool(chunk.get("is_complete")))
+                return self._thinking(part_id, content, bool(chunk.get("is_complete")))
             case {"type": "tool_arg_delta", "tool_call_id": str(call), "delta": str(delta), "tool_name": str(name)}:
                 return self._arguments(call, name, delta)
             case {"type": "tool_start", "tool_call_id": str(call)}:
@@ -94,20 +107,18 @@ class UiMessageEncoder:
             case {"type": "custom", "name": str(name)}:
                 return [{"type": f"data-{name}", "data": chunk.get("data")}]
             case {"type": "step_committed"}:
-                return self._end_step({"type": "finish-step"})
+                return self._end_step([{"type": "finish-step"}])
             case {"type": "stream_rewound" | "stream_resync"}:
-                # The open step is shown again from its beginning.
-                self._calls.clear()
-                return self._end_step({"type": "reset-step"})
+                return self._rewind()
         return []
 
-    def _thinking(self, place: str, content: str, complete: bool) -> list[Part]:
+    def _thinking(self, part_id: str, content: str, complete: bool) -> list[Part]:
         parts: list[Part] = []
         if content:
-            if self._thought != place:
-                parts = [*self._close(), {"type": "reasoning-start", "id": place}]
-                self._thought = place
-            parts.append({"type": "reasoning-delta", "id": place, "delta": content})
+            if self._thought != part_id:
+                parts = [*self._close(), {"type": "reasoning-start", "id": part_id}]
+                self._thought = part_id
+            parts.append({"type": "reasoning-delta", "id": part_id, "delta": content})
         if complete and self._thought is not None:
             parts.append({"type": "reasoning-end", "id": self._thought})
             self._thought = None
@@ -125,9 +136,6 @@ class UiMessageEncoder:
         return [*parts, {"type": "tool-input-delta", "toolCallId": call, "inputTextDelta": delta}]
 
     def _call(self, call: str, chunk: Chunk, given: Json) -> list[Part]:
-        if call in self._settled:
-            return []
-        self._started.add(call)
         part = {
             "type": "tool-input-available",
             "toolCallId": call,
@@ -135,6 +143,9 @@ class UiMessageEncoder:
             "input": given,
             "dynamic": True,
         }
+        if call in self._settled or self._calls.get(call) == part:
+            return self._close()  # it is shown already: repeating it would undo the user's response to it
+        self._started.add(call)
         self._calls[call] = part
         return [*self._close(), part]
 
@@ -142,7 +153,7 @@ class UiMessageEncoder:
         parts = self._close()
         known = self._calls.pop(call, None)
         if known is None and call in self._inputs:
-            # The outcome could not be stored and is corrected; whoever joined after the first one has no such call.
+            # The outcome could not be stored and is corrected; a client that joined after the first one has no call.
             parts.append(self._inputs[call])
         elif known is None or known["type"] != "tool-input-available":
             # An outcome needs an input before it: this call was answered without having been shown whole.
@@ -157,12 +168,22 @@ class UiMessageEncoder:
         text = str(chunk.get("error"))
         return [*parts, {"type": "tool-output-error", "toolCallId": call, "errorText": text, "dynamic": True}]
 
-    def _end_step(self, part: Part) -> list[Part]:
+    def _rewind(self) -> list[Part]:
+        """Take the open step back: it is shown again from its start."""
+        undone = {*self._calls, *self._inputs}
+        self._started -= undone
+        self._settled -= undone
+        self._calls.clear()
+        if self._can_reset:
+            return self._end_step([{"type": "reset-step"}])
+        return self._end_step([{"type": "data-helix-rewound", "data": {}, "transient": True}, {"type": "finish-step"}])
+
+    def _end_step(self, closing: list[Part]) -> list[Part]:
         parts = self._close()
         self._inputs.clear()
         if self._in_step:
             self._in_step = False
-            parts.append(part)
+            parts += closing
         return parts
 
     def _close(self) -> list[Part]:

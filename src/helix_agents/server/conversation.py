@@ -1,0 +1,148 @@
+"""Conversations of clients that send all of it with every request (AG-UI, the AI SDK): what is new in them?
+
+The conversation is stored here. A request continues it if its user messages start with the stored ones; the rest is
+new. Anything else is a conversation that has diverged, and is rejected: appending it would show the model a mix of two.
+What the assistant said is not compared: only the server says what that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..agent import Agent
+from ..content import Content
+from ..errors import InvalidArgument
+from ..messages import Message
+from ..types import SessionState
+from .answers import ToolResult, submit_answer
+from .context import ServerContext
+from .endpoints import Call
+from .problems import Problem
+from .wire.translate import UiMessageStream
+from .wire.ui_messages import reply_id
+
+
+class Said(NamedTuple):
+    """A user message of a client: its position in the client's list, and its content."""
+
+    position: int
+    content: Content
+
+
+class Continued(NamedTuple):
+    """Where a client's conversation stands: the session, and the position from which its stream is new.
+
+    `user_message_count`: how many user messages it has by now. `continues`: the client has the start of the reply.
+    """
+
+    session: SessionState
+    from_sequence: int
+    user_message_count: int
+    continues: bool
+
+
+async def session_of(call: Call, session_id: str) -> SessionState | None:
+    """Return the session of a chat with the agent of the path; None if it is new."""
+    agent = call.context.agent(call.path("agent"))
+    session = await call.context.session_or_new(call.user, session_id)
+    if session is not None and session.agent_type != agent.name:
+        raise InvalidArgument(f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}.")
+    return session
+
+
+async def continue_conversation(
+    call: Call, session: SessionState | None, session_id: str, said: Sequence[Said], answers: Sequence[ToolResult]
+) -> Continued:
+    """Run what a client's conversation adds to the stored one: answers to pending calls, or new user messages.
+
+    If it adds nothing, the client has missed the response to an earlier request: its stream is repeated.
+    """
+    context = call.context
+    stored = [] if session is None else await stored_user_messages(context, session)
+    new = new_messages(stored, said)
+    if answers and new:
+        raise InvalidArgument("Send the responses to pending calls first, then the new message.")
+    if session is not None and answers:
+        receipts = [await submit_answer(context, call.user, session, answer) for answer in answers]
+        resumed = any(receipt.run_id for receipt in receipts)
+        return await _current(call, session_id, len(stored), resumed=resumed, continues=True)
+    if new:
+        return await _start(call, context.agent(call.path("agent")), session, session_id, stored, new)
+    if session is None:
+        raise InvalidArgument("The request has no user message and no response to a pending call.")
+    return await _current(call, session_id, len(stored), resumed=True, continues=False)
+
+
+async def stored_user_messages(context: ServerContext, session: SessionState) -> list[Message]:
+    """Return the user messages of a session, including those that no run has read yet."""
+    page = await context.store.get_messages(session.session_id, limit=None)
+    queued = [entry["message"] for entry in session.queued_messages]
+    return [message for message in [*page.items, *queued] if message["role"] == "user"]
+
+
+async def ui_message_stream(
+    context: ServerContext, session: SessionState, *, can_reset: bool = True
+) -> UiMessageStream:
+    """Return the form of a stream of the session's current turn, from its start, for the AI SDK."""
+    count = len(await stored_user_messages(context, session)) - len(session.queued_messages)
+    return UiMessageStream(reply_id(session.session_id, count), can_reset=can_reset)
+
+
+def new_messages(stored: Sequence[Message], said: Sequence[Said]) -> list[Message]:
+    """Return the user messages after the stored ones, ready to be sent. Raises a 409 `Problem` if they differ.
+
+    A client that sends none of them has none to add.
+    """
+    for position, message in enumerate(stored if said else ()):
+        if position >= len(said):
+            raise _diverged(said[-1].position + 1)
+        if _comparable(said[position].content) != _comparable(message.get("content")):
+            raise _diverged(said[position].position)
+    return [{"role": "user", "content": each.content} for each in said[len(stored) :]]
+
+
+def _comparable(content: Any) -> Any:
+    """Return what two contents must have in common. The bytes of a file may be stored elsewhere by now."""
+    if not isinstance(content, list):
+        return content
+    return [part.get("text", (part.get("type"), part.get("media_type"))) for part in content if isinstance(part, dict)]
+
+
+def _diverged(first_difference: int) -> Problem:
+    return Problem(
+        409,
+        "conversation_diverged",
+        "The conversation does not continue the stored one: load it again (GET /sessions/{id}/messages?format=...).",
+        first_difference=first_difference,
+    )
+
+
+async def _start(
+    call: Call,
+    agent: Agent,
+    session: SessionState | None,
+    session_id: str,
+    stored: Sequence[Message],
+    new: list[Message],
+) -> Continued:
+    with call.starting_run():
+        handle = await call.context.executor.execute(
+            agent,
+            new,
+            session_id=session_id,
+            user_id=call.user.owner_id if session is None else session.user_id,
+            if_exists="reject" if session is None else "continue",
+        )
+    current = await call.context.session(call.user, session_id)
+    return Continued(current, handle.start_sequence, len(stored) + len(new), continues=False)
+
+
+async def _current(call: Call, session_id: str, count: int, *, resumed: bool, continues: bool) -> Continued:
+    """Return where the session stands: at the start of its latest run or, if the client has seen that, at its end."""
+    session = await call.context.session(call.user, session_id)
+    if resumed or session.status == "active":
+        run = await call.context.store.get_current_run(session_id)
+        return Continued(session, run.start_sequence if run else 0, count, continues)
+    info = await call.context.streams.get_stream_info(session.stream_id)
+    return Continued(session, info.latest_sequence if info else 0, count, continues)
