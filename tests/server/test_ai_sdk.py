@@ -203,7 +203,6 @@ async def test_files_are_kept(alice: httpx.AsyncClient, sid: str) -> None:
         {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,&&&"},
         {"type": "file", "mediaType": 7, "url": "https://a.example/x"},
         {"type": "file", "url": "https://a.example/x"},
-        {"type": "data-weather", "data": {}},
         {"type": "source-url", "url": "https://a.example"},
         {"type": "text"},
         "text",

@@ -5,6 +5,7 @@ A part of unknown shape is rejected. Only the AI SDK's `data-*` parts are left o
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,10 @@ def _media(where: dict[str, Any], media_type: Any, named: Any) -> Part:
     """Return a media part; what it is follows from its media type."""
     if not where.get("url", "https://").startswith(("https://", "http://")):
         raise InvalidArgument(f"A file must have an http, https or base64 data URL, not {where['url'][:40]!r}.")
+    try:
+        base64.b64decode(where.get("data", ""), validate=True)
+    except ValueError:
+        raise InvalidArgument("The data of a file must be base64.") from None
     media_type = media_type or where.get("media_type")
     kind = KINDS.get(str(media_type).partition("/")[0], "file")
     name = named.get("filename") if isinstance(named, dict) else None
