@@ -45,7 +45,7 @@ class Agent(Generic[Output]):
     function of the state, plain or as what the annotation of its parameter says.
     `llm`: this agent's own model, or its name, instead of the executor's. `history`: chooses what the model sees of the
     conversation (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`,
-    or for the first step of a turn `required` or the name of a tool.
+    or for the first step of a turn `required` or the name of a tool. `version` is recorded with each step's request.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Agent(Generic[Output]):
         history: History | None = None,
         limits: UsageLimits | None = None,
         tool_choice: ToolChoice = "auto",
+        version: str | None = None,
     ) -> None:
         self.name = ensure_id(name, "an agent's name")
         self.description = description
@@ -71,6 +72,7 @@ class Agent(Generic[Output]):
         self.history = history
         self.limits = limits
         self.tool_choice = tool_choice
+        self.version = version
         self.input_guards: list[Guard] = []
         self.output_guards: list[Guard] = []
         self._instructions = instructions
@@ -133,6 +135,11 @@ class Agent(Generic[Output]):
         offered = [*self._tools.values(), *(tool for each in self._toolsets for tool in each.offered.values())]
         specs = [tool.spec for tool in offered if state is ... or tool.is_offered(state)]
         return specs if self._finish is None else [*specs, self._finish]
+
+    @property
+    def has_static_instructions(self) -> bool:
+        """Whether the system prompt is the same in every state."""
+        return isinstance(self._instructions, str)
 
     def instructions_for(self, state: Any) -> str:
         """The system prompt, given the state."""

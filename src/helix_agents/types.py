@@ -167,6 +167,8 @@ class CheckpointMeta(msgspec.Struct, frozen=True):
     step_count: int
     stream_sequence: int = 0
     kind: CheckpointKind = "step"
+    request: dict[str, Json] | None = None
+    """The fingerprint of the model request that led to the step."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -183,6 +185,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     created_at: int
     state: SessionState
     kind: CheckpointKind = "step"
+    request: dict[str, Json] | None = None
+    """The fingerprint of the model request that led to the step."""
 
 
 class StagedChanges(msgspec.Struct, frozen=True):

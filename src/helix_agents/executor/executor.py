@@ -20,6 +20,7 @@ from ..ids import ensure_id
 from ..llm.contract import LLM
 from ..llm.named import NamedLLM
 from ..messages import Message
+from ..stores.blobs.contract import BlobStore
 from ..stores.memory.contract import MemoryStore
 from ..stores.paging import ensure_limit
 from ..stores.state.contract import StateStore
@@ -72,6 +73,7 @@ class AgentExecutor:
         *,
         usage_store: UsageStore | None = None,
         memory_store: MemoryStore | None = None,
+        blob_store: BlobStore | None = None,
         lease_seconds: float = 10,
         agents: Iterable[Agent] = (),
         deps_factory: DepsFactory | None = None,
@@ -83,7 +85,7 @@ class AgentExecutor:
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        given = given_stores(state_store, stream_manager, llm, usage_store, memory_store)
+        given = given_stores(state_store, stream_manager, llm, usage_store, memory_store, blob_store)
         if deps_factory is not None and not callable(deps_factory):
             raise InvalidArgument("deps_factory is a function of the session: give the value itself to execute().")
         if lease_seconds <= 0 or poll_seconds <= 0:
@@ -96,6 +98,7 @@ class AgentExecutor:
             llm=given.llm,
             usage=patient_usage(given.usage),
             memory=given.memory,
+            blobs=given.blobs,
             hooks=list(hooks),
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,

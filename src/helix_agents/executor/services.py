@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..clock import Clock, IdSource, random_id, system_clock
 from ..errors import InvalidArgument
 from ..llm.contract import LLM
 from ..llm.named import as_model
+from ..stores.blobs.contract import BlobStore
 from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
+from .run.fingerprint import Fingerprints
 from .run.hooks import Hooks
 from .run.model_call import RetryPolicy
 
@@ -42,6 +45,7 @@ class Services:
     llm: LLM
     usage: UsageStore | None = None
     memory: MemoryStore | None = None
+    blobs: BlobStore | None = None
     hooks: list[Hooks] = field(default_factory=list)
     lease_seconds: float = 10.0
     poll_seconds: float = 0.06
@@ -50,6 +54,11 @@ class Services:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = system_clock
     ids: IdSource = random_id
+
+    @cached_property
+    def fingerprints(self) -> Fingerprints:
+        """The fingerprints of the requests to models."""
+        return Fingerprints(self.blobs)
 
     @property
     def lease_ms(self) -> int:
@@ -64,10 +73,18 @@ class Given(NamedTuple):
     streams: StreamManager
     usage: UsageStore | None
     memory: MemoryStore | None
+    blobs: BlobStore | None
     llm: LLM
 
 
-def given_stores(state: Any, streams: Any, llm: Any, usage: UsageStore | None, memory: MemoryStore | None) -> Given:
+def given_stores(
+    state: Any,
+    streams: Any,
+    llm: Any,
+    usage: UsageStore | None,
+    memory: MemoryStore | None,
+    blobs: BlobStore | None = None,
+) -> Given:
     """Take `(stores, llm)` and `(state_store, stream_manager, llm)` apart."""
     if isinstance(getattr(state, "state", None), StateStore) and isinstance(
         getattr(state, "streams", None), StreamManager
@@ -78,10 +95,11 @@ def given_stores(state: Any, streams: Any, llm: Any, usage: UsageStore | None, m
         llm = streams if llm is None else llm
         usage = getattr(stores, "usage", None) if usage is None else usage
         memory = getattr(stores, "memory", None) if memory is None else memory
+        blobs = getattr(stores, "blobs", None) if blobs is None else blobs
         state, streams = stores.state, stores.streams
     if isinstance(state, str | StreamManager) or isinstance(streams, str | StateStore) or llm is None:
         raise InvalidArgument(
             "AgentExecutor takes stores and a model, as in AgentExecutor(stores, llm), or a state store, a stream "
             "manager and a model, in this order: open_stores gives stores.state and stores.streams."
         )
-    return Given(state, streams, usage, memory, as_model(llm))
+    return Given(state, streams, usage, memory, blobs, as_model(llm))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...stores.state.contract import StateStore
 from ...types import Checkpoint
 from ..expect import expect, expect_same, plain
@@ -181,3 +183,25 @@ async def storage_grows_with_what_is_written(harness: Harness) -> None:
 
 async def _commit_quickly(store: StateStore, step: int) -> None:
     await store.save_state_and_promote_staging("a", plain_state("a"), [user("small")], meta(step, "step-1", step))
+
+
+@check("S8", "a checkpoint gives back the request that led to its step, also in a fork and after a restore")
+async def requests_are_recorded(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent")
+    asked: list[Any] = [{"model": "m\u00fc\x00", "window": [0, 1], "scale": 1.0}, None, {}]
+    ids = []
+    for step, request in enumerate(asked, 1):
+        said = msgspec.structs.replace(meta(step, f"step-{step}"), request=request)
+        done = await store.save_state_and_promote_staging("a", plain_state("a"), [user("q")], said)
+        ids.append(done.checkpoint_id)
+    found = [await store.get_checkpoint("a", each) for each in ids]
+    expect_same([each and each.request for each in found], asked, "the requests")
+    listed = {each.checkpoint_id: each.request for each in (await store.list_checkpoints("a")).items}
+    expect_same([listed[each] for each in ids], asked, "the requests in a list")
+    await store.fork_session("a", "b", checkpoint_id=ids[1])
+    await store.restore_checkpoint("a", ids[0])
+    kept = await store.get_latest_checkpoint("a")
+    expect_same(kept and kept.request, asked[0], "the request after a restore")
+    loaded = plain(await store.load_state("a"))
+    expect("request" not in loaded, "the request became a part of the session")

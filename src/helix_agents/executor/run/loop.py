@@ -355,8 +355,9 @@ class Run:
         context, session = self.context, self.context.owned.session
         number = session.step_count + 1
         await context.agent.refresh_tools()
+        llm = context.agent.llm or context.services.llm
         call = ModelCall(
-            context.agent.llm or context.services.llm,
+            llm,
             emitter=context.emitter,
             stop=context.stop,
             hooks=context.hooks,
@@ -375,6 +376,7 @@ class Run:
             step=number,
             tool_choice=self._tool_choice(),
         )
+        fingerprint = await context.services.fingerprints.of(request, llm, context.agent, self._history.window)
         answered = await call.ask(request)
         if not isinstance(answered, Answered):
             return answered.message
@@ -382,6 +384,7 @@ class Run:
         self._open = step
         step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)
+        step.request = fingerprint
         if step.calls:
             await self._stage_answer(step)
         return step
@@ -401,7 +404,7 @@ class Run:
         Where all of its calls may run again it waits for the first outcome that is staged, or for the commit.
         """
         context = self.context
-        answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage))
+        answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage, step.request))
         step.unstaged[""] = StagedChanges("", 0, StepWrites(), answer, kind="answer")
         tools = [context.agent.tools.get(call["name"]) for call in step.calls]
         if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):

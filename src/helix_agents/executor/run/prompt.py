@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Sequence
 
 from ...errors import HelixError, InvalidArgument, RunLost, StoreError
@@ -26,11 +27,14 @@ class HistoryView:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._new: list[Message] = []
+        self.window: list[int] | None = None
+        """The stored messages that were chosen last, as `[first, end]`, summaries not counted; None if others were."""
 
     async def choose(self, number: int) -> list[Message]:
         """What the model is sent to ask for step `number`. Raises `HistoryError`."""
         said, summary = self._read(number)
         history = self._context.agent.history
+        self.window = [0, len(said)]
         if history is None:
             return said
         session = self._context.owned.session
@@ -64,6 +68,7 @@ class HistoryView:
         broken = broken_pair(messages)
         if broken is not None and broken_pair(said) is None:
             raise HistoryError(f"The agent's history breaks the conversation: {broken}. Keep both or none of a pair.")
+        self.window = _window(messages, said)
         return messages
 
     def to_commit(self) -> list[Message]:
@@ -97,3 +102,12 @@ class HistoryView:
         await self._context.watch.ensure_owner()
         await self._context.owned.stage(step_id(self._context.run_id, number), [row])
         self._new = [message]
+
+
+def _window(chosen: Sequence[Message], said: Sequence[Message]) -> list[int] | None:
+    """Return which stored messages were chosen, at most one summary before them; None if others were made."""
+    for summaries in (0, 1):
+        first = len(said) - (len(chosen) - summaries)
+        if 0 <= first < len(said) and all(map(operator.is_, chosen[summaries:], said[first:])):
+            return [first, len(said)]
+    return None

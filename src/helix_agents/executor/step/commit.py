@@ -241,7 +241,7 @@ class Endings:
         committed = await self._owned.commit(
             change,
             [*step.before, *commit.messages],
-            CheckpointMeta(step.step_id, step.number, sequence),
+            CheckpointMeta(step.step_id, step.number, sequence, request=step.request),
             custom_state=step.sequencer.state,
             unstaged=[row for row in step.unstaged.values() if row.writes.ops],
             change_run=await self._release() if commit.status == "active" and self._context.releases else None,
@@ -288,7 +288,7 @@ class Endings:
                 suspended_state(session, suspension, step.step_id), interrupt_context=context
             ),
             [*step.before, *suspension.messages],
-            aside_checkpoint(step.step_id, self._owned.session.step_count, sequence),
+            aside_checkpoint(step.step_id, self._owned.session.step_count, sequence, step.request),
             custom_state=self._owned.state,
         )
 

@@ -42,10 +42,11 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The staged form of a model's answer: the message, and what it cost."""
+    """The staged form of a model's answer: the message, what it cost, and the fingerprint of the request."""
 
     message: Message
     usage: list[dict[str, Any]] = []
+    request: dict[str, Json] | None = None
 
 
 class StagedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,9 +83,11 @@ def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
     return CheckpointMeta(step_id(run_id, step_count), step_count, kind="turn")
 
 
-def aside_checkpoint(step_id: str, step_count: int, stream_sequence: int) -> CheckpointMeta:
-    """The checkpoint of a step that is put aside, to be taken up again."""
-    return CheckpointMeta(step_id, step_count, stream_sequence, kind="aside")
+def aside_checkpoint(
+    step_id: str, step_count: int, stream_sequence: int, request: dict[str, Json] | None
+) -> CheckpointMeta:
+    """Return the checkpoint of a step that is put aside, to be continued later."""
+    return CheckpointMeta(step_id, step_count, stream_sequence, kind="aside", request=request)
 
 
 def step_id_of(session: SessionState, run_id: str) -> str:

@@ -35,6 +35,8 @@ class OpenStep:
         self.answer_is_stored = answer_is_stored
         self.outcomes: dict[str, Outcome] = {}
         self.usage: list[dict[str, Any]] = []
+        self.request: dict[str, Any] | None = None
+        """The fingerprint of the model request."""
         self.rows: dict[str, StagedChanges] = {}
         """What the calls that have an outcome come to, in the form in which it is staged."""
         self.unstaged: dict[str, StagedChanges] = {}
@@ -66,7 +68,9 @@ class OpenStep:
             if row.kind == "summary":
                 self.before = [row.result]
             elif row.kind == "answer":
-                self.usage += msgspec.convert(row.result, StagedAnswer).usage
+                staged_answer = msgspec.convert(row.result, StagedAnswer)
+                self.usage += staged_answer.usage
+                self.request = staged_answer.request
             elif row.tool_call_id in by_id:
                 staged = msgspec.convert(row.result, StagedOutcome)
                 self.outcomes[row.tool_call_id] = staged.outcome

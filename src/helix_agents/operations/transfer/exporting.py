@@ -139,6 +139,7 @@ async def _records(stores: TransferStores, session: SessionState) -> AsyncIterat
             "message_count": point.message_count,
             "state": _plain(point.state),
             "patch": diff(custom_state, point.state.custom_state),
+            "request": point.request,
         }
         custom_state = point.state.custom_state
     yield {"kind": "custom_state", "patch": diff(custom_state, session.custom_state)}

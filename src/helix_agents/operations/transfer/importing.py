@@ -150,9 +150,10 @@ async def _write_history(
             wanted.session_id,
             _as_new(state, custom_state),
             messages[written:until],
+            # Its stream stays behind.
             CheckpointMeta(
-                point["step_id"], point["step_count"], kind=point.get("of", "step")
-            ),  # its stream stays behind
+                point["step_id"], point["step_count"], kind=point.get("of", "step"), request=point.get("request")
+            ),
         )
         written = until
     if written < len(messages):

@@ -19,7 +19,7 @@ from ...types import Checkpoint, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
 from .commit import Commit, CommitRefused, Copy, RunChange, StoredCheckpoint
-from .fields import fields_from_text
+from .fields import fields_from_text, recorded_in
 from .merging import MergingStore
 from .refusals import require_session
 from .runs import checked_change
@@ -148,8 +148,9 @@ class CheckpointingStore(MergingStore):
 
 
 def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:
+    fields, request = recorded_in(row.state)
     state = msgspec.structs.replace(
-        fields_from_text(row.state),
+        fields,
         custom_state=custom_state,
         version=row.version,
         # Whatever the committed value said: a session is made once.
@@ -169,4 +170,5 @@ def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, 
         created_at=row.created_at,
         state=state,
         kind=row.kind,
+        request=request,
     )

@@ -1,4 +1,5 @@
-"""The fields of a session as one JSON text, for a checkpoint: only those that differ from their defaults.
+"""What a checkpoint records as one JSON text: the session's fields that differ from their defaults, and the fingerprint
+of the request that led to the step.
 
 Left out are custom state (it is in cells), the flag and the owner epoch (they belong to the present), the incarnation
 and what the checkpoint's row holds.
@@ -8,21 +9,29 @@ from __future__ import annotations
 
 import msgspec
 
-from ...codec import decode, encode, to_struct
+from ...codec import Json, decode, encode, to_struct
 from ...types import SessionState
 
 
 class _Fields(SessionState, frozen=True, omit_defaults=True):
     """A session that is written without what has its default."""
 
+    request: dict[str, Json] | None = None
 
-def fields_to_text(state: SessionState) -> str:
-    """The text of a session's fields."""
+
+def fields_to_text(state: SessionState, request: dict[str, Json] | None = None) -> str:
+    """Return the text of a session's fields and of the request."""
     fields = _Fields(*msgspec.structs.astuple(state))
     left_out = {"custom_state": None, "interrupt_flag": None, "version": 0, "updated_at": 0}
-    return encode(msgspec.structs.replace(fields, **left_out, incarnation="", owner_epoch=0))
+    return encode(msgspec.structs.replace(fields, **left_out, incarnation="", owner_epoch=0, request=request))
 
 
 def fields_from_text(text: str) -> SessionState:
-    """The session that `fields_to_text` was given, without what it left out."""
+    """Return the session that `fields_to_text` was given, without what it left out."""
     return to_struct(SessionState, decode(text))
+
+
+def recorded_in(text: str) -> tuple[SessionState, dict[str, Json] | None]:
+    """Return the session and the request that `fields_to_text` was given."""
+    members = decode(text)
+    return to_struct(SessionState, members), members.get("request")

@@ -217,7 +217,7 @@ class MergingStore(RunStore):
             meta.step_count,
             meta.stream_sequence,
             meta.kind,
-            fields_to_text(state),
+            fields_to_text(state, meta.request),
         )
 
     async def _promote(
@@ -307,6 +307,9 @@ def _ensure_meta(checkpoint: object) -> None:
     ensure_count(checkpoint.step_count, "step_count")
     ensure_count(checkpoint.stream_sequence, "stream_sequence")
     validate.ensure_choice(checkpoint.kind, CheckpointKind, "kind of a checkpoint")
+    if checkpoint.request is not None and not isinstance(checkpoint.request, dict):
+        raise InvalidArgument(f"The request of a checkpoint must be a dict, not {type(checkpoint.request).__name__}.")
+    ensure_json(checkpoint.request, "/request")
 
 
 def _contended(session_id: str) -> StoreUnavailable:

@@ -136,6 +136,7 @@ class Session:
             step_count=meta.step_count,
             stream_sequence=meta.stream_sequence,
             kind=meta.kind,
+            request=copy.deepcopy(meta.request),
             message_count=len(self.messages),
             status=self.state.status,
             version=self.state.version,
