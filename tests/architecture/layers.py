@@ -220,6 +220,24 @@ def hidden_import_breaches(sources: dict[str, Source]) -> list[str]:
     ]
 
 
+def inside_breaches(sources: dict[str, Source]) -> list[str]:
+    """Imports of a module inside the executor by another package, which may use its two front doors only.
+
+    The kit knows its inside, and the front door of the package re-exports from anywhere.
+    """
+    inside, doors = f"{PACKAGE}.executor", {f"{PACKAGE}.executor", f"{PACKAGE}.executor.workers"}
+    exempt = (inside, f"{PACKAGE}.conformance")
+    return [
+        f"{found.place}: import from {' or '.join(sorted(doors))}, not from {found.target}."
+        for found in all_imports(sources)
+        if found.target.startswith(f"{inside}.")
+        and found.target in sources
+        and found.target not in doors
+        and found.module != PACKAGE
+        and not any(found.module == room or found.module.startswith(f"{room}.") for room in exempt)
+    ]
+
+
 def cycle_breaches(sources: dict[str, Source]) -> list[str]:
     """Modules that import each other, directly or through others (imports for type checking count too)."""
     edges: dict[str, set[str]] = {module: set() for module in sources}

@@ -24,6 +24,7 @@ CHECKS: list[Check] = [
     layers.library_breaches,
     layers.hidden_import_breaches,
     layers.cycle_breaches,
+    layers.inside_breaches,
     layers.file_breaches,
     layers.function_breaches,
     layers.polling_breaches,
@@ -66,6 +67,12 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
         (
             "json inside a function",
             {"cli.py": "class A:\n    async def f(self):\n        import json"},
+        ),
+    ],
+    layers.inside_breaches: [
+        (
+            "not from helix_agents.executor.session.claim",
+            {"server/app.py": "from ..executor.session.claim import X", "executor/session/claim.py": ""},
         ),
     ],
     layers.cycle_breaches: [

@@ -40,7 +40,7 @@ from .standing import Action, Decision, Intent, Standing, decide, ended_as, refu
 POLL_SECONDS = 0.02
 MAX_TRIES = 10
 MAX_WAIT_SECONDS = 10.0
-POISONED_AFTER = 10
+POISONED_AFTER = 20
 """How many processes in a row may die in a session without a commit before it is failed."""
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)

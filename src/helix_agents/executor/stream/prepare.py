@@ -61,12 +61,16 @@ async def ready_stream(
     if rewind_to is None:
         return ReadyStream(False, info.latest_sequence)
     kept = await streams.get_chunks_from_step(stream_id, rewind_to)
-    if any(stored.chunk.get("step", 0) > rewind_to for stored in kept):
+    dropped = any(stored.chunk.get("step", 0) > rewind_to for stored in kept)
+    if dropped:
         await streams.cleanup_to_step(stream_id, rewind_to, fence=fence)
     told = any(
         stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
     )
-    if rewind_to > 0 and not told and checkpoint_id is not None:
+    announces = rewind_to > 0 and not told and checkpoint_id is not None
+    if not dropped and not announces:
+        return ReadyStream(True, info.latest_sequence)
+    if announces and checkpoint_id is not None:
         async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
             await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
     after = await streams.get_stream_info(stream_id)

@@ -1,0 +1,91 @@
+"""How many calls of the stores a run makes before it asks the model: each is a round trip."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from helix_agents import AgentExecutor, InMemoryStateStore, InMemoryStreamManager
+from helix_agents.conformance.executor.harness import Clockwork, Parts, make_executor, simple_agent
+from helix_agents.conformance.executor.x9_standing import Gated, ask
+from helix_agents.llm.scripted import Call, ScriptedLLM
+
+AGENT = simple_agent(ask)
+
+
+class Counting:
+    """Passes calls on, and counts them."""
+
+    def __init__(self, inner: Any, calls: list[str]) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self._calls.append(name)
+            return await found(*args, **options)
+
+        return call
+
+
+async def first(executor: AgentExecutor) -> None:
+    await executor.execute(AGENT, "Go", session_id="new")
+
+
+async def following(executor: AgentExecutor) -> None:
+    await executor.execute(AGENT, "Go", session_id="done")
+
+
+async def queued(executor: AgentExecutor) -> None:
+    await executor.recover()
+
+
+async def recovered(executor: AgentExecutor) -> None:
+    await executor.recover()
+
+
+async def answered(executor: AgentExecutor) -> None:
+    await executor.resume(AGENT, "answered")
+
+
+async def prepare(stores: Parts, clock: Clockwork, act: Callable[..., Any]) -> None:
+    async with make_executor(stores, ScriptedLLM(["One."]), clock=clock) as executor:
+        if act is following:
+            await executor.run(AGENT, "Go", session_id="done")
+        if act is queued:
+            await executor.submit(AGENT, "Go", session_id="queued")
+    if act is recovered:
+        llm = Gated(["Never said."])
+        dead = make_executor(stores, llm, clock=clock)
+        await dead.execute(AGENT, "Go", session_id="dead")
+        await llm.reached.wait()
+        await dead.close()
+        clock.pass_seconds(60)
+    if act is answered:
+        async with make_executor(stores, ScriptedLLM([[Call("ask")]]), clock=clock) as executor:
+            await executor.run(AGENT, "Go", session_id="answered")
+            session = await stores.state.load_state("answered")
+            assert session is not None
+            await executor.submit_tool_result("answered", next(iter(session.pending_client_tool_calls)), result=1)
+
+
+@pytest.mark.parametrize(("act", "most"), [(first, 6), (following, 7), (queued, 7), (recovered, 13), (answered, 12)])
+async def test_calls_before_the_model_is_asked(act: Callable[[AgentExecutor], Awaitable[None]], most: int) -> None:
+    stores, clock, calls = Parts(InMemoryStateStore(), InMemoryStreamManager(), None), Clockwork(), list[str]()
+    await prepare(stores, clock, act)
+    counted = Parts(cast(Any, Counting(stores.state, calls)), cast(Any, Counting(stores.streams, calls)), None)
+    llm = Gated(["Done."])
+    async with make_executor(counted, llm, clock=clock, agents=[AGENT], poll_seconds=600) as executor:
+        acting = asyncio.ensure_future(act(executor))
+        await llm.reached.wait()
+        seen = list(calls)
+        llm.go.set()
+        await acting
+    assert len(seen) <= most, seen
