@@ -136,12 +136,22 @@ class SubSessionRef(msgspec.Struct, frozen=True):
     completed_at: int | None = None
 
 
+class ParentCall(msgspec.Struct, frozen=True):
+    """The tool call that a run of a child session works on."""
+
+    tool_call_id: str
+    input: Json = None
+    run_id: str | None = None
+    """The parent's run that made the call."""
+
+
 class RunRecord(msgspec.Struct, frozen=True):
-    """One execution inside a session."""
+    """One execution inside a session. `metadata` is the caller's; the library keeps nothing in it."""
 
     run_id: str
     session_id: str
     turn: int
+    """The user's turn, from 1. A run that continues another one stays in its turn. 0 in a new run: the next turn."""
     status: RunStatus = "running"
     step_count: int = 0
     start_sequence: int = 0
@@ -151,6 +161,31 @@ class RunRecord(msgspec.Struct, frozen=True):
     output: Json = None
     metadata: dict[str, Any] = {}
     lease_until: int | None = None
+    attempt: int = 1
+    """1 for the run that starts a turn, one more for each run that continues it."""
+    first_step: int = 0
+    """How many steps the session had when the turn started."""
+    claimed_step: int = 0
+    """How many steps the session had when the run was claimed last."""
+    resumes: str | None = None
+    """The run that this one continues."""
+    crashes: int = 0
+    """How many runs in a row died without a commit before this one."""
+    engine: str | None = None
+    """The scheduler outside that decides where the steps run; workers leave its runs alone."""
+    worker: str | None = None
+    """The name of the worker that claimed the run last."""
+    queued: bool = False
+    """Whether the run was submitted for any worker to start."""
+    limits: Json = None
+    """The usage limits of the run, as plain data."""
+    follow_up: list[dict[str, Any]] = []
+    """Messages that the commit of step `open_step` takes into the conversation."""
+    open_step: int | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    """A digest of the request that came with the key."""
+    parent_call: ParentCall | None = None
 
 
 CheckpointKind = Literal["step", "turn", "aside"]

@@ -122,7 +122,7 @@ class InMemoryStateStore(StateStoreBase):
             seen.discarded = sum(map(len, session.staged.values()))
         elif commit.discard_step is not None:
             seen.discarded = len(session.staged.get(commit.discard_step, ()))
-        seen.turns = len(session.runs)
+        seen.latest_turn = session.runs[-1].turn if session.runs else 0
         if commit.change_run is not None and (place := _place_of(session.runs, commit.change_run.seen.run_id)) >= 0:
             seen.lease = (session.runs[place].status, session.runs[place].lease_until)
         return seen
@@ -290,10 +290,11 @@ def _detached(kept: Kept) -> Kept:
 
 
 def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...]]:
-    """What returns the values of those fields of a struct that may be dicts or lists."""
+    """What returns the values of those fields of a struct that may be dicts or lists, or hold them."""
     fields = msgspec.structs.fields(kind)
     may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
     names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]
+    names += [name for name in ("parent_call",) if name in kind.__struct_fields__]
     return attrgetter(*names, names[0])  # one more than there are: for a single one it would return the value itself
 
 

@@ -274,28 +274,32 @@ BEGIN
       _i := _i + 2;
 
     ELSIF _word = 'run' THEN
-      -- Run, status, step count, first sequence, time, metadata, lease: the next turn of the session.
-      INSERT INTO __agents_runs (run_id, session_id, turn, status, step_count, start_sequence, started_at, metadata,
-        lease_until)
-      SELECT _t[_i + 1], _session, COALESCE(max(turn), 0) + 1, _t[_i + 2], _t[_i + 3]::bigint, _t[_i + 4]::bigint,
-        _t[_i + 5]::bigint, _t[_i + 6], _t[_i + 7]::bigint FROM __agents_runs WHERE session_id = _session
-      RETURNING turn INTO _turn;
-      _i := _i + 8;
+      -- Run, turn (0: the one after that of the latest run), status, step count, first sequence, time, metadata, lease,
+      -- details.
+      SELECT position, turn INTO _rows, _turn FROM __agents_runs
+      WHERE session_id = _session ORDER BY position DESC LIMIT 1;
+      _turn := CASE WHEN _t[_i + 2] = '0' THEN COALESCE(_turn, 0) + 1 ELSE _t[_i + 2]::bigint END;
+      INSERT INTO __agents_runs (run_id, session_id, position, turn, status, step_count, start_sequence, started_at,
+        metadata, lease_until, details)
+      VALUES (_t[_i + 1], _session, COALESCE(_rows, 0) + 1, _turn, _t[_i + 3], _t[_i + 4]::bigint, _t[_i + 5]::bigint,
+        _t[_i + 6]::bigint, _t[_i + 7], _t[_i + 8]::bigint, _t[_i + 9]);
+      _i := _i + 10;
 
     ELSIF _word = 'change' THEN
       -- Run, the status and lease it must have, then its new status, step count, error, output, end, lease,
-      -- first sequence, metadata (NULL: unchanged).
+      -- first sequence, metadata, details (NULL: unchanged).
       UPDATE __agents_runs SET status = COALESCE(_t[_i + 4], status),
         step_count = COALESCE(_t[_i + 5]::bigint, step_count), error = COALESCE(_t[_i + 6], error),
         output = COALESCE(_t[_i + 7], output), completed_at = COALESCE(_t[_i + 8]::bigint, completed_at),
         lease_until = COALESCE(_t[_i + 9]::bigint, lease_until),
-        start_sequence = COALESCE(_t[_i + 10]::bigint, start_sequence), metadata = COALESCE(_t[_i + 11], metadata)
+        start_sequence = COALESCE(_t[_i + 10]::bigint, start_sequence), metadata = COALESCE(_t[_i + 11], metadata),
+        details = COALESCE(_t[_i + 12], details)
       WHERE run_id = _t[_i + 1] AND session_id = _session AND status = _t[_i + 2]
         AND lease_until IS NOT DISTINCT FROM _t[_i + 3]::bigint;
       IF NOT FOUND THEN
         INSERT INTO __agents_guard (reason) VALUES ('lease');
       END IF;
-      _i := _i + 12;
+      _i := _i + 13;
 
     ELSIF _word = 'ref' THEN
       -- Session, agent type, tool call, status, mode, name, remote, begin, end: one that is known keeps its place.

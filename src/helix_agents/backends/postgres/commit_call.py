@@ -117,7 +117,7 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
     if commit.run is not None:
         texts += _texts("run", commit.run.run_id, *rows.run_columns(commit.run))
     if (change := commit.change_run) is not None:
-        columns = rows.run_changes(change.changes)
+        columns = rows.run_changes(change.changes, change.wanted)
         texts += _texts("change", change.seen.run_id, change.seen.status, change.seen.lease_until, *columns)
     for name in want:
         texts += ("want", *place_of(name))

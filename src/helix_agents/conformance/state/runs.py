@@ -9,7 +9,7 @@ import msgspec
 from ...errors import HelixError, IllegalTransition, InvalidArgument, LeaseConflict, RunNotFound, VersionConflict
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
-from ...types import RunRecord, RunStatus
+from ...types import ParentCall, RunRecord, RunStatus
 from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump
@@ -43,6 +43,110 @@ async def runs_get_turns(harness: Harness) -> None:
     expect_same(await again.list_runs("a"), [first, second], "the runs")
     expect_same(await again.get_current_run("a"), second, "the current run")
     expect_same(await again.get_current_run("b"), other, "the current run of the other session")
+
+
+DETAILS: dict[str, Any] = {
+    "attempt": 3,
+    "first_step": 7,
+    "claimed_step": 8,
+    "resumes": "run-0 \ud800",
+    "crashes": 2,
+    "engine": "an engine",
+    "worker": "host:1 😀",
+    "queued": True,
+    "limits": {"steps": 3, "cost": 1.0, "nested": {"a": [None]}},
+    "follow_up": [{"role": "user", "content": "\x00\ud800"}, {"role": "user", "content": [1.0]}],
+    "open_step": 9,
+    "idempotency_key": "key 😀",
+    "request_digest": "digest",
+    "parent_call": ParentCall("call-1", {"question": ["?", 1.0]}, "run-9"),
+}
+"""Every field of a run that only the executor reads, set to something else than its default."""
+
+
+@check("contract", "every field of a run comes back, however the run was started, and can be changed by a claim")
+async def run_details_round_trip(harness: Harness) -> None:
+    store = await harness.open()
+    started = RunRecord(
+        "run-1", "a", 0, lease_until=5, start_sequence=4, metadata={"engine": "the user's own"}, **DETAILS
+    )
+    await store.create_session("a", agent_type="agent", run=started)
+    await store.create_session("b", agent_type="agent")
+    second = await store.create_run("b", "run-2", **DETAILS)
+    third = RunRecord("run-3", "b", 0, **DETAILS)
+    await store.save_state_and_promote_staging("b", plain_state("b"), [], meta(), run=third)
+    blank = RunRecord("run-4", "b", 0, lease_until=5)
+    await store.save_state("b", plain_state("b"), run=blank)
+    store = await harness.reopen()
+    runs = [*await store.list_runs("a"), *await store.list_runs("b")]
+    fixed = {"turn": 0, "started_at": 0, "session_id": ""}
+    got = [msgspec.structs.replace(run, **fixed) for run in runs]
+    expected = [msgspec.structs.replace(run, **fixed) for run in (started, second, third, blank)]
+    expect_same(got, expected, "the runs")
+    wanted = msgspec.structs.replace(runs[3], **DETAILS)
+    await store.save_state("b", plain_state("b"), change_run=RunChange(runs[3], wanted))
+    expect_same(await store.get_current_run("b"), wanted, "a run whose details have changed")
+    await store.update_run_status("run-4", "running", lease_until=9, metadata={"m": 1})
+    wanted = msgspec.structs.replace(wanted, lease_until=9, metadata={"m": 1})
+    expect_same(await store.get_current_run("b"), wanted, "a run with a new lease")
+    await store.save_state("b", plain_state("b"), change_run=RunChange(wanted, blank_of(wanted)))
+    expect_same(await (await harness.reopen()).get_current_run("b"), blank_of(wanted), "a run without details")
+
+
+def blank_of(run: RunRecord) -> RunRecord:
+    """The same run with the defaults of all details."""
+    bare = RunRecord("", "", 0)
+    return msgspec.structs.replace(run, **{name: getattr(bare, name) for name in DETAILS})
+
+
+@check("contract", "a run that continues another one stays in its turn")
+async def a_turn_may_have_several_runs(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0))
+    given = (("run-2", 0), ("run-3", 2), ("run-4", 2), ("run-5", 0), ("run-6", 1), ("run-7", 0))
+    for run_id, turn in given:
+        await store.save_state("a", plain_state("a"), run=RunRecord(run_id, "a", turn))
+    store = await harness.reopen()
+    turns = [(run.run_id, run.turn) for run in await store.list_runs("a")]
+    numbers = (1, 2, 2, 2, 3, 1, 2)
+    expect_same(turns, [(f"run-{place}", turn) for place, turn in enumerate(numbers, start=1)], "the runs and turns")
+    last = await store.get_current_run("a")
+    expect_same(last.run_id if last else None, "run-7", "the current run")
+
+
+@check("input", "odd fields of runs are refused")
+async def odd_details_of_runs(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))
+    (seen,) = await store.list_runs("a")
+    before = await dump(store)
+    odd: tuple[dict[str, Any], ...] = (
+        {"attempt": -1},
+        {"attempt": "1"},
+        {"first_step": 1.5},
+        {"resumes": 7},
+        {"queued": "yes"},
+        {"limits": {"x": object()}},
+        {"follow_up": "text"},
+        {"follow_up": [{"role": {1}}]},
+        {"idempotency_key": b"key"},
+        {"parent_call": "call"},
+        {"parent_call": ParentCall("", None)},
+        {"parent_call": ParentCall("call", object())},
+    )
+    for fields in odd:
+        with raises(InvalidArgument, f"create_run with {fields}"):
+            await store.create_run("a", "run-2", **fields)
+        with raises(InvalidArgument, f"a commit that starts a run with {fields}"):
+            await store.save_state("a", plain_state("a"), run=RunRecord("run-2", "a", 0, **fields))
+        with raises(InvalidArgument, f"a claim that changes {fields}"):
+            wanted = msgspec.structs.replace(seen, **fields)
+            await store.save_state("a", plain_state("a"), change_run=RunChange(seen, wanted))
+    with raises(InvalidArgument, "an unknown field"):
+        await store.create_run("a", "run-2", colour="red")
+    with raises(InvalidArgument, "a negative turn"):
+        await store.save_state("a", plain_state("a"), run=RunRecord("run-2", "a", -1))
+    expect_same(await dump(store), before, "all data")
 
 
 @check("contract", "a run id is taken once, across all sessions")

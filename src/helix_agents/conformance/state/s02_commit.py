@@ -236,7 +236,7 @@ async def counts_hold_among_processes(harness: Harness) -> None:
 @check("S2", "a session can begin with messages, a checkpoint and a run, and a commit with a run, all in one write")
 async def begins_as_a_whole(harness: Harness) -> None:
     store = await harness.open()
-    wanted = RunRecord("run-1", "a", 9, start_sequence=4, metadata={"m": [1.0]}, lease_until=0)
+    wanted = RunRecord("run-1", "a", 0, start_sequence=4, metadata={"m": [1.0]}, lease_until=0)
     meta_of_turn = CheckpointMeta("run-1", 0, 3, kind="turn")
     said = [user("hello"), user("there")]
     made = await store.create_session(

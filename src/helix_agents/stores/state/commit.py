@@ -197,7 +197,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     Never with changes of custom state: what they were made from is not what comes back.
     """
     run: RunRecord | None = None
-    """Insert this run; its turn is filled in by the write. Guard `run`: the id must be free."""
+    """Insert this run; a turn of 0 becomes the one after that of the latest run. Guard `run`: the id must be free."""
     change_run: RunChange | None = None
     """Change a run of this session. Guard `lease`: its status and lease are still as they were read."""
     refs: tuple[SubSessionRef, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 from ...codec import Json
 from ...types import Checkpoint, Owner, Page, RunRecord, RunStatus, SessionState
@@ -26,10 +27,12 @@ class RunsAndCheckpoints(ABC):
         lease_until: int | None = None,
         expected_version: int | None = None,
         owner: Owner | None = None,
+        **details: Any,
     ) -> RunRecord:
-        """Begin a run: the next turn of its session. Refuses a `run_id` that exists.
+        """Start a run: the next turn of its session. Rejects a `run_id` that exists.
 
-        Does not change the version. Raises `VersionConflict` if `expected_version` is given and not the session's (S3).
+        `details`: fields of `RunRecord` from `attempt` on. Does not change the version. Raises `VersionConflict` if
+        `expected_version` is given and not the session's (S3).
         """
 
     @abstractmethod
@@ -51,15 +54,16 @@ class RunsAndCheckpoints(ABC):
         """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
 
         With `expected_status` a run in any other status is left alone, too. `metadata` replaces what the run has.
+        Fields of `RunRecord` from `attempt` on change with a claim only: see `change_run` of a commit.
         """
 
     @abstractmethod
     async def get_current_run(self, session_id: str) -> RunRecord | None:
-        """The run with the highest turn; None if there is none (or no session)."""
+        """The run that was started last; None if there is none (or no session)."""
 
     @abstractmethod
     async def list_runs(self, session_id: str) -> list[RunRecord]:
-        """All runs in the order of their turns."""
+        """All runs in the order in which they were started."""
 
     # -- checkpoints
 

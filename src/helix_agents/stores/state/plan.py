@@ -53,7 +53,7 @@ class Needs(NamedTuple):
     discarded: bool
     """How many staged rows `discard_step` or `discard_all` drops."""
     run: bool
-    """Whether the id of the run is taken, and the turns so far."""
+    """Whether the id of the run is taken, and the turn of the latest run."""
 
 
 class Counters(NamedTuple):
@@ -85,13 +85,13 @@ class Seen:
         "discarded",
         "identity",
         "keys",
+        "latest_turn",
         "lease",
         "lists",
         "run_is_taken",
         "session",
         "source",
         "staged",
-        "turns",
     )
 
     def __init__(self) -> None:
@@ -108,7 +108,8 @@ class Seen:
         self.run_is_taken = False
         self.lease: tuple[str, int | None] | None = None
         """Status and lease of the run that the commit changes."""
-        self.turns = 0
+        self.latest_turn = 0
+        """The turn of the session's latest run."""
 
     def text(self, name: CellName) -> str | None:
         """What a cell says now."""
@@ -209,7 +210,7 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
         recount=commit.keep_messages is not None and restored is None,  # a restore drops those that counted more
         cells=None if commit.custom.is_empty else _cell_plan(commit.custom, seen, number),
         unstage=commit.promote.step_id if commit.promote is not None and seen.staged else None,
-        turn=0 if commit.run is None else seen.turns + 1,
+        turn=0 if commit.run is None else commit.run.turn or seen.latest_turn + 1,
         removed=cut + seen.discarded,
     )
 

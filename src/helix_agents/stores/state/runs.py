@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from ...codec import Json, ensure_count, ensure_storable
+from ...codec import Json, ensure_count, ensure_json, ensure_storable
 from ...errors import InvalidArgument, RunNotFound
 from ...ids import ensure_id
 from ...lifecycle import RUN_TERMINAL, ensure_status, illegal_transition, may_become
@@ -14,11 +15,12 @@ from ...types import Owner, RunRecord, RunStatus
 from . import validate
 from .commit import Commit, CommitRefused, RunChange
 from .refusals import ExplainingStore, require_session
+from .run_details import DETAILS, RunDetails
 
 CHANGEABLE = frozenset(
     {"status", "step_count", "error", "output", "completed_at", "lease_until", "start_sequence", "metadata"}
 )
-"""The fields of a run that change after its start. None of them can be unset."""
+"""The fields of a run that change after its start, besides its details. None of these can be unset."""
 
 
 class RunStore(ExplainingStore):
@@ -34,11 +36,14 @@ class RunStore(ExplainingStore):
         lease_until: int | None = None,
         expected_version: int | None = None,
         owner: Owner | None = None,
+        **details: Any,
     ) -> RunRecord:
         ensure_id(session_id, "session_id")
         validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
+        _ensure_details(details)
         wanted = RunRecord(run_id, session_id, 0, start_sequence=start_sequence, lease_until=lease_until)
+        wanted = msgspec.structs.replace(wanted, **details)
         run = new_run(session_id, wanted, now, {} if metadata is None else metadata)
         applied = await self._write(
             Commit(session_id=session_id, now=now, owner=owner, expected_version=expected_version, run=run)
@@ -116,14 +121,17 @@ def new_run(session_id: str, run: RunRecord, now: int, metadata: Mapping[str, Js
     validate.ensure_optional(counts={"lease_until": run.lease_until})
     noted = run.metadata if metadata is None else metadata
     validate.ensure_run_metadata(noted)
+    details = {name: getattr(run, name) for name in DETAILS}
+    _ensure_details(details)
     return RunRecord(
         run.run_id,
         session_id,
-        turn=0,
+        turn=ensure_count(run.turn, "turn"),
         start_sequence=run.start_sequence,
         started_at=now,
         metadata=dict(noted),
         lease_until=run.lease_until,
+        **details,
     )
 
 
@@ -141,9 +149,10 @@ def checked_change(session_id: str, change: RunChange | None, now: int) -> RunCh
     seen, wanted = change
     if seen.session_id != session_id:
         raise InvalidArgument(f"Run {seen.run_id!r} belongs to session {seen.session_id!r}, not to {session_id!r}.")
-    if fixed := sorted(change.changes.keys() - CHANGEABLE):
+    details = {name: value for name, value in change.changes.items() if name in DETAILS}
+    if fixed := sorted(change.changes.keys() - CHANGEABLE - details.keys()):
         raise InvalidArgument(f"Field {fixed[0]!r} of run {seen.run_id!r} cannot change.")
-    if unset := sorted(name for name, value in change.changes.items() if value is None):
+    if unset := sorted(name for name, value in change.changes.items() if value is None and name not in details):
         raise InvalidArgument(f"Field {unset[0]!r} of run {seen.run_id!r} cannot be unset.")
     ensure_status("run", wanted.status)
     if seen.status not in may_become("run", wanted.status):
@@ -157,9 +166,31 @@ def checked_change(session_id: str, change: RunChange | None, now: int) -> RunCh
         lease_until=wanted.lease_until,
         metadata=wanted.metadata,
     )
+    _ensure_details(details)
     if wanted.completed_at is None and wanted.status in RUN_TERMINAL:
         wanted = msgspec.structs.replace(wanted, completed_at=now)
     return RunChange(seen, wanted)
+
+
+def _ensure_details(details: Mapping[str, Any]) -> None:
+    """Check details of a run: fields that only the executor reads."""
+    if unknown := sorted(details.keys() - set(DETAILS)):
+        raise InvalidArgument(f"A run has no field {unknown[0]!r} that can be given here.")
+    try:
+        msgspec.convert(msgspec.structs.asdict(RunDetails(**details)), RunDetails)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"Details of a run do not fit: {error}.") from error
+    for name in ("attempt", "first_step", "claimed_step", "crashes", "open_step"):
+        if details.get(name) is not None:
+            ensure_count(details[name], name)
+    for name in ("resumes", "engine", "worker", "idempotency_key", "request_digest"):
+        if details.get(name) is not None:
+            validate.ensure_text(details[name], name)
+    for name in ("limits", "follow_up"):
+        ensure_json(details.get(name), f"/{name}")
+    if (call := details.get("parent_call")) is not None:
+        ensure_id(call.tool_call_id, "parent_call.tool_call_id")
+        ensure_json(call.input, "/parent_call/input")
 
 
 def _ensure_changeable(

@@ -299,8 +299,11 @@ while at <= count do
     end
   elseif name == 'mark' then -- a word that is among the announced statuses from now on
     if not holds('has', main.statuses, one) then call('HSET', MAIN, 'statuses', (main.statuses or '') .. one) end
-  elseif name == 'run' then -- list, hash, id, text: enter it under the number of its turn
-    turn = make('RPUSH', KEYS[one + 0], three)
+  elseif name == 'run' then -- list, hash, id, text, turn ('0' is the one after that of the latest run)
+    turn = tonumber(words[first + 4])
+    local latest = turn == 0 and call('LINDEX', KEYS[one + 0], -1)
+    if latest then turn = call('HGET', KEYS[two + 0], latest):match('^%d+') + 1 elseif turn == 0 then turn = 1 end
+    make('RPUSH', KEYS[one + 0], three)
     make('HSET', KEYS[two + 0], three, turn .. ':' .. four)
   elseif name == 'ref' then -- list, hash, id, text: enter it, in the list only once
     if make('HSET', KEYS[two + 0], three, four) == 1 then make('RPUSH', KEYS[one + 0], three) end

@@ -330,8 +330,13 @@ class _Attempt:
         if word not in known:
             self._queue("HSET", self._keys[MAIN], "statuses", known + word)
 
-    async def _run(self, ids: str, records: str, run_id: str, text: str) -> None:
-        self._turn = await self._append(self._key(ids), [run_id]) + 1
+    async def _run(self, ids: str, records: str, run_id: str, text: str, turn: str) -> None:
+        self._turn = int(turn)
+        if not self._turn:
+            latest = await self._ask("LINDEX", self._key(ids), -1)
+            record = "0:" if latest is None else await self._ask("HGET", self._key(records), latest) or "0:"
+            self._turn = int(record.partition(":")[0]) + 1
+        await self._append(self._key(ids), [run_id])
         self._create("HSET", self._key(records), run_id, f"{self._turn}:{text}")
 
     async def _ref(self, ids: str, records: str, ref_id: str, text: str) -> None:

@@ -75,7 +75,7 @@ def compiled(
         program.do("HSET", keys.runs, change.wanted.run_id, numbered_run(change.wanted))
     if commit.run is not None:
         lists = program.key(keys.run_ids), program.key(keys.runs)
-        program.op("run", *lists, commit.run.run_id, run_text(commit.run))
+        program.op("run", *lists, commit.run.run_id, run_text(commit.run), commit.run.turn)
     for ref in commit.refs:
         program.op("ref", program.key(keys.ref_ids), program.key(keys.refs), ref.sub_session_id, struct_text(ref))
     if commit.state is None:

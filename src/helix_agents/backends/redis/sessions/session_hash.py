@@ -88,9 +88,13 @@ def text_or_none(reply: Any) -> str | None:
     return None if reply is None else str(reply.decode())
 
 
+class _Record(RunRecord, frozen=True, omit_defaults=True):
+    """A run that is written without what has its default."""
+
+
 def run_text(run: RunRecord) -> str:
     """A run's record without its turn, which the write puts before it: equal for equal runs."""
-    return struct_text(msgspec.structs.replace(run, turn=0))
+    return struct_text(_Record(*msgspec.structs.astuple(msgspec.structs.replace(run, turn=0))))
 
 
 def numbered_run(run: RunRecord) -> str:

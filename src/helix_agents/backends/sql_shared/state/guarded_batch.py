@@ -194,7 +194,7 @@ class CommitBatch:
         if commit.run is not None:
             self._run = self._add("insert_run", commit.session_id, commit.run.run_id, *rows.run_columns(commit.run))
         if (change := commit.change_run) is not None:
-            seen, changes = change.seen, rows.run_changes(change.changes)
+            seen, changes = change.seen, rows.run_changes(change.changes, change.wanted)
             self._add("guard_lease", commit.session_id, seen.run_id, seen.status, seen.lease_until)
             self._add("update_run", seen.run_id, encode([seen.status]), *changes, None, None)
         for ref in commit.refs:

@@ -94,7 +94,9 @@ def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int, o
     conditions.add(f"({' OR '.join('s.status = ?' for _ in wanted.statuses)})", *wanted.statuses)
     if wanted.agent_types is not None:
         conditions.add(f"s.agent_type {queries['one_of']}", encode(list(wanted.agent_types)))
-    conditions.add(f"NOT EXISTS (SELECT 1 FROM {runs} AS n WHERE n.session_id = r.session_id AND n.turn > r.turn)")
+    conditions.add(
+        f"NOT EXISTS (SELECT 1 FROM {runs} AS n WHERE n.session_id = r.session_id AND n.position > r.position)"
+    )
     conditions.params += [limit, offset]
     last = len(conditions.params)
     sql = (

@@ -111,7 +111,7 @@ class PlannedCommits:
             if each.commit.run is not None
         ]
         for at, taken, turn in run(connection, "turns", begun):
-            commits[at].seen.run_is_taken, commits[at].seen.turns = bool(taken), turn
+            commits[at].seen.run_is_taken, commits[at].seen.latest_turn = bool(taken), turn
 
         copied = [(at, each.commit.copy.session_id) for at, each in enumerate(commits) if each.commit.copy is not None]
         for at, *source in run(connection, "source", copied):
@@ -276,7 +276,7 @@ class _Writes:
         elif commit.discard_step is not None:
             others.append(query("discard_step", session_id, commit.discard_step))
         if (change := commit.change_run) is not None:
-            changes = rows.run_changes(change.changes)
+            changes = rows.run_changes(change.changes, change.wanted)
             others.append(query("update_run", change.seen.run_id, encode([change.seen.status]), *changes, None, None))
         if commit.run is not None:
             others.append(query("insert_run", session_id, commit.run.run_id, *rows.run_columns(commit.run)))

@@ -65,9 +65,10 @@ SELECT v.column1, COUNT(*) FROM (VALUES :rows) AS v CROSS JOIN __agents_staging 
   ON t.session_id = v.column2 AND (v.column3 IS NULL OR t.step_id = v.column3) GROUP BY v.column1;
 
 -- name: turns_rows
--- Whether a run exists, and the last turn of a session.
-SELECT v.column1, EXISTS (SELECT 1 FROM __agents_runs WHERE run_id = v.column2),
-  (SELECT COALESCE(MAX(turn), 0) FROM __agents_runs WHERE session_id = v.column3) FROM (VALUES :rows) AS v;
+-- Whether a run exists, and the turn of a session's latest run.
+SELECT v.column1, EXISTS (SELECT 1 FROM __agents_runs WHERE run_id = v.column2), COALESCE((
+  SELECT turn FROM __agents_runs WHERE session_id = v.column3 ORDER BY position DESC LIMIT 1), 0)
+FROM (VALUES :rows) AS v;
 
 -- name: lease_rows
 -- Status and lease of a run of the session.

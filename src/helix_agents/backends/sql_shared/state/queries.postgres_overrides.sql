@@ -80,16 +80,16 @@ FROM __agents_states AS s WHERE s.session_id = ?1;
 __agents_index_text(?);
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?11 and ?12
+-- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
 -- (NULL: any). The session is locked, so that a claim that is about to commit is seen.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
   lease_until = COALESCE(?8, lease_until), start_sequence = COALESCE(?9, start_sequence),
-  metadata = COALESCE(?10, metadata)
+  metadata = COALESCE(?10, metadata), details = COALESCE(?11, details)
 WHERE run_id = ?1 AND status = ANY (ARRAY(SELECT json_array_elements_text(?2::json)))
-  AND (CAST(?11 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM __agents_states AS s
-    WHERE s.session_id = __agents_runs.session_id AND s.incarnation = CAST(?11 AS TEXT)
-    AND (CAST(?12 AS BIGINT) IS NULL OR s.owner_epoch = CAST(?12 AS BIGINT)) FOR SHARE))
+  AND (CAST(?12 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM __agents_states AS s
+    WHERE s.session_id = __agents_runs.session_id AND s.incarnation = CAST(?12 AS TEXT)
+    AND (CAST(?13 AS BIGINT) IS NULL OR s.owner_epoch = CAST(?13 AS BIGINT)) FOR SHARE))
 RETURNING 1;
 
 -- name: delete_session_tree

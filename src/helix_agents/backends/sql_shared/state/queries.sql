@@ -313,33 +313,36 @@ FROM __agents_checkpoints WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2 OF
 SELECT checkpoint_count FROM __agents_states WHERE session_id = ?1;
 
 -- name: insert_run
--- Begin a run: the next turn of its session.
-INSERT INTO __agents_runs (run_id, session_id, turn, status, step_count, start_sequence, started_at, metadata,
-  lease_until)
-SELECT ?2, ?1, COALESCE((SELECT MAX(turn) FROM __agents_runs WHERE session_id = ?1), 0) + 1, ?3, ?4, ?5, ?6, ?7, ?8
+-- Start a run, as the last of its session. A turn (?3) of 0 is the one after that of the latest run.
+INSERT INTO __agents_runs (run_id, session_id, position, turn, status, step_count, start_sequence, started_at, metadata,
+  lease_until, details)
+SELECT ?2, ?1, COALESCE(r.position, 0) + 1, CASE WHEN ?3 = 0 THEN COALESCE(r.turn, 0) + 1 ELSE ?3 END, ?4, ?5, ?6, ?7, ?8,
+  ?9, ?10
+FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_runs AS r ON r.session_id = ?1 AND r.position = (
+  SELECT MAX(position) FROM __agents_runs WHERE session_id = ?1)
 RETURNING turn;
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?11 and ?12
+-- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
 -- (NULL: any).
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
   lease_until = COALESCE(?8, lease_until), start_sequence = COALESCE(?9, start_sequence),
-  metadata = COALESCE(?10, metadata)
-WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2)) AND (?11 IS NULL OR EXISTS (
-  SELECT 1 FROM __agents_states AS s WHERE s.session_id = __agents_runs.session_id AND s.incarnation = ?11
-  AND (?12 IS NULL OR s.owner_epoch = ?12)))
+  metadata = COALESCE(?10, metadata), details = COALESCE(?11, details)
+WHERE run_id = ?1 AND status IN (SELECT value FROM json_each(?2)) AND (?12 IS NULL OR EXISTS (
+  SELECT 1 FROM __agents_states AS s WHERE s.session_id = __agents_runs.session_id AND s.incarnation = ?12
+  AND (?13 IS NULL OR s.owner_epoch = ?13)))
 RETURNING 1;
 
 -- name: read_run
 -- One run.
 SELECT run_id, session_id, turn, status, step_count, start_sequence, started_at, completed_at, error, output, metadata,
-  lease_until FROM __agents_runs WHERE run_id = ?1;
+  lease_until, details FROM __agents_runs WHERE run_id = ?1;
 
 -- name: read_runs
 -- The last ?2 runs of a session, latest first.
 SELECT run_id, session_id, turn, status, step_count, start_sequence, started_at, completed_at, error, output, metadata,
-  lease_until FROM __agents_runs WHERE session_id = ?1 ORDER BY turn DESC LIMIT ?2;
+  lease_until, details FROM __agents_runs WHERE session_id = ?1 ORDER BY position DESC LIMIT ?2;
 
 -- name: put_ref
 -- Note a child session; one that is known is replaced and keeps its place.

@@ -9,11 +9,13 @@ import msgspec
 
 from ....codec import Json, decode, encode, escape_text, to_struct, unescape_text
 from ....stores.state.commit import Slot, StoredCheckpoint, StoredSession
+from ....stores.state.run_details import DETAILS, details_from_text, details_to_text
 from ....types import (
     InterruptFlag,
     Owner,
     PendingClientToolCall,
     RunRecord,
+    RunStatus,
     SessionState,
     SessionStatus,
     SubSessionRef,
@@ -233,12 +235,16 @@ def checkpoint_from_row(row: Row) -> StoredCheckpoint:
 
 
 def run_columns(run: RunRecord) -> tuple[Value, ...]:
-    """From status to metadata, as `insert_run` takes them."""
-    return (run.status, run.step_count, run.start_sequence, run.started_at, encode(run.metadata), run.lease_until)
+    """From turn to details, as `insert_run` takes them."""
+    counts = (run.turn, run.status, run.step_count, run.start_sequence, run.started_at)
+    return (*counts, encode(run.metadata), run.lease_until, details_to_text(run))
 
 
-def run_changes(changes: Mapping[str, Any]) -> tuple[Value, ...]:
-    """From status to lease_until, as `update_run` takes them; None where nothing is given."""
+def run_changes(changes: Mapping[str, Any], run: RunRecord | None = None) -> tuple[Value, ...]:
+    """From status to details, as `update_run` takes them; None where nothing is given.
+
+    `run`: the record with all its details, if some of these change: they are one text.
+    """
     return (
         changes.get("status"),
         changes.get("step_count"),
@@ -248,24 +254,45 @@ def run_changes(changes: Mapping[str, Any]) -> tuple[Value, ...]:
         changes.get("lease_until"),
         changes.get("start_sequence"),
         None if changes.get("metadata") is None else encode(changes["metadata"]),
+        None if run is None or changes.keys().isdisjoint(DETAILS) else details_to_text(run),
     )
+
+
+class RunRow(NamedTuple):
+    """A row of `read_run`."""
+
+    run_id: str
+    session_id: str
+    turn: int
+    status: RunStatus
+    step_count: int
+    start_sequence: int
+    started_at: int
+    completed_at: int | None
+    error: str | None
+    output: str | None
+    metadata: str
+    lease_until: int | None
+    details: str
 
 
 def run_from_row(row: Row) -> RunRecord:
     """A row of `read_run`."""
+    found = RunRow(*row)
     return RunRecord(
-        run_id=row[0],
-        session_id=row[1],
-        turn=row[2],
-        status=row[3],
-        step_count=row[4],
-        start_sequence=row[5],
-        started_at=row[6],
-        completed_at=row[7],
-        error=_string_or_none(row[8]),
-        output=_value_or_none(row[9]),
-        metadata=decode(row[10]),
-        lease_until=row[11],
+        run_id=found.run_id,
+        session_id=found.session_id,
+        turn=found.turn,
+        status=found.status,
+        step_count=found.step_count,
+        start_sequence=found.start_sequence,
+        started_at=found.started_at,
+        completed_at=found.completed_at,
+        error=_string_or_none(found.error),
+        output=_value_or_none(found.output),
+        metadata=decode(found.metadata),
+        lease_until=found.lease_until,
+        **details_from_text(found.details),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ....stores.state.commit import RunChange
-from ....types import CheckpointMeta, Owner, RunRecord, SessionState, SubSessionRef
+from ....types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, SubSessionRef
 from ...tools.dump import STEPS
 from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
@@ -144,17 +144,30 @@ class Choices:
         known = self._model.sessions.get(name)
         if self._chance.random() < 0.3:
             self._runs += 1
-            options["run"] = RunRecord(f"run-{self._runs}", name, 0, lease_until=self._chance.choice((None, 0, 5)))
+            turn, lease = self._chance.choice((0, 0, 1, 2)), self._chance.choice((None, 0, 5))
+            options["run"] = RunRecord(f"run-{self._runs}", name, turn, lease_until=lease, **self._details())
         if known and known.runs and self._chance.random() < 0.4:
             seen = self._chance.choice(known.runs)
             lease = self._chance.choice((0, 5, 9)) if seen.lease_until is None else seen.lease_until + 1
-            changes: dict[str, Any] = {"lease_until": lease}
+            changes: dict[str, Any] = {"lease_until": lease, **self._details()}
             if seen.status == "running" and self._chance.random() < 0.5:
                 changes = {"status": "interrupted", "error": "replaced", "completed_at": 8}
             elif self._chance.random() < 0.3:
                 seen = msgspec.structs.replace(seen, lease_until=lease)  # not what is stored
             options["change_run"] = RunChange(seen, msgspec.structs.replace(seen, **changes))
         return options
+
+    def _details(self) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "attempt": self._chance.randint(1, 3),
+            "resumes": self._chance.choice((None, "run-0")),
+            "limits": self._value(),
+            "follow_up": self._messages(),
+            "queued": self._chance.choice((False, True)),
+            "parent_call": self._chance.choice((None, ParentCall("call", self._value(), "run-0"))),
+        }
+        chosen = self._chance.sample(list(options), self._chance.randint(0, 2))
+        return {name: options[name] for name in chosen}
 
     def _stage(self, name: str) -> Call:
         where = {"tool_call_id": f"call-{self._chance.randint(0, 3)}", "index": self._chance.randint(0, 3)}

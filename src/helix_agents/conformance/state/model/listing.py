@@ -70,7 +70,7 @@ def longest_waiting_first(
     types = None if agent_types is None else set(agent_types)
     found = []
     for session in sessions.values():
-        run = max(session.runs, key=lambda it: it.turn, default=None)
+        run = session.runs[-1] if session.runs else None
         if run is None or run.status != "running" or (run.lease_until or 0) > now:
             continue
         state = session.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -59,10 +60,17 @@ class RunModel(StateStore):
         lease_until: int | None = None,
         expected_version: int | None = None,
         owner: Owner | None = None,
+        **details: Any,
     ) -> RunRecord:
         session = self._guarded(session_id, expected_version, owner)
         wanted = RunRecord(
-            run_id, session_id, 0, start_sequence=start_sequence, metadata=dict(metadata or {}), lease_until=lease_until
+            run_id,
+            session_id,
+            0,
+            start_sequence=start_sequence,
+            metadata=dict(metadata or {}),
+            lease_until=lease_until,
+            **details,
         )
         self._refuse_taken(wanted)
         made = session.begin(wanted, self.now)

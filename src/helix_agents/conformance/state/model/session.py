@@ -96,17 +96,16 @@ class Session:
         return {True: ["lost"], None: ["perhaps"], False: []}[lost]
 
     def begin(self, run: RunRecord | None, now: int) -> RunRecord | None:
-        """Add a run, with the next turn."""
+        """Add a run; without a turn of its own it gets the one after that of the latest run."""
         if run is None:
             return None
-        made = RunRecord(
-            run_id=run.run_id,
+        ended = {"status": "running", "step_count": 0, "completed_at": None, "error": None, "output": None}
+        made = msgspec.structs.replace(
+            copy.deepcopy(run),
             session_id=self.state.session_id,
-            turn=1 + max((each.turn for each in self.runs), default=0),
-            start_sequence=run.start_sequence,
+            turn=run.turn or 1 + (self.runs[-1].turn if self.runs else 0),
             started_at=now,
-            metadata=copy.deepcopy(dict(run.metadata)),
-            lease_until=run.lease_until,
+            **ended,
         )
         self.runs.append(made)
         return made

@@ -181,9 +181,11 @@ SELECT p.session_id, p.number, j.cell->>0 AS key, j.cell->>1 AS slot, j.cell->>2
   (j.cell->>3)::bigint AS since
 FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell);
 
+-- `position` counts the runs of a session; several may belong to one turn. `details` is what only the executor reads.
 CREATE TABLE __agents_runs (
   run_id TEXT COLLATE "C" PRIMARY KEY,
   session_id TEXT COLLATE "C" NOT NULL,
+  position BIGINT NOT NULL,
   turn BIGINT NOT NULL,
   status TEXT COLLATE "C" NOT NULL,
   step_count BIGINT NOT NULL DEFAULT 0,
@@ -193,9 +195,10 @@ CREATE TABLE __agents_runs (
   error TEXT,
   output TEXT,
   metadata TEXT COLLATE "C" NOT NULL DEFAULT '{}',
-  lease_until BIGINT
+  lease_until BIGINT,
+  details TEXT NOT NULL DEFAULT '{}'
 );
-CREATE UNIQUE INDEX __agents_runs_by_turn ON __agents_runs (session_id, turn);
+CREATE UNIQUE INDEX __agents_runs_in_order ON __agents_runs (session_id, position);
 
 -- Open runs by the end of their lease, to find those that no worker holds.
 CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at) WHERE status = 'running';

@@ -163,9 +163,11 @@ SELECT p.session_id, p.number, json_extract(j.value, '$[0]') AS key, json_extrac
   json_extract(j.value, '$[2]') AS value, json_extract(j.value, '$[3]') AS since
 FROM __agents_checkpoints AS p, json_each(p.overwritten) AS j;
 
+-- `position` counts the runs of a session; several may belong to one turn. `details` is what only the executor reads.
 CREATE TABLE __agents_runs (
   run_id TEXT PRIMARY KEY,
   session_id TEXT NOT NULL,
+  position BIGINT NOT NULL,
   turn BIGINT NOT NULL,
   status TEXT NOT NULL,
   step_count BIGINT NOT NULL DEFAULT 0,
@@ -175,9 +177,10 @@ CREATE TABLE __agents_runs (
   error TEXT,
   output TEXT,
   metadata TEXT NOT NULL DEFAULT '{}',
-  lease_until BIGINT
+  lease_until BIGINT,
+  details TEXT NOT NULL DEFAULT '{}'
 );
-CREATE UNIQUE INDEX __agents_runs_by_turn ON __agents_runs (session_id, turn);
+CREATE UNIQUE INDEX __agents_runs_in_order ON __agents_runs (session_id, position);
 
 -- Open runs by the end of their lease, to find those that no worker holds.
 CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at) WHERE status = 'running';
