@@ -74,7 +74,8 @@ async def writing(report: Report, folder: Path, synchronous: Synchronous) -> Non
 
 
 async def counting(report: Report, folder: Path) -> None:
-    driver = MigratedDriver(SqliteDriver(folder / "counted.db"))
+    driver = SqliteDriver(folder / "counted.db")
+    await MigratedDriver(driver).migrate()
     manager = SqliteStreamManager(folder / "counted.db", driver=driver)
 
     async def rows_written() -> int:

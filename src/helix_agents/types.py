@@ -245,6 +245,8 @@ class Committed(msgspec.Struct, frozen=True):
     new_version: int
     message_count: int
     warnings: list[str] = []
+    sequence: int = 0
+    """Of the last chunk that went along with it."""
 
 
 class StatusSwapped(msgspec.Struct, frozen=True):

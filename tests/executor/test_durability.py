@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from helix_agents.agent import Agent
-from helix_agents.backends.inmemory.state_store import InMemoryStateStore
+from helix_agents.backends.inmemory.state_store import Beside, InMemoryStateStore
+from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
+from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.errors import InvalidArgument
 from helix_agents.executor import AgentExecutor
@@ -23,14 +25,14 @@ from helix_agents.types import StagedChanges
 class Recording(InMemoryStateStore):
     """Remembers which rows were staged in one write."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, beside: Beside | None = None) -> None:
+        super().__init__(beside=beside)
         self.writes: list[list[str]] = []
 
-    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges], **options: Any) -> None:
+    async def stage_calls(self, session_id: str, step_id: str, calls: Sequence[StagedChanges], **options: Any) -> int:
         if calls:
             self.writes.append([call.tool_call_id for call in calls])
-        await super().stage_calls(session_id, step_id, calls, **options)
+        return await super().stage_calls(session_id, step_id, calls, **options)
 
 
 @tool
@@ -69,6 +71,32 @@ async def staged_by(stores: Stores, calls: list[Call], **options: Any) -> list[l
 async def test_outcomes_that_are_ready_together_leave_in_one_write(stores: Stores) -> None:
     writes = await staged_by(stores, [Call("save", {"n": n}) for n in range(3)])
     assert writes == [[""], ["call_1_1", "call_1_2", "call_1_3"]]
+
+
+async def test_where_one_write_carries_everything_the_last_outcomes_travel_with_the_commit() -> None:
+    streams, usage, go_on = InMemoryStreamManager(), InMemoryUsageStore(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for somebody who reads that the others have finished."""
+        await go_on.wait()
+        return "waited"
+
+    store = Recording(Beside(streams, usage))
+    calls = [Call("save", {"n": 1}), Call("wait"), Call("save", {"n": 2})]
+    script = ScriptedLLM([calls, [Call("save", {"n": 3})], "Done."])
+    agent = Agent("main", tools=[save, wait], state={"seen": []})
+    async with AgentExecutor(store, streams, script, usage_store=usage) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        async for chunk in handle.stream():
+            if chunk["type"] == "tool_end" and chunk["tool_call_id"] == "call_1_1":
+                go_on.set()  # nothing that is done waits for a sibling
+        assert (await handle.result()).output == "Done."
+    await streams.close()
+    session = await store.load_state("s")
+    assert session is not None
+    assert session.custom_state == {"seen": [1, 2, 3]}
+    assert store.writes == [[""], ["call_1_1", "call_1_3"], [""]]
 
 
 async def test_tools_that_may_run_again_are_not_staged_by_themselves(stores: Stores) -> None:

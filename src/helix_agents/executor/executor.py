@@ -107,6 +107,7 @@ class AgentExecutor:
             retry=retry or RetryPolicy(),
             clock=clock,
             ids=ids,
+            carries=given.state.carries(given.streams, given.usage),
         )
         self.agents = AgentRegistry(agents)
         self.runs = LocalRuns(self.services, self.agents, self, deps_factory)

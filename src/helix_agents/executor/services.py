@@ -54,6 +54,8 @@ class Services:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = system_clock
     ids: IdSource = random_id
+    carries: bool = False
+    """Whether writes of the state store can take chunks and usage along."""
 
     @cached_property
     def fingerprints(self) -> Fingerprints:

@@ -52,7 +52,7 @@ from . import loops
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
 from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
 from .reader import HubReader
-from .records import NewChunk, StoredText, StreamHead, StreamPage
+from .records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from .wakeup import Wakeup
 from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
 
@@ -203,21 +203,26 @@ class StreamManagerBase(StreamManager):
         if head.status != "active":
             raise StreamNotActive(stream_id, head.status)
 
-        async def append(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
+        async def address(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> Append:
             nonlocal seen_at
             now = self._clock()
             if seen_at <= self._expired_before(now):
                 # This writer was quiet for so long that the stream may have expired, but its run goes on.
                 _pass_fence(await self._open(stream_id, incarnation=self._ids(), fence=fence, now=now), fence)
             seen_at = now
+            return Append(stream_id, producer_id, counter, chunks, fence, now)
+
+        async def append(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
+            to = await address(producer_id, counter, chunks)
             sequence = await self._append(
-                stream_id, producer_id=producer_id, counter=counter, chunks=chunks, fence=fence, now=now
+                stream_id, producer_id=producer_id, counter=counter, chunks=chunks, fence=fence, now=to.now
             )
             self._changed(stream_id)
             return sequence
 
         writer = BatchingWriter(
             append,
+            address=address,
             stream_id=stream_id,
             run_id=run_id,
             agent_type=agent_type,
@@ -314,6 +319,10 @@ class StreamManagerBase(StreamManager):
         await self.hub.close()
 
     # -- shared steps
+
+    def changed(self, stream_id: str) -> None:
+        """Wake the readers of a stream that another store's write has appended to."""
+        self._changed(stream_id)
 
     def _changed(self, stream_id: str) -> None:
         self.hub.wake(stream_id)

@@ -5,6 +5,7 @@ A backend sees chunks as JSON texts with a step; it never looks inside one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,22 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
     step: int
     text: str
     chunk: Chunk | None = None
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Chunks of one producer on their way into a stream, as a value that another store's write can carry.
+
+    The fields are those of `StreamManagerBase._append`. `ends`: after these chunks the stream has ended, with this
+    final output as JSON text.
+    """
+
+    stream_id: str
+    producer_id: str
+    counter: int
+    chunks: Sequence[NewChunk]
+    fence: int | None
+    now: int
+    ends: str | None = None
 
 
 class StoredText(msgspec.Struct, gc=False):

@@ -19,10 +19,13 @@ from ..clock import Clock
 from ..codec import encode, ensure_count
 from ..errors import StoreUnavailable, StreamError
 from .contract import StreamWriter
-from .records import NewChunk
+from .records import Append, NewChunk
 
-Append = Callable[[str, int, Sequence[NewChunk]], Awaitable[int]]
+Store = Callable[[str, int, Sequence[NewChunk]], Awaitable[int]]
 """(producer id, number of the last chunk, chunks) -> sequence of the last chunk."""
+
+Address = Callable[[str, int, Sequence[NewChunk]], Awaitable[Append]]
+"""The same as a value, for another store's write to carry."""
 
 MAX_BUFFERED_CHUNKS = 512
 MAX_BUFFERED_CHARS = 4_000_000
@@ -49,7 +52,7 @@ class BatchingWriter(StreamWriter):
 
     def __init__(
         self,
-        append: Append,
+        append: Store,
         *,
         stream_id: str,
         run_id: str,
@@ -58,9 +61,16 @@ class BatchingWriter(StreamWriter):
         clock: Clock,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
         gather_seconds: float = 0.0,
+        address: Address | None = None,
     ) -> None:
+        """`address`: makes an `Append` of a batch, for `lend`."""
         self.stream_id = stream_id
         self._append = append
+        self._address = address
+        self._lent = False
+        """Whether what is in flight travels with another store's write."""
+        self._doubtful = 0
+        """How many numbers after the batch in flight a write without a reply may have used."""
         self._stamp: Chunk = {"agent_id": run_id, "agent_type": agent_type, "step": 0}
         self._producer_id = producer_id
         self._clock = clock
@@ -78,11 +88,19 @@ class BatchingWriter(StreamWriter):
         self._wrote_at = float("-inf")
         self._flushing = 0
         self._hurry = asyncio.Event()
+        self._pausing = False
+        self._is_back = asyncio.Event()
+        self._is_back.set()
 
     @property
     def draining(self) -> asyncio.Task[None] | None:
         """The task that stores what was taken, if there is one at work."""
         return self._draining
+
+    @property
+    def last_sequence(self) -> int:
+        """That of the last chunk which is known to be stored."""
+        return self._last_sequence
 
     @property
     def step(self) -> int:
@@ -96,19 +114,79 @@ class BatchingWriter(StreamWriter):
     async def write(self, chunk: Chunk) -> None:
         if self._closed or self._error is not None:
             self._raise_error()
-        flat = _plainly_flat(chunk)
-        if not flat:
-            ensure_chunk(chunk)
-        new = self._stamped(chunk, flat)
+        new = self.stamped(chunk)
         while len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
             self._room.clear()
             self._hurry.set()
+            await self._is_back.wait()
             self._ensure_draining()
             await self._room.wait()
             self._raise_error()
         self._buffer.append(new)
         self._buffered_chars += len(new.text)
-        if self._draining is None:
+        if self._draining is None and not self._lent:
+            self._ensure_draining()
+
+    def put(self, chunk: Chunk) -> bool:
+        """Take a chunk that need not leave before the next `lend`, `write` or `flush`; False if there is no room."""
+        if self._closed or self._error is not None:
+            self._raise_error()
+        if len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
+            return False
+        new = self.stamped(chunk)
+        self._buffer.append(new)
+        self._buffered_chars += len(new.text)
+        return True
+
+    async def lend(self) -> Append:
+        """All that has not left yet, perhaps nothing, for another store's write to carry.
+
+        Until `landed` or `returned` nothing else leaves. One batch is on its way at any time, so what is in flight
+        arrives first.
+        """
+        while self._in_flight or self._draining is not None:
+            self._pausing = True
+            try:
+                await asyncio.shield(self._ensure_draining())
+            finally:
+                self._pausing = False
+            self._raise_error()
+        while len(self._buffer) > MAX_BATCH_CHUNKS or self._buffered_chars > MAX_BATCH_CHARS:
+            await self.flush()
+        self._raise_error()
+        self._lent = True
+        self._is_back.clear()
+        self._in_flight = self._next_batch()
+        assert self._address is not None
+        return await self._address(self._producer_id, self._stored + len(self._in_flight), self._in_flight)
+
+    def landed(self, sequence: int, *, news: int = 0) -> None:
+        """What was lent is stored, with so many chunks that the write added."""
+        self._settle()
+        self._stored += news
+        self._last_sequence = sequence or self._last_sequence
+        self._take_back_the_pen()
+
+    def returned(self, *, surely: bool, news: int = 0) -> None:
+        """Take the batch back: the write that carried it, with so many chunks of its own, has failed.
+
+        Unless it `surely` wrote nothing, the batch keeps its number, so that the backend recognizes it, and the numbers
+        of the other chunks are not used again.
+        """
+        if surely:
+            self._buffer.extendleft(reversed(self._in_flight))
+            self._buffered_chars += sum(len(chunk.text) for chunk in self._in_flight)
+            self._in_flight = []
+        elif self._in_flight:
+            self._doubtful += news
+        else:
+            self._stored += news
+        self._take_back_the_pen()
+
+    def _take_back_the_pen(self) -> None:
+        self._lent = False
+        self._is_back.set()
+        if self._buffer:
             self._ensure_draining()
 
     async def flush(self) -> int:
@@ -117,6 +195,7 @@ class BatchingWriter(StreamWriter):
         self._hurry.set()
         try:
             while self._buffer or self._in_flight:
+                await self._is_back.wait()
                 # Shielded: giving up waiting must not tear a write apart.
                 await asyncio.shield(self._ensure_draining())
                 self._raise_error()
@@ -131,6 +210,13 @@ class BatchingWriter(StreamWriter):
             await self.flush()
         finally:
             self._closed = True
+
+    def stamped(self, chunk: Chunk) -> NewChunk:
+        """The chunk as it is stored."""
+        flat = _plainly_flat(chunk)
+        if not flat:
+            ensure_chunk(chunk)
+        return self._stamped(chunk, flat)
 
     def _stamped(self, chunk: Chunk, flat: bool) -> NewChunk:
         stamped = {**self._stamp, **chunk}
@@ -155,7 +241,7 @@ class BatchingWriter(StreamWriter):
 
     async def _drain(self) -> None:
         try:
-            while self._in_flight or self._buffer:
+            while self._in_flight or (self._buffer and not self._pausing):
                 if not self._in_flight:
                     if self._gather_seconds:
                         await self._gather()
@@ -203,8 +289,8 @@ class BatchingWriter(StreamWriter):
         return batch
 
     def _settle(self) -> None:
-        self._stored += len(self._in_flight)
-        self._in_flight = []
+        self._stored += len(self._in_flight) + self._doubtful
+        self._in_flight, self._doubtful = [], 0
 
     async def _append_with_retries(self) -> int:
         last = self._stored + len(self._in_flight)

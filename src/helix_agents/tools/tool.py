@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
-from ..codec import Json, ensure_json
+from ..codec import Json, ensure_storable
 from ..errors import InvalidArgument, NotSerializable
 from ..ids import ensure_id
 from ..llm.contract import ToolSpec
@@ -191,7 +191,7 @@ class ToolContext(Generic[Deps, State]):
         """Send a `custom` chunk to whoever reads the stream."""
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"The name of a custom chunk must be a string, not {name!r}.")
-        ensure_json(data)
+        ensure_storable(data)  # here, where the tool hears of it, not when the chunk is written
         self._ensure_open()
         self._at_home(lambda: self._outlet.emit(name, data))
 

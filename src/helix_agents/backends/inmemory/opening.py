@@ -9,7 +9,7 @@ from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
 from .blob_store import InMemoryBlobStore
 from .memory_store import InMemoryMemoryStore
-from .state_store import InMemoryStateStore
+from .state_store import Beside, InMemoryStateStore
 from .stream_manager import InMemoryStreamManager
 from .usage_store import InMemoryUsageStore
 
@@ -22,6 +22,8 @@ async def open_memory(url: StoresUrl) -> AsyncIterator[Stores]:
     url.only(OPTIONS)
     streams = InMemoryStreamManager(**url.stream_retention())
     try:
-        yield Stores(InMemoryStateStore(), streams, InMemoryUsageStore(), InMemoryMemoryStore(), InMemoryBlobStore())
+        usage = InMemoryUsageStore()
+        state = InMemoryStateStore(beside=Beside(streams, usage))
+        yield Stores(state, streams, usage, InMemoryMemoryStore(), InMemoryBlobStore())
     finally:
         await streams.close()

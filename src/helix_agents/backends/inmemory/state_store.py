@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from ...stores.state.commit import (
     StoredSession,
 )
 from ...stores.state.plan import Counters, Plan, Seen, Source, decide, needs, refused_owner
+from ...stores.usage.contract import UsageStore
+from ...streams.contract import StreamManager
 from ...types import (
     InterruptFlag,
     Owner,
@@ -38,10 +40,19 @@ from ...types import (
     SubSessionRef,
 )
 from .sessions import Session, Sessions
+from .stream_manager import InMemoryStreamManager
+from .usage_store import InMemoryUsageStore
 
 replace = msgspec.structs.replace
 
 Kept = TypeVar("Kept", SessionState, RunRecord, SubSessionRef)
+
+
+class Beside(NamedTuple):
+    """The stores of the same process whose writes a commit can carry."""
+
+    streams: InMemoryStreamManager
+    usage: InMemoryUsageStore
 
 
 class InMemoryStateStore(StateStoreBase):
@@ -50,10 +61,16 @@ class InMemoryStateStore(StateStoreBase):
     finds_prefixes = True
 
     def __init__(
-        self, sessions: Sessions | None = None, *, clock: Clock = system_clock, ids: IdSource = random_id
+        self,
+        sessions: Sessions | None = None,
+        *,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        beside: Beside | None = None,
     ) -> None:
         super().__init__(clock=clock, ids=ids)
         self._data = Sessions() if sessions is None else sessions
+        self._beside = beside
 
     # -- writing
 
@@ -61,6 +78,7 @@ class InMemoryStateStore(StateStoreBase):
         plan = decide(commit, self._seen(commit))
         if isinstance(plan, CommitRefused):
             raise plan
+        commit, sequence = self._carry(commit)
         if commit.create:
             assert commit.state is not None
             session = Session(_detached(replace(commit.state, custom_state=None)))
@@ -88,7 +106,26 @@ class InMemoryStateStore(StateStoreBase):
             session.flag = None
         if commit.flag is not None:
             session.flag = commit.flag
-        return plan.applied, {name: session.custom.text(name) for name in want}
+        return plan.applied._replace(sequence=sequence), {name: session.custom.text(name) for name in want}
+
+    def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        return self._beside is not None and streams is self._beside.streams and usage in (None, self._beside.usage)
+
+    def _carry(self, commit: Commit) -> tuple[Commit, int]:
+        """Store what goes along, unless the stream refuses it; the commit with its position, and the last sequence."""
+        if commit.along is None or self._beside is None:
+            return commit, 0
+        streams, usage = self._beside
+        along, sequence = commit.along, 0
+        entries = usage.checked(along.usage)
+        if along.append is not None:
+            sequence = streams.append_now(along.append)
+            streams.changed(along.append.stream_id)
+            if commit.checkpoint is not None:
+                at = commit.checkpoint._replace(stream_sequence=sequence - along.after)
+                commit = replace(commit, checkpoint=at)
+        usage.insert_now(entries)
+        return commit, sequence
 
     def _seen(self, commit: Commit) -> Seen:
         """All that has to be seen of the session to decide the commit."""

@@ -20,7 +20,7 @@ from ...streams.base import (
     PURGE_EVERY_MS,
     StreamManagerBase,
 )
-from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.wakeup import Wake, Wakeup
 from ...types import StreamStatus
 
@@ -205,18 +205,25 @@ class InMemoryStreamManager(StreamManagerBase):
         fence: int | None,
         now: int,
     ) -> int:
-        stream = self._find(stream_id, now)
+        return self.append_now(Append(stream_id, producer_id, counter, chunks, fence, now))
+
+    def append_now(self, append: Append) -> int:
+        """Append without waiting, so that another store's write can carry it; the sequence of the last chunk."""
+        stream = self._find(append.stream_id, append.now)
         if stream is None:
-            raise StreamNotActive(stream_id, "deleted")
-        producer = stream.producers.get(producer_id)
-        if producer is not None and producer.counter >= counter:
+            raise StreamNotActive(append.stream_id, "deleted")
+        producer = stream.producers.get(append.producer_id)
+        if producer is not None and producer.counter >= append.counter:
             return producer.sequence
-        stream.pass_fence(fence)
+        stream.pass_fence(append.fence)
         if stream.status != "active":
-            raise StreamNotActive(stream_id, stream.status)
-        sequence = stream.add(chunks, now)
-        stream.producers[producer_id] = Producer(counter, sequence, now)
-        stream.retain(self.max_chunks, self._expired_before(now), len(chunks))
+            raise StreamNotActive(append.stream_id, stream.status)
+        sequence = stream.add(append.chunks, append.now)
+        stream.producers[append.producer_id] = Producer(append.counter, sequence, append.now)
+        stream.retain(self.max_chunks, self._expired_before(append.now), len(append.chunks))
+        if append.ends is not None:
+            stream.status, stream.final_output, stream.error = "ended", append.ends, None
+            stream.revision += 1
         return sequence
 
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:

@@ -18,6 +18,10 @@ class InMemoryUsageStore(UsageStoreBase):
         self._below: dict[str, set[str]] = {}
 
     async def _insert(self, entries: list[UsageEntry]) -> int:
+        return self.insert_now(entries)
+
+    def insert_now(self, entries: Iterable[UsageEntry]) -> int:
+        """Keep entries without waiting, so that another store's write can carry them; how many were new."""
         new = 0
         for given in entries:
             kept = self._sessions.setdefault(given.session_id, {})

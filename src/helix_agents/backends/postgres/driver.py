@@ -22,7 +22,7 @@ from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, one_snapshot, qualified
 from .driver_errors import NO_FUNCTION, RETRYABLE, is_lost_connection, raise_translated
 from .functions import BatchFunction, Operation
-from .prepare import batch_functions, prepare_database
+from .prepare import batch_functions, joint_function, prepare_database
 
 if TYPE_CHECKING:
     from .borrowed import Connection, Pool
@@ -46,6 +46,9 @@ class PostgresDriver:
         self.commit_function = CommitFunction(schema=self.schema, prefix=prefix)
         self._commit_calls = [self.commit_function.call(as_list=each, temporary=False) for each in (False, True)]
         self._functions: list[BatchFunction] = batch_functions(self.schema, prefix)
+        self.joint_function = joint_function(self._functions, self.commit_function, self.schema, prefix)
+        self._joint_calls = [self.joint_function.call(as_list=each) for each in (False, True)]
+        self.has_joint = False
         self._calls = {each.name: (each.write_call, each.read_call) for each in self._functions}
         self._operations: dict[str, Operation] = {}
         self._texts: dict[str, str] = {}
@@ -73,6 +76,26 @@ class PostgresDriver:
     async def commit(self, params: Sequence[Any], *, as_list: bool) -> str:
         """Call the commit function; what it returns."""
         return await self._repeatedly(lambda connection: self._commit(connection, params, as_list), read_only=False)
+
+    async def commit_along(
+        self,
+        params: Sequence[Any],
+        *,
+        as_list: bool,
+        place: int,
+        after: int,
+        append: Sequence[Statement],
+        usage: Sequence[Statement],
+    ) -> tuple[str, list[list[Row]]]:
+        """Call the commit function with an append and usage; what it returns, and the rows of the append.
+
+        `place`: of the text, counted from one, that says where in the stream the checkpoint is; 0: there is none.
+        """
+        answers = await self._repeatedly(
+            lambda connection: self._joint(connection, params, as_list, place, after, append, usage), read_only=False
+        )
+        committed, *appended = answers
+        return committed, [[tuple(row) for row in decode(text)] if text else [] for text in appended]
 
     async def prepare(self) -> None:
         """Bring the database up to date now rather than with the first batch. Raises what a batch would."""
@@ -125,13 +148,14 @@ class PostgresDriver:
             async with self.pool.acquire() as connection:
                 there = await prepare_database(
                     connection,
-                    [*self._functions, self.commit_function],
+                    [*self._functions, self.commit_function, self.joint_function],
                     schema=self.schema,
                     prefix=self.prefix,
                     only_look_at=only_look_at,
                 )
             self._operations = {}
             self._has_commit = self.commit_function.name in there
+            self.has_joint = self.joint_function.name in there
             for function in self._functions:
                 if function.name in there:
                     self._operations |= function.operations()
@@ -168,6 +192,29 @@ class PostgresDriver:
         async with connection.transaction():
             await function.create(connection, temporary=True)
             return await connection.fetchval(function.call(as_list=as_list, temporary=True), *params)  # type: ignore[no-any-return]
+
+    async def _joint(
+        self,
+        connection: Connection,
+        params: Sequence[Any],
+        as_list: bool,
+        place: int,
+        after: int,
+        append: Sequence[Statement],
+        usage: Sequence[Statement],
+    ) -> list[str]:
+        answers: list[str] = await connection.fetchval(
+            self._joint_calls[as_list], *params, place, after, *self._numbered(append), *self._numbered(usage)
+        )
+        return answers
+
+    def _numbered(self, statements: Sequence[Statement]) -> tuple[list[int], list[str | None]]:
+        """Statements as a batch function takes them."""
+        return [self._operations[each.sql].number for each in statements], [
+            each if each is None or each.__class__ is str else str(each)
+            for statement in statements
+            for each in statement.params
+        ]
 
     async def _run(self, connection: Connection, statements: Sequence[Statement], read_only: bool) -> list[list[Row]]:
         known = [self._operations.get(statement.sql) for statement in statements]

@@ -11,6 +11,7 @@ import asyncpg
 
 from ...errors import HelixError, InvalidArgument
 from ..registry import Stores
+from ..sql_shared.beside import Beside
 from ..url import STREAM_OPTIONS, StoresUrl, as_bool
 from .blob_store import PostgresBlobStore
 from .driver import PostgresDriver
@@ -72,10 +73,11 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
             await driver.prepare()
         else:
             await driver.ensure_prepared(url.shown)
+        usage = PostgresUsageStore(pool, driver=driver)
         yield Stores(
-            PostgresStateStore(pool, driver=driver),
+            PostgresStateStore(pool, driver=driver, beside=Beside(streams, usage)),
             streams,
-            PostgresUsageStore(pool, driver=driver),
+            usage,
             PostgresMemoryStore(pool, driver=driver),
             PostgresBlobStore(pool, driver=driver),
         )

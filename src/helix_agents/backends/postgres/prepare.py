@@ -21,6 +21,7 @@ from .commit_call import CommitFunction
 from .dialect import checked_schema, numbered, qualified, quoted
 from .driver_errors import FORBIDDEN, raise_translated
 from .functions import BatchFunction, ServerFunction
+from .joint_call import JointFunction
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -53,7 +54,16 @@ def batch_functions(schema: str | None, prefix: str) -> list[BatchFunction]:
 
 def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
     """All functions that this version of the library calls."""
-    return [*batch_functions(schema, prefix), CommitFunction(schema=schema, prefix=prefix)]
+    batches, commit = batch_functions(schema, prefix), CommitFunction(schema=schema, prefix=prefix)
+    return [*batches, commit, joint_function(batches, commit, schema, prefix)]
+
+
+def joint_function(
+    batches: Sequence[BatchFunction], commit: CommitFunction, schema: str | None, prefix: str
+) -> JointFunction:
+    """The function that commits with chunks and usage."""
+    by_label = dict(zip([label for _, label in FILES], batches, strict=True))
+    return JointFunction(commit, by_label["stream"], by_label["usage"], schema=schema, prefix=prefix)
 
 
 async def migrate_postgres(connection: AnyConnection, *, schema: str | None = None, prefix: str = "") -> list[int]:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
+from ...stores.along import Along
 from ...stores.state.commit import Applied, CellName, Commit, StoredSession
+from ...stores.usage.contract import UsageStore
+from ...streams.contract import StreamManager
 from ...types import Owner, SubSessionRef
+from ..sql_shared.beside import OF_STREAMS, Beside
 from ..sql_shared.driver import BatchRefused
 from ..sql_shared.state import rows
 from ..sql_shared.state.store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
@@ -50,7 +54,9 @@ class PostgresStateStore(SqlStateStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         driver: PostgresDriver | None = None,
+        beside: Beside | None = None,
     ) -> None:
+        self._beside = beside
         self._postgres = driver or PostgresDriver(
             pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler
         )
@@ -59,11 +65,37 @@ class PostgresStateStore(SqlStateStore):
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         wanted = list(want)
+        if commit.along is not None:
+            return await self._apply_along(commit, commit.along, wanted)
         params, as_list = commit_call.arguments(commit, commit_call.texts_of(commit, wanted))
         try:
             return commit_call.applied(await self._postgres.commit(params, as_list=as_list), wanted)
         except BatchRefused as refused:
             raise as_commit_refusal(refused) from refused
+
+    def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        # A role that may not create functions keeps the order of separate writes.
+        return self._beside is not None and self._postgres.has_joint and self._beside.holds(streams, usage)
+
+    async def _apply_along(
+        self, commit: Commit, along: Along, want: list[CellName]
+    ) -> tuple[Applied, dict[CellName, str | None]]:
+        assert self._beside is not None
+        texts = commit_call.texts_of(commit, want)
+        params, as_list = commit_call.arguments(commit, texts)
+        append, usage = self._beside.statements(along)
+        # Counted from one: the function puts the position in the stream there.
+        place = 0 if commit.checkpoint is None else texts.index(commit.checkpoint.checkpoint_id) + 4
+        try:
+            answer, rows = await self._postgres.commit_along(
+                params, as_list=as_list, place=place, after=along.after, append=append, usage=usage
+            )
+        except BatchRefused as refused:
+            if refused.reason not in OF_STREAMS:
+                raise as_commit_refusal(refused) from refused
+            return await self._beside.refused(commit, along, refused), {}
+        applied, cells = commit_call.applied(answer, want)
+        return applied._replace(sequence=await self._beside.landed(along, rows)), cells
 
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
         wanted = {commit_call.place_of(name): name for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import HelixError, InvalidArgument, StoreCorrupt, StoreError, StoreUnavailable
+from ...stores.state.commit import CommitRefused
 from ..sql_shared.driver import BatchRefused
 from ..sql_shared.state.refusals import refused_batch
 
@@ -13,7 +14,7 @@ def translated(error: BaseException, path: str) -> BaseException:
     """An error of the driver as an outcome or an error of our own, with its cause."""
     ours: BaseException
     text = str(error)
-    if isinstance(error, HelixError | BatchRefused):
+    if isinstance(error, HelixError | BatchRefused | CommitRefused):
         return error
     if isinstance(error, OverflowError | UnicodeError):
         ours = InvalidArgument(f"A value cannot be stored: {text}")

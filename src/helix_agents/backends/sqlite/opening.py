@@ -12,6 +12,7 @@ from typing import cast
 
 from ...errors import InvalidArgument, NotMigrated
 from ..registry import Stores
+from ..sql_shared.beside import Beside
 from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.queries import with_prefix
@@ -48,10 +49,11 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
             await migrate(driver, prefix=prefix)
         else:
             await ensure_migrated(driver, url.shown, prefix=prefix)
+        usage = SqlUsageStore(driver, prefix=prefix)
         yield Stores(
-            SqliteStateStore(path, prefix=prefix, driver=driver),
+            SqliteStateStore(path, prefix=prefix, driver=driver, beside=Beside(streams, usage)),
             streams,
-            SqlUsageStore(driver, prefix=prefix),
+            usage,
             SqlMemoryStore(driver, prefix=prefix),
             SqlBlobStore(driver, prefix=prefix),
         )

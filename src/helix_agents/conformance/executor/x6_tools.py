@@ -127,7 +127,7 @@ async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
 
 
 class _Picky:
-    """A state store that cannot hold a certain key, and only finds out when it commits."""
+    """A state store that cannot hold a certain key, and finds out when it commits, or as soon as it stages."""
 
     def __init__(self, inner: Any, *, at: str, error: StoreError | None = None) -> None:
         self._inner = inner
@@ -136,7 +136,7 @@ class _Picky:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name != self._at:
+        if name not in (self._at, COMMIT):
             return found
 
         async def refuse(session_id: str, *args: Any, **kwargs: Any) -> Any:

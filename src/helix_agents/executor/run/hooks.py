@@ -87,7 +87,7 @@ class Hooks:
         """A tool call (`id`, `name`, `arguments`) begins."""
 
     async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Outcome) -> None:
-        """A tool call has its outcome."""
+        """A tool call has its outcome. The last outcomes of a step may become durable only with its commit."""
 
 
 class HookCaller:

@@ -89,6 +89,7 @@ async def open_run(
         step=session.step_count,
         ensure_owner=watch.ensure_owner,
         parent=parent.emitter if parent else None,
+        carries=services.carries,
     )
     context = RunContext(
         services=services,

@@ -81,6 +81,10 @@ class LeaseKeeper:
         async with self._polling:
             self._paused = True
 
+    def unpause(self) -> None:
+        """Renew the lease again: the write that was to end the run has failed."""
+        self._paused = False
+
     async def ensure_owner(self) -> None:
         """Raise `RunLost` unless the session is this run's.
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...errors import EpochConflict, LeaseConflict, RunLost, SessionNotFound, VersionConflict
 from ...messages import Message
+from ...stores.along import Along
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
 from ...types import CheckpointMeta, Committed, Owner, RunStatus, SessionState, StagedChanges, SubSessionRef
 
 MAX_REBASES = 20
+
+Result = TypeVar("Result")
 
 Change = Callable[[SessionState], SessionState]
 
@@ -102,12 +105,19 @@ class OwnedSession:
         custom_state: dict[str, Any],
         unstaged: Sequence[StagedChanges] = (),
         change_run: RunChange | None = None,
+        along: Along | None = None,
     ) -> Committed:
         """Commit a step. `custom_state` is what the writes of its calls make of the state. Raises `RunLost`."""
         for tries in range(MAX_REBASES):
             try:
                 committed = await self.try_commit(
-                    change, messages, meta, custom_state=custom_state, unstaged=unstaged, change_run=change_run
+                    change,
+                    messages,
+                    meta,
+                    custom_state=custom_state,
+                    unstaged=unstaged,
+                    change_run=change_run,
+                    along=along,
                 )
             except LeaseConflict as error:
                 raise self._lost("another process has ended it") from error
@@ -128,6 +138,7 @@ class OwnedSession:
         custom_state: dict[str, Any],
         unstaged: Sequence[StagedChanges] = (),
         change_run: RunChange | None = None,
+        along: Along | None = None,
     ) -> Committed:
         """Commit at the version seen last, or raise `VersionConflict`."""
         async with self._lock:
@@ -142,6 +153,7 @@ class OwnedSession:
                     unstaged=unstaged,
                     change_run=change_run,
                     owner=self.owner,
+                    **_carried(along),
                 )
             except (EpochConflict, SessionNotFound) as error:
                 raise self._lost_by(error) from None
@@ -151,9 +163,10 @@ class OwnedSession:
             )
             return committed
 
-    async def stage(self, step_id: str, calls: Sequence[StagedChanges]) -> None:
-        """Stage outcomes for the open step, in one write. Raises `RunLost`."""
-        await self._guarded(self._store.stage_calls(self.session_id, step_id, calls, owner=self.owner))
+    async def stage(self, step_id: str, calls: Sequence[StagedChanges], *, along: Along | None = None) -> int:
+        """Stage outcomes for the open step, in one write; return the sequence of what went along. Raises `RunLost`."""
+        write = self._store.stage_calls(self.session_id, step_id, calls, owner=self.owner, **_carried(along))
+        return await self._guarded(write)
 
     async def note_child(self, ref: SubSessionRef) -> None:
         """Keep a record of a child session that is about to run. Raises `RunLost`."""
@@ -174,10 +187,10 @@ class OwnedSession:
         )
         await self._guarded(change)
 
-    async def _guarded(self, write: Awaitable[object]) -> None:
+    async def _guarded(self, write: Awaitable[Result]) -> Result:
         """Do a write that does not change the version, if the session is still this run's."""
         try:
-            await write
+            return await write
         except (EpochConflict, SessionNotFound) as error:
             raise self._lost_by(error) from None
 
@@ -205,3 +218,8 @@ class OwnedSession:
 
     def _lost(self, why: str) -> RunLost:
         return RunLost(self.session_id, self.run_id, why)
+
+
+def _carried(along: Along | None) -> dict[str, Any]:
+    """Return the option for a write that carries something; a store that carries nothing need not know it."""
+    return {} if along is None else {"along": along}

@@ -6,7 +6,6 @@ told again by whoever takes the session up, if the process dies in between.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import cast
@@ -19,33 +18,24 @@ from ...ids import step_id
 from ...messages import Message, ToolCall
 from ...safe_text import get_logger
 from ...state import StepWrites
-from ...stores.state.commit import RunChange
-from ...types import CheckpointMeta, Committed, RunStatus, SessionState, StagedChanges, SuspendedChildWait
+from ...types import RunStatus, StagedChanges, SuspendedChildWait
 from ..handle import AgentResult, result_of
 from ..run.guardrails import refusal_of, refused_output
 from ..run_context import RunContext
-from ..session.standing import UNOWNED
-from ..stream.prepare import step_committed_chunk
 from .decisions import (
     Outcome,
     StagedOutcome,
     StepCommit,
-    Suspension,
-    aside_checkpoint,
     close_step,
-    committed_state,
     last_finish_reason,
     put_aside,
-    suspended_state,
 )
 from .open_step import OpenStep, tool_end_chunk
-from .queued_messages import NewlyQueued, ensure_all_taken, in_order, taken_from
-from .staging import UNSTORABLE, flush_unstaged, is_passing, not_storable
+from .queued_messages import NewlyQueued, in_order, taken_from
+from .staging import UNSTORABLE, is_passing, not_storable
+from .write import StepWriter
 
 logger = get_logger("helix_agents.executor")
-
-SLOW_COMMIT_SECONDS = 1.0
-"""A commit that takes longer is worth a line in the log."""
 
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
@@ -58,6 +48,7 @@ class Endings:
         self._services = context.services
         self._owned = context.owned
         self._stop = context.stop
+        self._writer = StepWriter(context)
 
     # -- a step
 
@@ -115,7 +106,10 @@ class Endings:
         patches = step.sequencer.accept(row.index, row.writes)
         if patches:
             self._context.emitter.emit({"type": "state_patch", "patches": patches})
-        self._context.emitter.emit(tool_end_chunk(call, outcome))
+        if row.tool_call_id in step.news:
+            step.news[row.tool_call_id] = tool_end_chunk(call, outcome)  # nobody has heard of the other one
+        else:
+            self._context.emitter.emit(tool_end_chunk(call, outcome))
 
     async def _commit(self, step: OpenStep) -> AgentResult | None:
         while True:
@@ -144,7 +138,7 @@ class Endings:
                 commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
-        await self._write(commit, step, all_of_the_queue=True)
+        await self._writer.write(commit, step, all_of_the_queue=True)
         context.then, context.heard = [], heard
         return None if commit.status == "active" else await self._finish(commit)
 
@@ -159,7 +153,7 @@ class Endings:
             children=waits,
             interrupted=self._stop.requested,
         )
-        await self._write_suspension(suspension, step)
+        await self._writer.write_suspension(suspension, step)
         if self._stop.requested:
             self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
         else:
@@ -201,13 +195,13 @@ class Endings:
             steps_left=1,
         )
         commit = StepCommit(closed.messages, "failed", error=error, failure_reason=reason)
-        await self._write(commit, step)
+        await self._writer.write(commit, step)
         return await self._finish(commit)
 
     async def fail(self, error: str, reason: str) -> AgentResult:
         """End the session as failed. A step that is open stays in staging and is of no further use."""
         commit = StepCommit([], "failed", error=error, failure_reason=reason)
-        await self._save_status(commit, None)
+        await self._writer.save_status(commit, None)
         return await self._finish(commit)
 
     async def take_back(self, step: OpenStep) -> None:
@@ -221,100 +215,6 @@ class Endings:
             rewind = self._services.streams.cleanup_to_step
             await self._tell(partial(rewind, session.stream_id, session.step_count, fence=fence))
 
-    # -- the writes
-
-    async def _write(
-        self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
-    ) -> None:
-        """The one atomic write that ends a step, then the news of it."""
-        calls = [call["id"] for call in step.calls]
-
-        def change(session: SessionState) -> SessionState:
-            if all_of_the_queue:
-                ensure_all_taken(session, commit.taken)
-            return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
-
-        if sum(bool(row.writes.ops) for row in step.rows.values()) > 1:  # each fits by itself, not always together
-            self._context.agent.ensure_state(step.sequencer.state, self._owned.state)
-        began = asyncio.get_running_loop().time()
-        sequence = await self._flush(step)
-        committed = await self._owned.commit(
-            change,
-            [*step.before, *commit.messages],
-            CheckpointMeta(step.step_id, step.number, sequence, request=step.request),
-            custom_state=step.sequencer.state,
-            unstaged=[row for row in step.unstaged.values() if row.writes.ops],
-            change_run=await self._release() if commit.status == "active" and self._context.releases else None,
-        )
-        took = asyncio.get_running_loop().time() - began
-        if took > SLOW_COMMIT_SECONDS:
-            logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
-        self._context.watch.steps = self._owned.session.step_count - self._context.first_step
-        await self._tell_of_commit(committed, step)
-
-    async def _release(self) -> RunChange:
-        """Return the release of the run, for the last commit of this process; any process may continue after it."""
-        watch = self._context.watch
-        await watch.pause()
-        steps = self._owned.session.step_count + 1 - self._context.first_step
-        change = RunChange(watch.run, msgspec.structs.replace(watch.run, lease_until=UNOWNED, step_count=steps))
-        watch.run, self._context.released = change.wanted, True
-        return change
-
-    async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
-        """Tell readers, hooks and the log; what was lost must not be lost silently."""
-        context = self._context
-        # Both merges lose the same; the sequencer's counts tools as the model's message does.
-        lost = step.sequencer.warnings if committed.warnings and step.sequencer.warnings else committed.warnings
-        warnings = [*lost, *step.sequencer.likely_lost_counts()]
-        reason = step.answer.get("finish_reason")
-        context.emitter.emit(
-            step_committed_chunk(committed.checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
-        )
-        if not warnings:
-            return
-        context.warnings += warnings
-        for warning in warnings:
-            logger.warning("Session %s, step %d: %s", context.session_id, step.number, warning)
-        await context.hooks.call("writes_lost", step.number, list(warnings))
-
-    async def _write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
-        context = self._interrupt_context() if self._stop.requested else None
-        if step.unstaged:
-            await flush_unstaged(self._context, step)
-        sequence = await self._flush(step)
-        await self._owned.try_commit(
-            lambda session: msgspec.structs.replace(
-                suspended_state(session, suspension, step.step_id), interrupt_context=context
-            ),
-            [*step.before, *suspension.messages],
-            aside_checkpoint(step.step_id, self._owned.session.step_count, sequence, step.request),
-            custom_state=self._owned.state,
-        )
-
-    async def _save_status(self, commit: StepCommit, context: Json) -> None:
-        await self._owned.save(
-            lambda session: msgspec.structs.replace(
-                session,
-                status=commit.status,
-                error=commit.error,
-                failure_reason=commit.failure_reason,
-                interrupt_context=context,
-            )
-        )
-
-    async def _flush(self, step: OpenStep) -> int:
-        """Make durable what a step has shown and spent; the last sequence."""
-        if self._services.usage is None or not step.usage:
-            return await self._context.emitter.flush()
-        usage = self._services.usage.record_entries(step.usage)
-        sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
-        return sequence
-
-    def _interrupt_context(self) -> dict[str, Json]:
-        now = self._services.clock()
-        return {"reason": self._stop.reason, "run_id": self._context.run_id, "interrupted_at": now}
-
     # -- the run
 
     async def _stop_with(self, commit: StepCommit, step: OpenStep | None) -> AgentResult:
@@ -324,11 +224,11 @@ class Endings:
             commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted", taken=commit.taken)
         else:
             commit = StepCommit(commit.messages, "interrupted", taken=commit.taken)
-        context = self._interrupt_context()
+        context = self._writer.interrupt_context()
         if step is not None:
-            await self._write(commit, step, context)
+            await self._writer.write(commit, step, context)
         else:
-            await self._save_status(commit, context)
+            await self._writer.save_status(commit, context)
         if commit.status == "failed":
             return await self._finish(commit)
         self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
@@ -339,13 +239,13 @@ class Endings:
         emitter, streams = self._context.emitter, self._services.streams
         stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
         if commit.status == "completed":
-            emitter.emit({"type": "output", "output": commit.output})
             close = partial(streams.end_stream, stream_id, commit.output, fence=fence)
         else:
             emitter.emit({"type": "error", "error": commit.error})
             close = partial(streams.fail_stream, stream_id, commit.error or "failed", fence=fence)
-        await self._tell(emitter.flush)
-        await self._tell(close)
+        if not self._writer.ended:
+            await self._tell(emitter.flush)
+            await self._tell(close)
         if self._context.claim.resumed or commit.status == "failed":
             await self._owned.discard_staging()
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
@@ -387,6 +287,8 @@ class Endings:
         if self._stop.requested:
             await self._owned.clear_interrupt_flag()
         await self._context.watch.close()
+        if self._writer.ended:
+            return
         await self._owned.end_run(
             status,
             step_count=self._owned.session.step_count - self._context.first_step,

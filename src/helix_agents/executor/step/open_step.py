@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...chunks import ToolEnd, ToolStart
+from ...chunks import AnyChunk, ToolEnd, ToolStart
 from ...messages import Message, ToolCall
 from ...state import StepSequencer
 from ...types import StagedChanges
@@ -41,6 +41,8 @@ class OpenStep:
         """What the calls that have an outcome come to, in the form in which it is staged."""
         self.unstaged: dict[str, StagedChanges] = {}
         """What is not staged yet, by call ('': the answer), and travels with the next write or the commit."""
+        self.news: dict[str, AnyChunk] = {}
+        """What readers hear, by call, as soon as that is durable."""
         self.before: list[Message] = []
         """What goes into the conversation before the answer: a summary that was made to ask for it."""
         self.sequencer = StepSequencer(base)

@@ -6,8 +6,10 @@ Knows rows, not tools: when a row may wait for the commit is asked of `may_run_a
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from ...agent import AgentTool
+from ...chunks import AnyChunk
 from ...errors import HelixError, InvalidArgument, SchemaTooNew, StoreCorrupt, StoreError, StoreUnavailable
 from ...tools.tool import Tool
 from ...types import StagedChanges
@@ -36,18 +38,36 @@ def may_run_again(tool: Tool, durability: Durability) -> bool:
     return tool.idempotent or durability == "step"
 
 
+class _Waiting(NamedTuple):
+    """A row on its way, the chunk that announces it, and who waits for it; neither for a row that could wait."""
+
+    row: StagedChanges
+    news: AnyChunk | None = None
+    done: asyncio.Future[None] | None = None
+
+    def settle(self, error: Exception | None = None) -> None:
+        """Let the call go on, or hear of the error."""
+        if self.done is None or self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+            self.done.exception()  # a caller that was cancelled does not fetch it
+
+
 class Stager:
     """Stages rows of one run."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._waiting: list[tuple[StagedChanges, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def stage(self, step: OpenStep, row: StagedChanges) -> None:
-        """Make a row durable, with whatever else is ready. Raises what the store raises for this row."""
+    async def stage(self, step: OpenStep, row: StagedChanges, news: AnyChunk) -> None:
+        """Make a row durable, with whatever else is ready, and emit its news. Raises what the store raises for it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((row, done))
+        self._waiting.append(_Waiting(row, news, done))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(step), name="helix-stage")
         await asyncio.shield(done)
@@ -58,65 +78,74 @@ class Stager:
             await asyncio.wait({self._writing})
 
     async def _write_all(self, step: OpenStep) -> None:
+        batch: list[_Waiting] = []
         try:
             await asyncio.sleep(0)  # what ends in the same turn of the loop leaves together
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                await self._write(step, batch)
+                if self._completes(step, batch):
+                    self._leave_to_commit(step, batch)
+                else:
+                    await self._write(step, batch)
         finally:
             self._writing = None
-            for _, done in self._waiting:
-                done.cancel()
+            for each in [*batch, *self._waiting]:
+                if each.done is not None:
+                    each.done.cancel()
 
-    async def _write(self, step: OpenStep, batch: list[tuple[StagedChanges, asyncio.Future[None]]]) -> None:
-        along = list(step.unstaged.values())
+    def _completes(self, step: OpenStep, batch: list[_Waiting]) -> bool:
+        """Whether these are the last outcomes of the step, and nothing can come between them and its commit."""
+        if not self._context.emitter.carries or self._waiting or self._context.agent.output_guards:
+            return False
+        last = {each.row.tool_call_id for each in batch}
+        return all(call["id"] in last for call in step.missing)
+
+    def _leave_to_commit(self, step: OpenStep, batch: list[_Waiting]) -> None:
+        """Let the commit, which follows immediately, make outcomes durable; until then no reader sees them."""
+        for each in batch:
+            step.unstaged[each.row.tool_call_id] = each.row
+            if each.news is not None:
+                step.news[each.row.tool_call_id] = each.news
+            each.settle()
+
+    async def _write(self, step: OpenStep, batch: list[_Waiting]) -> None:
+        everything = [*map(_Waiting, step.unstaged.values()), *batch]
         try:
-            await self._context.owned.stage(step.step_id, [*along, *(row for row, _ in batch)])
+            await self._stage(step, everything)
         except UNSTORABLE as error:
-            if is_passing(error) or len(batch) + len(along) == 1:
+            if is_passing(error) or len(everything) == 1:
                 _fail(batch, error)
                 return
             # One of them cannot be stored: find out which, the others must not suffer.
-            for row in along:
-                await self._write_one(step, row, None)
-            for row, done in batch:
-                await self._write_one(step, row, done)
-            return
+            for each in everything:
+                try:
+                    await self._stage(step, [each])
+                except Exception as refused:
+                    each.settle(refused)  # one that nobody waits for stays unstaged, and the commit finds out
         except Exception as error:
             _fail(batch, error)
-            return
-        except BaseException:
-            for _, done in batch:
-                done.cancel()
-            raise
-        for row in along:
-            step.unstaged.pop(row.tool_call_id, None)
-        for _, done in batch:
-            if not done.done():
-                done.set_result(None)
 
-    async def _write_one(self, step: OpenStep, row: StagedChanges, done: asyncio.Future[None] | None) -> None:
-        try:
-            await self._context.owned.stage(step.step_id, [row])
-        except Exception as error:
-            if done is not None:  # else it stays unstaged, and the commit finds out
-                _fail([(row, done)], error)
-            return
-        if done is None:
-            step.unstaged.pop(row.tool_call_id, None)
-        elif not done.done():
-            done.set_result(None)
+    async def _stage(self, step: OpenStep, batch: list[_Waiting]) -> None:
+        news = [each.news for each in batch if each.news is not None]
+        async with self._context.emitter.carrying(*news) as load:
+            load.sequence = await self._context.owned.stage(
+                step.step_id, [each.row for each in batch], along=load.along
+            )
+        for each in batch:
+            if each.done is None:
+                step.unstaged.pop(each.row.tool_call_id, None)
+            each.settle()
 
 
-def _fail(batch: list[tuple[StagedChanges, asyncio.Future[None]]], error: Exception) -> None:
-    for _, done in batch:
-        if not done.done():
-            done.set_exception(error)
-            done.exception()  # a caller that was cancelled does not fetch it
+def _fail(batch: list[_Waiting], error: Exception) -> None:
+    for each in batch:
+        each.settle(error)
 
 
 async def flush_unstaged(context: RunContext, step: OpenStep) -> None:
     """Stage what waits for the commit, because there will be none for now."""
     rows = list(step.unstaged.values())
-    await context.owned.stage(step.step_id, rows)
+    async with context.emitter.carrying(*step.news.values()) as load:
+        load.sequence = await context.owned.stage(step.step_id, rows, along=load.along)
     step.unstaged.clear()
+    step.news.clear()

@@ -94,10 +94,8 @@ class ToolRunner:
         entries = [msgspec.to_builtins(entry) for entry in usage]
 
         async def record() -> None:
-            stored = await self._stage(step, call, outcome, writes, entries, executed)
-            step.outcomes[call["id"]] = stored
+            step.outcomes[call["id"]] = await self._stage(step, call, outcome, writes, entries, executed)
             step.usage += entries
-            self._emitter.emit(tool_end_chunk(call, stored))
 
         await unbroken(record())
         if executed:
@@ -118,9 +116,10 @@ class ToolRunner:
         await self._context.watch.ensure_owner()
         if self._may_wait(call):
             step.unstaged[call["id"]] = row
+            self._emitter.emit(tool_end_chunk(call, outcome))
         else:
             try:
-                await self.stager.stage(step, row)
+                await self.stager.stage(step, row, tool_end_chunk(call, outcome))
             except UNSTORABLE as error:
                 if is_passing(error) or not outcome.success:
                     raise

@@ -26,6 +26,7 @@ from ...types import (
     StagedKind,
     SubSessionRef,
 )
+from ..along import Along
 
 LIST: Final = "["
 OBJECT: Final = "{"
@@ -203,6 +204,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     refs: tuple[SubSessionRef, ...] = ()
     flag: InterruptFlag | None = None
     clear_flag: bool = False
+    along: Along | None = None
+    """Only for a backend that `carries` it. The checkpoint notes the place in the stream that this leads to."""
 
 
 class Identity(NamedTuple):
@@ -236,6 +239,8 @@ class Applied(NamedTuple):
     removed: int = 0
     """Messages cut by `keep_messages`, or staged rows discarded."""
     turn: int = 0
+    sequence: int = 0
+    """Of the last chunk that went along."""
 
 
 class StoredSession(NamedTuple):

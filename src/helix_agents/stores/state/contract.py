@@ -55,6 +55,7 @@ from ...types import (
     StatusSwapped,
     SubSessionRef,
 )
+from ..along import Along, Carrier
 from .commit import RunChange
 from .contract_history import RunsAndCheckpoints
 
@@ -72,7 +73,7 @@ UNSET: Final = _Unset.UNSET
 Unset = Literal[_Unset.UNSET]
 
 
-class StateStore(RunsAndCheckpoints):
+class StateStore(Carrier, RunsAndCheckpoints):
     """All sessions of one backend."""
 
     # -- sessions
@@ -150,6 +151,7 @@ class StateStore(RunsAndCheckpoints):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        along: Along | None = None,
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
@@ -177,9 +179,11 @@ class StateStore(RunsAndCheckpoints):
         *,
         expected_version: int | None = None,
         owner: Owner | None = None,
-    ) -> None:
+        along: Along | None = None,
+    ) -> int:
         """Keep what tool calls wrote, and their outcomes, until the step commits. *Atomic.*
 
+        Returns the sequence of the last chunk that went `along` (see `Carrier`), or 0.
         The same call again replaces; `staged_at` is filled in. Does not change the version. Raises `VersionConflict` if
         `expected_version` is given and not the session's (S3).
         """

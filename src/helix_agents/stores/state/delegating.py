@@ -33,6 +33,9 @@ class DelegatingStateStore(StateStore):
         self.exact_counts = inner.exact_counts
         self.finds_prefixes = inner.finds_prefixes
 
+    def carries(self, *args: Any) -> bool:
+        return self.inner.carries(*args)
+
     async def create_session(self, *args: Any, **options: Any) -> SessionState:
         return await self.inner.create_session(*args, **options)
 
@@ -54,8 +57,8 @@ class DelegatingStateStore(StateStore):
     async def stage_changes(self, *args: Any, **options: Any) -> None:
         await self.inner.stage_changes(*args, **options)
 
-    async def stage_calls(self, *args: Any, **options: Any) -> None:
-        await self.inner.stage_calls(*args, **options)
+    async def stage_calls(self, *args: Any, **options: Any) -> int:
+        return await self.inner.stage_calls(*args, **options)
 
     async def list_staged(self, *args: Any, **options: Any) -> list[StagedChanges]:
         return await self.inner.list_staged(*args, **options)

@@ -22,6 +22,7 @@ from ...lifecycle import guarded_sources
 from ...messages import Message
 from ...state import StepWrites, merge_step_writes
 from ...types import CheckpointKind, CheckpointMeta, Committed, Owner, RunRecord, SessionState, StagedChanges
+from ..along import Along
 from . import validate
 from .cache import CellCache, PreparedStep, StagedCall, StagingCache, prepare_step, staged_call, writes_of
 from .cells import plan_merge, prepare, replacement
@@ -64,14 +65,15 @@ class MergingStore(RunStore):
         *,
         expected_version: int | None = None,
         owner: Owner | None = None,
-    ) -> None:
+        along: Along | None = None,
+    ) -> int:
         ensure_id(session_id, "session_id")
         ensure_id(step_id, "step_id")
         validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
         rows = {(row.kind, row.tool_call_id): row for row in [self._row(call, now) for call in calls]}
-        if not rows:
-            return
+        if not rows and along is None:
+            return 0
         # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
         ready = [staged_call(row) for row in rows.values()]
         touched = frozenset[CellName]().union(*(call.prepared.touched for call in ready))
@@ -82,14 +84,16 @@ class MergingStore(RunStore):
             owner=owner,
             expected_version=expected_version,
             stage=(step_id, tuple(rows.values())),
+            along=along,
         )
         try:
-            _, cells = await self._apply(commit, want)
+            applied, cells = await self._apply(commit, want)
         except CommitRefused as failed:
             await self._explain(commit, failed)
         self._cells.put(session_id, cells)
         for call in ready:
             self._staging.put(session_id, step_id, call)
+        return applied.sequence
 
     def _row(self, call: StagedChanges, now: int) -> StagedRow:
         validate.ensure_staged_name(call)
@@ -181,6 +185,7 @@ class MergingStore(RunStore):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        along: Along | None = None,
     ) -> Committed:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
@@ -202,11 +207,12 @@ class MergingStore(RunStore):
             checkpoint=row,
             run=with_run(session_id, run, now),
             change_run=checked_change(session_id, change_run, now),
+            along=along,
         )
         extra = [staged_call(self._row(call, now)) for call in unstaged]
         promoted = checkpoint.step_id if checkpoint.kind == "step" else None
         applied, warnings = await self._promote(blank, promoted, state.custom_state, extra)
-        return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings)
+        return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings, applied.sequence)
 
     def _row_of_checkpoint(self, state: SessionState, meta: CheckpointMeta, now: int) -> CheckpointRow:
         """The checkpoint that goes with a write of these fields."""
@@ -248,6 +254,9 @@ class MergingStore(RunStore):
                 else:
                     changes, warnings = _merged_into(custom_state, step.prepared.writes)
                 commit = msgspec.structs.replace(blank, promote=None if step_id is None else step.guard, custom=changes)
+                if commit.along is not None and commit.checkpoint is not None:
+                    told = commit.along.told(commit.checkpoint.checkpoint_id, warnings)
+                    commit = msgspec.structs.replace(commit, along=told)
                 try:
                     try:
                         applied, _ = await self._apply(commit)

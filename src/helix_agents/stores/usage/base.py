@@ -100,9 +100,13 @@ class UsageStoreBase(UsageStore):
         return await self.record_entries([entry]) == 1
 
     async def record_entries(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> int:
-        now = self._clock()
-        checked = [_checked(entry, now) for entry in entries]
+        checked = self.checked(entries)
         return await self._insert(checked) if checked else 0
+
+    def checked(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> list[UsageEntry]:
+        """Entries as they are kept, for a write that takes them along."""
+        now = self._clock()
+        return [_checked(entry, now) for entry in entries]
 
     async def get_entries(
         self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None

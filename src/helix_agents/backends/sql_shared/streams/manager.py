@@ -22,11 +22,12 @@ from ....streams.base import (
     PURGE_EVERY_MS,
     StreamManagerBase,
 )
-from ....streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ....streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from ....streams.wakeup import Wakeup
 from ....types import StreamStatus
 from ..driver import BatchRefused, Row, SqlDriver, Statement
 from ..queries import Queries
+from .planned_append import AppendPlan
 
 TRIM_AT_LEAST = 256
 
@@ -77,25 +78,75 @@ class SqlStreamManager(StreamManagerBase):
         fence: int | None,
         now: int,
     ) -> int:
-        query, expired_before = self._queries, self._expired_before(now)
-        longest = max([len(chunk.text) for chunk in chunks])
+        append = Append(stream_id, producer_id, counter, chunks, fence, now)
+        try:
+            answers = await self._home(stream_id).batch(self.appending(append))
+        except BatchRefused as refused:
+            return await self.refused(append, refused)
+        return await self.appended(append, answers)
+
+    def appending(self, append: Append) -> list[Statement]:
+        """The statements of an append, for whichever transaction they run in."""
+        query, stream_id, now = self._queries, append.stream_id, append.now
+        expired_before = self._expired_before(now)
+        longest = max([len(chunk.text) for chunk in append.chunks])
         statements = [
-            query("advance", stream_id, len(chunks), longest, now, expired_before),
-            query("refuse_repeated", stream_id, producer_id, counter),
-            query("refuse_inactive", stream_id, expired_before, fence),
-            *self._inserts(stream_id, chunks, now),
-            query("remember_producer", stream_id, producer_id, counter, now),
+            query("advance", stream_id, len(append.chunks), longest, now, expired_before),
+            query("refuse_repeated", stream_id, append.producer_id, append.counter),
+            query("refuse_inactive", stream_id, expired_before, append.fence),
+            *self._inserts(stream_id, append.chunks, now),
+            query("remember_producer", stream_id, append.producer_id, append.counter, now),
+            *self._ending(append),
         ]
         if self.max_chunks:
             statements.append(query("keep_newest", stream_id, self.max_chunks))
         if self.ttl_seconds:
             statements.append(query("keep_fresh", stream_id, expired_before))
-        try:
-            answers = await self._home(stream_id).batch(statements)
-        except BatchRefused as refused:
-            return await self._refused(stream_id, producer_id, refused, fence, now)
-        await self._trim(stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
+        return statements
+
+    def _ending(self, append: Append) -> list[Statement]:
+        """The end of the stream, if these are its last chunks."""
+        if append.ends is None:
+            return []
+        about = "ended", "active", "", "", append.ends, None, append.now, self._expired_before(append.now), append.fence
+        return [self._queries("set_status", append.stream_id, *about)]
+
+    def planned(self, append: Append) -> AppendPlan:
+        """The same for a database that can be looked at."""
+        expired_before = self._expired_before(append.now)
+        segments = [
+            (step, len(texts), array)
+            for step, group in groupby(append.chunks, key=attrgetter("step"))
+            for texts, array in self._arrays([chunk.text for chunk in group])
+        ]
+        return AppendPlan(
+            append,
+            max([len(chunk.text) for chunk in append.chunks]),
+            segments,
+            expired_before,
+            self.max_chunks,
+            self._queries("keep_newest", append.stream_id, self.max_chunks),
+            self._queries("keep_fresh", append.stream_id, expired_before),
+            self._ending(append),
+        )
+
+    async def trim(self, stream_id: str, floors: list[Row]) -> None:
+        """Remove what retention has hidden, if it is worth it."""
+        await self._trim(stream_id, floors)
+
+    async def appended(self, append: Append, answers: list[list[Row]]) -> int:
+        """Tidy up after these statements; the sequence of the last chunk."""
+        await self._trim(append.stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
         return int(answers[0][0][0])
+
+    async def refused(self, append: Append, refused: BatchRefused) -> int:
+        """The sequence of an append that had been stored before; else raises why it was refused."""
+        return await self._refused(append.stream_id, append.producer_id, refused, append.fence, append.now)
+
+    @property
+    def driver(self) -> SqlDriver:
+        """Where the streams live: a store on the same driver can take chunks along."""
+        return self._driver
 
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
         statements = [

@@ -5,7 +5,7 @@ Knows SQL and the shape of a row, nothing of what is allowed (`stores/usage/base
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....clock import Clock, system_clock
@@ -24,15 +24,18 @@ class SqlUsageStore(UsageStoreBase):
         self._queries = Queries("usage/usage_queries", driver.dialect, prefix)
 
     async def _insert(self, entries: list[UsageEntry]) -> int:
-        # All entries before all links: then the first rows of the result are those of the entries.
+        answers = await self._driver.batch(self.insertion(entries))
+        return sum(len(rows) for rows in answers[: len(entries)])
+
+    def insertion(self, entries: Sequence[UsageEntry]) -> list[Statement]:
+        """The statements that keep entries: their own first, then those of the links that they name."""
         statements = [self._queries("insert_entry", *_row(entry)) for entry in entries]
         for entry in entries:
             if entry.parent_session_id:
                 statements.append(self._queries("link_to_parent", entry.session_id, entry.id))
             if isinstance(entry, SubagentEntry):
                 statements.append(self._queries("link_to_child", entry.session_id, entry.id))
-        answers = await self._driver.batch(statements)
-        return sum(len(rows) for rows in answers[: len(entries)])
+        return statements
 
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
         statement = self._filtered("session_entries", UsageFilter(session_id=session_id, kinds=kinds), ())

@@ -17,6 +17,7 @@ from ....codec import Json
 from ....errors import InvalidArgument, SessionExists, SessionNotFound
 from ....messages import Message
 from ....state.writes import StepWrites
+from ....stores.along import Along
 from ....stores.state.commit import RunChange
 from ....stores.state.contract import UNSET, Unset
 from ....types import (
@@ -156,6 +157,7 @@ class ModelStore(RunModel):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        along: Along | None = None,
     ) -> Committed:
         session = self._guarded(session_id, expected_version, owner, new_epoch)
         session.require_identity(state, guarded=expected_version is not None or owner is not None)
@@ -181,8 +183,10 @@ class ModelStore(RunModel):
         *,
         expected_version: int | None = None,
         owner: Owner | None = None,
-    ) -> None:
+        along: Along | None = None,
+    ) -> int:
         self._guarded(session_id, expected_version, owner).stage(step_id, calls, self.now)
+        return 0
 
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
         return copy.deepcopy(self._session(session_id).rows_of(step_id))

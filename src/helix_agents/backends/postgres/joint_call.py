@@ -1,0 +1,60 @@
+"""A commit that takes chunks and usage along, as the call of one function: append, note, commit.
+
+The function calls the three that are there already. The append comes first, because the checkpoint notes where in the
+stream it ends; what a later part refuses undoes the earlier ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..sql_shared.queries import with_prefix
+from .commit_call import _BETWEEN, _NULL, CommitFunction
+from .dialect import qualified
+from .functions import BatchFunction, Prepares
+
+_TEXT = """CREATE OR REPLACE FUNCTION {name}(
+  _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
+  _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _messages text[], _t text[],
+  _place int, _after int, _append int[], _a text[], _usage int[], _u text[]
+) RETURNS text[] LANGUAGE plpgsql AS $joint$
+DECLARE
+  _answers text[];
+BEGIN
+  IF cardinality(_append) > 0 THEN
+    _answers := {streams}(_append, _a);
+    IF _place > 0 THEN
+      _t[_place] := ((_answers[1]::json -> 0 ->> 0)::bigint - _after)::text;
+    END IF;
+  END IF;
+  IF cardinality(_usage) > 0 THEN
+    PERFORM {usage}(_usage, _u);
+  END IF;
+  RETURN array_prepend({commit}(_session, _now, _incarnation, _epoch, _expected, _new_epoch, _bump, _checkpoints,
+    _steps, _resumes, _expires_at, _messages, _t), _answers);
+END $joint$"""
+
+
+class JointFunction:
+    """The function, for one schema and prefix."""
+
+    def __init__(
+        self, commit: CommitFunction, streams: BatchFunction, usage: BatchFunction, *, schema: str | None, prefix: str
+    ) -> None:
+        parts = {"commit": commit.name, "streams": streams.name, "usage": usage.name}
+        digest = hashlib.blake2b("".join([_TEXT, *parts.values()]).encode(), digest_size=4).hexdigest()
+        self.name = with_prefix(f"__agents_joint_{digest}", prefix)
+        self.function_names: tuple[str, ...] = (self.name,)
+        self._qualified = qualified(self.name, schema)
+        names = {part: qualified(name, schema) for part, name in parts.items()}
+        self._text = _TEXT.format(name=self._qualified, **names)
+
+    def call(self, *, as_list: bool) -> str:
+        """The statement that calls it, with the texts of the commit as one or as a list."""
+        texts = "$13" if as_list else f"string_to_array($13, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        given = ", ".join(f"${number}" for number in range(1, 13))
+        return f"SELECT {self._qualified}({given}, {texts}, $14, $15, $16::int[], $17::text[], $18::int[], $19::text[])"
+
+    async def create(self, connection: Prepares) -> None:
+        """Create the function, after those that it calls."""
+        await connection.execute(self._text)

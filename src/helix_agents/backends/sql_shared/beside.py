@@ -1,0 +1,54 @@
+"""What lives beside the sessions in one database: streams and usage, whose rows a commit can take along."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...stores.along import Along
+from ...stores.state.commit import Applied, Commit, CommitRefused
+from ...stores.usage.contract import UsageStore
+from ...streams.contract import StreamManager
+from .driver import BatchRefused, Row, Statement
+from .streams.manager import SqlStreamManager
+from .usage.store import SqlUsageStore
+
+OF_STREAMS = frozenset({"producer", "stream"})
+"""The guards of an append."""
+
+
+class Beside(NamedTuple):
+    """The stores on the driver of a state store."""
+
+    streams: SqlStreamManager
+    usage: SqlUsageStore
+
+    def holds(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        """Whether these are the ones."""
+        return streams is self.streams and usage in (None, self.usage)
+
+    def statements(self, along: Along) -> tuple[list[Statement], list[Statement]]:
+        """What the append and the usage come to."""
+        return (
+            [] if along.append is None else self.streams.appending(along.append),
+            self.spent(along),
+        )
+
+    def spent(self, along: Along) -> list[Statement]:
+        """The statements that record the usage."""
+        return self.usage.insertion(self.usage.checked(along.usage)) if along.usage else []
+
+    async def landed(self, along: Along, answers: list[list[Row]]) -> int:
+        """After the transaction: wake the readers; the sequence of the last chunk."""
+        if along.append is None:
+            return 0
+        sequence = await self.streams.appended(along.append, answers)
+        self.streams.changed(along.append.stream_id)
+        return sequence
+
+    async def refused(self, commit: Commit, along: Along, refused: BatchRefused) -> Applied:
+        """Why the stream undid a commit. What had been stored before has happened as a whole."""
+        assert along.append is not None
+        sequence = await self.streams.refused(along.append, refused)
+        if commit.checkpoint is not None:
+            raise CommitRefused("version")  # whoever repeats a commit looks first what has become of it
+        return Applied(0, 0, 0, 0, sequence=sequence)

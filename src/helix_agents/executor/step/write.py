@@ -1,0 +1,189 @@
+"""The writes of a step: its commit, or what puts it aside, with the chunks and the usage that belong to it.
+
+Where one backend holds them all, one write carries everything. Elsewhere chunks and usage are stored before the write
+that refers to them, and what announces it follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from ...chunks import AnyChunk
+from ...codec import Json, encode
+from ...safe_text import get_logger
+from ...stores.state.commit import RunChange
+from ...types import CheckpointMeta, Committed, SessionState
+from ..run_context import RunContext
+from ..session.owned import Change
+from ..session.standing import UNOWNED
+from ..stream.prepare import step_committed_chunk
+from .decisions import StepCommit, Suspension, aside_checkpoint, committed_state, suspended_state
+from .open_step import OpenStep
+from .queued_messages import ensure_all_taken
+from .staging import flush_unstaged
+
+logger = get_logger("helix_agents.executor")
+
+SLOW_COMMIT_SECONDS = 1.0
+"""A commit that takes longer is worth a line in the log."""
+
+
+def _warnings(step: OpenStep, lost: Sequence[str]) -> list[str]:
+    """Which writes of a step were lost."""
+    # Both merges lose the same; the sequencer's counts tools as the model's message does.
+    counted = step.sequencer.warnings if lost and step.sequencer.warnings else lost
+    return [*counted, *step.sequencer.likely_lost_counts()]
+
+
+class StepWriter:
+    """Writes the steps of one run."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._services = context.services
+        self._owned = context.owned
+        self._stop = context.stop
+        self.ended = False
+        """Whether the last commit has ended the stream and the run as well."""
+
+    async def write(
+        self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
+    ) -> None:
+        """The one atomic write that ends a step, then the news of it."""
+        calls = [call["id"] for call in step.calls]
+
+        def change(session: SessionState) -> SessionState:
+            if all_of_the_queue:
+                ensure_all_taken(session, commit.taken)
+            return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
+
+        if sum(bool(row.writes.ops) for row in step.rows.values()) > 1:  # each fits by itself, not always together
+            self._context.agent.ensure_state(step.sequencer.state, self._owned.state)
+        began = asyncio.get_running_loop().time()
+        committed = await self._write_along(commit, step, change)
+        took = asyncio.get_running_loop().time() - began
+        if took > SLOW_COMMIT_SECONDS:
+            logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
+        self._context.watch.steps = self._owned.session.step_count - self._context.first_step
+        await self._tell_of_commit(committed, step)
+
+    async def _write_along(self, commit: StepCommit, step: OpenStep, change: Change) -> Committed:
+        """Commit with the chunks and the usage of the step; the last commit of a turn also ends stream and run."""
+        emitter, watch, tell = self._context.emitter, self._context.watch, partial(self._news, step, commit)
+        run: RunChange | None = None
+        if commit.status == "active" and self._context.releases:
+            run = await self._release()
+        elif commit.status == "completed" and emitter.carries:
+            run, self.ended = await self._end_run(commit), True
+        ends = encode(commit.output) if self.ended else None
+        try:
+            async with emitter.carrying(*step.news.values(), usage=step.usage, tell=tell, ends=ends) as load:
+                sequence = await self._flush(step) if load.along is None else 0
+                committed = await self._owned.commit(
+                    change,
+                    [*step.before, *commit.messages],
+                    CheckpointMeta(step.step_id, step.number, sequence, request=step.request),
+                    custom_state=step.sequencer.state,
+                    unstaged=[row for row in step.unstaged.values() if row.writes.ops],
+                    change_run=run,
+                    along=load.along,
+                )
+                load.sequence = committed.sequence
+        except BaseException:
+            if self.ended:
+                self.ended = False
+                watch.unpause()
+            raise
+        if load.along is None:
+            for chunk in self._news(step, commit, committed.checkpoint_id, committed.warnings):
+                emitter.emit(chunk)
+        return committed
+
+    async def _end_run(self, commit: StepCommit) -> RunChange:
+        """Return the end of the run, for the commit that ends its turn."""
+        watch = self._context.watch
+        await watch.pause()
+        ended = msgspec.structs.replace(
+            watch.run,
+            status="completed",
+            step_count=self._owned.session.step_count + 1 - self._context.first_step,
+            output=commit.output,
+            completed_at=self._services.clock(),
+        )
+        return RunChange(watch.run, ended)
+
+    async def _release(self) -> RunChange:
+        """Return the release of the run, for the last commit of this process; any process may continue after it."""
+        watch = self._context.watch
+        await watch.pause()
+        steps = self._owned.session.step_count + 1 - self._context.first_step
+        change = RunChange(watch.run, msgspec.structs.replace(watch.run, lease_until=UNOWNED, step_count=steps))
+        watch.run, self._context.released = change.wanted, True
+        return change
+
+    async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
+        """Tell hooks and the log; what was lost must not be lost silently."""
+        context = self._context
+        warnings = _warnings(step, committed.warnings)
+        if not warnings:
+            return
+        context.warnings += warnings
+        for warning in warnings:
+            logger.warning("Session %s, step %d: %s", context.session_id, step.number, warning)
+        await context.hooks.call("writes_lost", step.number, list(warnings))
+
+    def _news(self, step: OpenStep, commit: StepCommit, checkpoint_id: str, lost: Sequence[str]) -> list[AnyChunk]:
+        """The chunks that tell readers of a commit, and of the output that it came to."""
+        warnings, reason = _warnings(step, lost), step.answer.get("finish_reason")
+        news: list[AnyChunk] = [
+            step_committed_chunk(checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
+        ]
+        if commit.status == "completed":
+            news.append({"type": "output", "output": commit.output})
+        return news
+
+    async def write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
+        context = self.interrupt_context() if self._stop.requested else None
+        if step.unstaged:
+            await flush_unstaged(self._context, step)
+        async with self._context.emitter.carrying(usage=step.usage) as load:
+            # A load without chunks leads to no place in the stream: then it is where the writer left off.
+            empty = load.along is None or load.along.append is None
+            sequence = await self._flush(step) if load.along is None else self._context.emitter.sequence if empty else 0
+            committed = await self._owned.try_commit(
+                lambda session: msgspec.structs.replace(
+                    suspended_state(session, suspension, step.step_id), interrupt_context=context
+                ),
+                [*step.before, *suspension.messages],
+                aside_checkpoint(step.step_id, self._owned.session.step_count, sequence, step.request),
+                custom_state=self._owned.state,
+                along=load.along,
+            )
+            load.sequence = committed.sequence
+
+    async def save_status(self, commit: StepCommit, context: Json) -> None:
+        await self._owned.save(
+            lambda session: msgspec.structs.replace(
+                session,
+                status=commit.status,
+                error=commit.error,
+                failure_reason=commit.failure_reason,
+                interrupt_context=context,
+            )
+        )
+
+    async def _flush(self, step: OpenStep) -> int:
+        """Make durable what a step has shown and spent; the last sequence."""
+        if self._services.usage is None or not step.usage:
+            return await self._context.emitter.flush()
+        usage = self._services.usage.record_entries(step.usage)
+        sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
+        return sequence
+
+    def interrupt_context(self) -> dict[str, Json]:
+        now = self._services.clock()
+        return {"reason": self._stop.reason, "run_id": self._context.run_id, "interrupted_at": now}

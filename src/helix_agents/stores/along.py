@@ -1,0 +1,49 @@
+"""Along: what a write of the state store takes with it to the stream and to the usage of the same place.
+
+Where all three live in one database (`StateStore.carries`), the chunks that show a write and the usage that it cost
+become visible with it or not at all: one transaction instead of three, and nobody can hear of what did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ..codec import Json
+from ..streams.contract import StreamManager
+from ..streams.records import Append, NewChunk
+from .usage.contract import UsageEntry, UsageStore
+
+News = Callable[[str, Sequence[str]], Sequence[NewChunk]]
+"""(checkpoint id, writes lost in the merge) -> the chunks that tell of the commit."""
+
+
+class Carrier:
+    """A state store whose writes may carry chunks and usage."""
+
+    def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        """Whether writes can carry chunks and usage `along` to these stores: then all of it happens, or none."""
+        return False
+
+
+class Along(msgspec.Struct, frozen=True):
+    """What happens with a write or not at all.
+
+    `append`: its last chunks, `after` of them, come after the place in the stream that a checkpoint notes. `news`: the
+    chunks that tell of a commit, which are known only when its merge is.
+    """
+
+    append: Append | None = None
+    usage: Sequence[UsageEntry | Mapping[str, Json]] = ()
+    news: News | None = None
+    after: int = 0
+
+    def told(self, checkpoint_id: str, warnings: Sequence[str]) -> Along:
+        """With the chunks that tell of the commit, if there are to be any."""
+        if self.news is None or self.append is None:
+            return self
+        news = self.news(checkpoint_id, warnings)
+        chunks = [*self.append.chunks, *news]
+        append = msgspec.structs.replace(self.append, chunks=chunks, counter=self.append.counter + len(news))
+        return Along(append, self.usage, after=self.after + len(news))
