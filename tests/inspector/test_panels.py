@@ -85,6 +85,22 @@ async def test_the_slider_shows_the_state_then_and_the_difference_to_any_other(
     await expect(tree).not_to_contain_text('"bees"')
 
 
+async def test_a_checkpoint_shows_what_the_model_was_asked(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
+    await execute(admin, "search ants", sid)
+    await result(admin, sid)
+    await page.goto(f"/#/s/{sid}/state")
+    slider = page.get_by_label("Checkpoint", exact=True)
+    await expect(slider).to_have_attribute("max", "3")  # a turn and two steps
+    await slider.focus()
+    await page.keyboard.press("Home")
+    await expect(page.get_by_role("button", name="Request")).to_have_count(0)  # the turn has only begun
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".dock-2")).to_contain_text("ScriptedLLM")
+    await page.get_by_role("button", name="Request").click()
+    asked = json.loads(await page.locator("dialog pre").inner_text())
+    assert (asked["v"], asked["window"]) == (1, [0, 1])
+
+
 async def test_the_tree_folds_by_keys_and_is_copied(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
     await execute(admin, "search ants", sid)
     await result(admin, sid)

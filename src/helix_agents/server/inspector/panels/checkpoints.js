@@ -1,9 +1,20 @@
 // The dock below the state: a slider over the checkpoints, what to compare with, fork and restore.
 
+import { showText } from "../dialogs.js";
 import { button, choices, h, put, redraw, s } from "../dom.js";
-import { at, plural } from "../text.js";
+import { at, json, plural, shown } from "../text.js";
 
 const FEW = 12;
+const PAGE = 64 * 1024;
+const DIGESTS = ["model", "options", "instructions", "tools", "agent"];
+
+// What the model was asked before this step, and what of it is new since the step before.
+function asked(here, earlier) {
+	if (!here?.request) return null;
+	const then = earlier.findLast((each) => each.request)?.request;
+	const changed = then ? DIGESTS.filter((name) => here.request[name] !== then[name]) : [];
+	return h("span.dim", shown(here.request.model), changed.length > 0 && `, new ${changed.join(" and ")}`);
+}
 
 export class CheckpointDock {
 	#store;
@@ -38,7 +49,9 @@ export class CheckpointDock {
 		const older = this.#store.checkpointTotal - list.length;
 		redraw(this.#title, h("b", here ? `Checkpoint ${here.name}` : "Now"), older > 0 && button(plural(older, "older one"), () => this.#store.loadOlderCheckpoints(), { kind: "quiet tiny linkish" }), h("span.grow"), h("label.dim", "Compared with ", this.#compare));
 		redraw(this.#actions,
-			h("span.grow", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${this.#store.session.version}`),
+			h("span", here ? `${at(here.created_at)}, version ${here.version}, chunk ${here.stream_sequence}` : `version ${this.#store.session.version}`),
+			asked(here, list.slice(0, place)), h("span.grow"),
+			here?.request && button("Request", () => showText(`Request of ${here.name}`, json(here.request, 2), PAGE)),
 			button(here ? `Fork at ${here.name}` : "Fork", () => this.#acts.fork(here?.checkpoint_id), { glyph: "i-fork" }), here && button(`Restore ${here.name}…`, () => this.#acts.restore(here)));
 	}
 
