@@ -304,6 +304,12 @@ class AgentExecutor:
         """Return the questions that wait for an answer, of all sessions, of one user's, or of one agent's."""
         return await self._remote.list_waiting(user_id=user_id, agent_type=agent_type, limit=limit, cursor=cursor)
 
+    async def fork_session(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None
+    ) -> SessionState:
+        """Make a new session from another one as it is now, or as it was at a checkpoint, with its images and files."""
+        return await self._remote.fork(session_id, new_session_id, checkpoint_id=checkpoint_id, user_id=user_id)
+
     async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
         """Remove a session, its descendants, their streams and their usage; return False if there was none.
 

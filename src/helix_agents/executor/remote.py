@@ -13,6 +13,7 @@ from ..agent import AgentRegistry
 from ..codec import Json
 from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionNotFound
 from ..ids import RESERVED_PREFIX, ensure_id
+from ..stores.blobs.spaces import link_space
 from ..types import Page, SessionState
 from .inbox import Waiting, list_waiting
 from .services import Services
@@ -126,6 +127,7 @@ class RemoteControl:
         services = self._services
         found = await find(services, session_id, user_id=user_id)
         if found.session is None:
+            await self._delete_blobs(session_id)
             return False
         deadline = asyncio.get_running_loop().time() + DELETE_PATIENCE_SECONDS
         stopping = False
@@ -138,9 +140,29 @@ class RemoteControl:
                 await self._flag(found.session, found.seen.run_id, Ending("failed", DELETED_REASON))
             await asyncio.sleep(POLL_SECONDS)
             found = await find(services, session_id)
+        deleted = found.session is None or await delete_tree(
+            services, services.usage, session_id, keep_usage=keep_usage
+        )
+        await self._delete_blobs(session_id)
+        return deleted
+
+    async def _delete_blobs(self, session_id: str) -> None:
+        """Remove the blobs of a session that does not exist (any more): nothing can refer to them."""
+        blobs = self._services.blobs
+        if blobs is not None and not await self._services.store.session_exists(session_id):
+            await blobs.delete(session_id)
+
+    async def fork(
+        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None
+    ) -> SessionState:
+        """Fork a session together with its blobs, which come first: a message never refers to a missing one."""
+        found = await find(self._services, session_id, user_id=user_id)
         if found.session is None:
-            return True
-        return await delete_tree(services, services.usage, session_id, keep_usage=keep_usage)
+            raise SessionNotFound(session_id)
+        blobs, store = self._services.blobs, self._services.store
+        if blobs is not None and not await store.session_exists(new_session_id):
+            await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
+        return await store.fork_session(session_id, new_session_id, checkpoint_id=checkpoint_id)
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
         """Take a session back to a checkpoint, and its stream with it. Raises `AlreadyRunning` if it is running."""

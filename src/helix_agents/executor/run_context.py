@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..agent import Agent
+from ..llm.contract import ToolSpec
 from ..messages import Message
+from ..tools.tool import Tool
 from ..types import RunRecord
 from .run.hooks import HookCaller
 from .run.stop_signal import StopSignal
@@ -14,6 +16,7 @@ from .services import Services
 from .session.claim import Claim
 from .session.lease import LeaseKeeper
 from .session.owned import OwnedSession
+from .step.artifacts import READ_ARTIFACT, Artifacts
 from .stream.emitter import Emitter
 
 
@@ -29,6 +32,8 @@ class RunContext:
     watch: LeaseKeeper
     stop: StopSignal
     hooks: HookCaller
+    artifacts: Artifacts
+    """Large results and media of the session tree."""
     then: list[Message]
     """What the user said while the step was open; it follows that step's outcomes."""
     first_step: int
@@ -44,6 +49,15 @@ class RunContext:
     released: bool = False
     shown_children: set[str] = field(default_factory=set)
     """The calls of sub-agents that this run has shown on its stream, if only again."""
+
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the agent's tool of that name, or the one that reads artifacts."""
+        return self.agent.tools.get(name) or (self.artifacts.tool if name == READ_ARTIFACT else None)
+
+    def tool_specs(self) -> list[ToolSpec]:
+        """Return the tools that the model is offered now."""
+        specs = self.agent.tool_specs(self.owned.state)
+        return [*specs, self.artifacts.tool.spec] if self.artifacts.has_any else specs
 
     @property
     def session_id(self) -> str:

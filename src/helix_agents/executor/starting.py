@@ -34,6 +34,7 @@ from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
 from .session.observe import Found, find
 from .session.standing import Action, Intent, Standing
+from .step.artifacts import Artifacts
 from .step.queued_messages import enqueue
 
 MAX_TRIES = 50
@@ -75,6 +76,11 @@ class Starter:
                 raise
             return started
 
+    async def _without_bytes(self, request: Request, session: SessionState) -> Request:
+        """Store images and files of the input as blobs, which must exist before a message refers to them."""
+        artifacts = Artifacts(self._services.blobs, session.root_session_id or session.session_id)
+        return replace(request, messages=await artifacts.without_bytes(request.messages))
+
     async def _start_or(self, request: Request, released: bool) -> RunHandle:
         """Start; if the session is running, do instead what was asked for, however often that changes."""
         for _ in range(MAX_TRIES):
@@ -85,9 +91,11 @@ class Starter:
                     raise
                 if request.if_running == "interrupt":
                     await self._remote.make_room(request.id)
-                elif await enqueue(self._services.store, self._services.ids, request.id, request.messages) is not None:
-                    found = await find(self._services, request.id)
-                    return self._runs.handle(request.agent, found.existing, found.run)
+                elif (found := await find(self._services, request.id, user_id=request.user_id)).session is not None:
+                    request, store = await self._without_bytes(request, found.session), self._services.store
+                    if await enqueue(store, self._services.ids, request.id, request.messages) is not None:
+                        found = await find(self._services, request.id)
+                        return self._runs.handle(request.agent, found.existing, found.run)
         raise AlreadyRunning(request.id)
 
     async def _start(self, request: Request, released: bool) -> RunHandle:
@@ -100,6 +108,7 @@ class Starter:
             session = found.session or session_to_be(agent, request.id, request.session_options)
             if action is not Action.TAKE_OVER:
                 ensure_said(request.messages)
+            request = await self._without_bytes(request, session)
             deps = None if released else await self._runs.deps_for(agent, session, request.deps)
             try:
                 claim = await self._claim(found, action, request, new)

@@ -242,6 +242,7 @@ class Tool:
         retries: int = 0,
         sequential: bool = False,
         when: Condition | None = None,
+        max_result_chars: int | None = None,
         local_names: Mapping[str, Any] | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> None:
@@ -267,6 +268,7 @@ class Tool:
         self.idempotent = idempotent
         self.retries = _retries(self.name, retries)
         self.sequential = sequential
+        self.max_result_chars = max_result_chars
         self._when = when
         self._when_sees = state_schema(when, local_names)
         if when is not None and not callable(when):
@@ -378,6 +380,7 @@ def tool(
     retries: int = 0,
     sequential: bool = False,
     when: Condition | None = None,
+    max_result_chars: int | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -390,7 +393,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     that its outcome need not be made durable before the step's commit. `retries`: how often a call that raised is run
     again before the model hears of it; not for a `ModelRetry`, which is for the model. `sequential=True`: calls of such
     tools run one after the other, in the model's order. `when`: a function of the custom state that says whether
-    the model has the tool at all in this step.
+    the model has the tool at all in this step. `max_result_chars`: a longer result is stored as an artifact.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())

@@ -39,6 +39,7 @@ from ..session.claim import Claim
 from ..session.lease import LeaseKeeper
 from ..session.owned import OwnedSession
 from ..session.standing import UNOWNED
+from ..step.artifacts import Artifacts
 from ..step.commit import Endings
 from ..step.decisions import StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
@@ -100,6 +101,7 @@ async def open_run(
         watch=watch,
         stop=stop,
         hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
+        artifacts=Artifacts(services.blobs, session.root_session_id or session.session_id, owned.messages),
         then=list(claim.then),
         first_step=int(run.metadata.get("first_step", session.step_count)),
         deps=parent.deps if parent else deps,
@@ -368,9 +370,9 @@ class Run:
             id_mark=id_mark(session),
         )
         request = ModelRequest(
-            messages=await self._history.choose(number),
+            messages=await context.artifacts.filled_in(await self._history.choose(number)),
             instructions=context.agent.instructions_for(context.owned.state),
-            tools=context.agent.tool_specs(context.owned.state),
+            tools=context.tool_specs(),
             agent_type=context.agent.name,
             session_id=session.session_id,
             run_id=context.run_id,
@@ -395,7 +397,7 @@ class Run:
         choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
         if choice in ("auto", "none"):
             return choice
-        offered = [tool.name for tool in self.context.agent.tool_specs(self.context.owned.state)]
+        offered = [tool.name for tool in self.context.tool_specs()]
         possible = bool(offered) if choice == "required" else choice in offered
         return choice if possible and not begun else "auto"
 
@@ -407,7 +409,7 @@ class Run:
         context = self.context
         answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage, step.request))
         step.unstaged[""] = StagedChanges("", 0, StepWrites(), answer, kind="answer")
-        tools = [context.agent.tools.get(call["name"]) for call in step.calls]
+        tools = [context.find_tool(call["name"]) for call in step.calls]
         if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):
             return
         await context.watch.ensure_owner()

@@ -40,7 +40,7 @@ async def _show_again(context: RunContext, children: Children, step: OpenStep, f
     for chunk in shown_again(step):
         emitter.emit(chunk)
     for call, outcome, patches, executed in finished:
-        tool = context.agent.tools.get(call["name"])
+        tool = context.find_tool(call["name"])
         if executed:
             emitter.emit(tool_start_chunk(call))
         if isinstance(tool, AgentTool):

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ...agent import FINISH_TOOL, Agent
+from ...agent import FINISH_TOOL
 from ...codec import Json
 from ...errors import InvalidArgument, RunLost, StoreError
 from ...messages import ToolCall
@@ -52,7 +52,7 @@ class ToolRunner:
         self._emitter.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
         began = self._services.clock()
-        tool = self._agent.tools.get(call["name"])
+        tool = self._context.find_tool(call["name"])
         attempts = 1 + (tool.retries if tool is not None else 0)
         for attempt in range(1, attempts + 1):
             tracker = StateTracker(self._owned.state)
@@ -66,6 +66,8 @@ class ToolRunner:
                 break
             outlet.withdraw()
             logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
+        if outcome.success and not outcome.final and tool is not None:
+            outcome = await self._put_away(tool, outcome)
         usage = self._usage_of(step, call, outcome, began, outlet)
         writes = tracker.get_step_writes() if outcome.success else NO_WRITES
         if outcome.success:
@@ -75,6 +77,14 @@ class ToolRunner:
         if changed:
             outcome = msgspec.structs.replace(outcome, arguments=call["arguments"])
         await self.settle(step, call, outcome, writes=writes, usage=usage)
+
+    async def _put_away(self, tool: Tool, outcome: Outcome) -> Outcome:
+        """Keep what is large as an artifact; a result that cannot be kept is a failed call."""
+        try:
+            result = await self._context.artifacts.put_away(outcome.result, tool.max_result_chars)
+        except InvalidArgument as error:
+            return Outcome(success=False, error=not_storable(error))
+        return msgspec.structs.replace(outcome, result=result)
 
     async def settle(
         self,
@@ -133,7 +143,7 @@ class ToolRunner:
 
     def _may_wait(self, call: ToolCall) -> bool:
         """Whether the outcome of a call may be lost with the process until its step commits."""
-        tool = self._agent.tools.get(call["name"])
+        tool = self._context.find_tool(call["name"])
         if tool is None:
             return call["name"] == FINISH_TOOL  # its outcome follows from its arguments
         return may_run_again(tool, self._services.durability)
@@ -169,7 +179,7 @@ class ToolRunner:
             if call["name"] == FINISH_TOOL and self._agent.output is not None:
                 ensure_arguments(call)
                 return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True), False
-            tool = find_tool(self._agent, call, self._owned.state)
+            tool = offered_tool(self._context, call)
             arguments = tool.input.parse(call["arguments"])
         except InvalidInput as error:
             return Outcome(success=False, error=f"Invalid arguments: {error}"), False
@@ -272,11 +282,11 @@ class _Outlet:
             self._emitter.emit({"type": "state_patch", "patches": patches})
 
 
-def find_tool(agent: Agent, call: ToolCall, state: Any) -> Tool:
-    """The tool that a call means. Raises `InvalidArgument` with a sentence for the model."""
-    tool = agent.tools.get(call["name"])
-    if tool is None or not tool.is_offered(state):
-        known = ", ".join(spec.name for spec in agent.tool_specs(state)) or "none"
+def offered_tool(context: RunContext, call: ToolCall) -> Tool:
+    """Return the tool that a call names. Raises `InvalidArgument` with a sentence for the model."""
+    tool = context.find_tool(call["name"])
+    if tool is None or not tool.is_offered(context.owned.state):
+        known = ", ".join(spec.name for spec in context.tool_specs()) or "none"
         raise InvalidArgument(f"There is no tool {call['name']!r}; the tools are: {known}.")
     ensure_arguments(call)
     return tool

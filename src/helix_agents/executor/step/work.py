@@ -28,7 +28,7 @@ from .questions import (
     question_of,
     request_chunk,
 )
-from .tool_calls import ToolRunner, find_tool
+from .tool_calls import ToolRunner, offered_tool
 
 PARENT_SUSPENDED = "parent_suspended"
 """Why a sub-agent was interrupted that would have kept its parent from suspending."""
@@ -107,7 +107,7 @@ class StepWork:
         asked: dict[str, str] = {}
         new: dict[str, PendingClientToolCall] = {}
         for call in self._step.missing:
-            tool = context.agent.tools.get(call["name"])
+            tool = context.find_tool(call["name"])
             if tool is None or "invalid_arguments" in call:
                 continue
             question = await question_of(tool, call)
@@ -170,7 +170,7 @@ class StepWork:
         timer = None
         if calls and questions and grace is not None:
             timer = asyncio.get_running_loop().call_later(grace, self._stop_children.request, PARENT_SUSPENDED)
-        children = [call for call in calls if isinstance(self._context.agent.tools.get(call["name"]), AgentTool)]
+        children = [call for call in calls if isinstance(self._context.find_tool(call["name"]), AgentTool)]
         functions = [call for call in calls if call not in children]
         try:
             await all_of(partial(self._run_functions, functions), *(partial(self._run_one, call) for call in children))
@@ -215,7 +215,7 @@ class StepWork:
     async def end_children(self, error: str, reason: str) -> None:
         """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
         for call in self._step.missing:
-            tool = self._context.agent.tools.get(call["name"])
+            tool = self._context.find_tool(call["name"])
             if isinstance(tool, AgentTool) and "invalid_arguments" not in call:
                 await self._children.end(self._context, call, tool, error, reason)
 
@@ -224,7 +224,7 @@ class StepWork:
         arguments = None if pending is None else changed_arguments(pending)
         changed, call = arguments is not None, with_arguments(call, arguments)
         try:
-            tool = find_tool(self._context.agent, call, self._context.owned.state)
+            tool = offered_tool(self._context, call)
             tool.input.parse(call["arguments"])
         except InvalidArgument:
             await self._tools.run(self._step, call, changed=changed)  # which makes an error of it

@@ -340,7 +340,7 @@ async def fork(call: Call) -> Response:
     given = await call.body(Fork)
     session = await call.session()
     new_id = f"session-{random_id()}" if given.new_session_id is None else ensure_new_id(given.new_session_id)
-    made = await call.context.store.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
+    made = await call.context.executor.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
     return json_response(await _with_run(call, made), 201)
 
 
