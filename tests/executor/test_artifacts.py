@@ -67,7 +67,7 @@ async def test_a_long_result_costs_the_stream_and_the_model_its_limit(stores: St
 
 async def test_the_model_reads_the_rest_with_a_tool_that_it_has_only_then(stores: Stores) -> None:
     digest = f"sha256:{hashlib.sha256(LONG.encode()).hexdigest()}"
-    script = [
+    script: list[Any] = [
         [Call("read_log", {})],
         [
             Call("read_artifact", {"id": digest, "offset": 7, "length": 6}),

@@ -256,3 +256,17 @@ def test_the_command_line_moves_sessions_and_goes_on_after_an_interruption(
     assert file.read_text() == whole
     assert helix("import", str(file), "--url", there, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"sessions": 2, "skipped": 1, "memories": 0, "complete": True}
+
+
+async def test_blobs_travel_with_their_session_and_damaged_ones_are_refused() -> None:
+    async with open_stores("memory:") as source, open_stores("memory:") as target, open_stores("memory:") as other:
+        await source.state.create_session("s", agent_type="a")
+        ref = await source.blobs.put("s", b"\x00picture\xff", media_type="image/png")
+        lines: list[str] = []
+        await export_sessions(source, lines.append)
+        await import_sessions(target, "\n".join(lines).splitlines())
+        assert await target.blobs.get("s", ref.digest) == b"\x00picture\xff"
+        damaged = "\n".join(lines).replace("AHBpY3R1cmX/", "AHBpY3R1cmX+").splitlines()
+        with pytest.raises(InvalidArgument, match="damaged"):
+            await import_sessions(other, damaged)
+        assert (await other.blobs.list("s")).items == []

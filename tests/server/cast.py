@@ -80,6 +80,7 @@ def make_executor(stores: Stores, *, delay_seconds: float = 0.0) -> AgentExecuto
         stores.streams,
         llm,
         usage_store=stores.usage,
+        blob_store=stores.blobs,
         lease_seconds=LEASE_SECONDS,
         agents=[manager, assistant, researcher, critic],
     )

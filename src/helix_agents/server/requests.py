@@ -42,7 +42,7 @@ async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
 
     No body at all is an empty object, so that a POST whose members are all optional needs none.
     """
-    text = await _read_bytes(request, max_bytes)
+    text = await read_bytes(request, max_bytes)
     if not text:
         return convert({}, kind)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -83,7 +83,8 @@ def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
     return from_sequence if reached is None else reached.sequence
 
 
-async def _read_bytes(request: Request, max_bytes: int) -> bytes:
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """Return the whole body. Raises a `Problem` if it is too large or does not arrive in time."""
     too_large = Problem(413, "body_too_large", f"A body may have at most {max_bytes} bytes.", max_body_bytes=max_bytes)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and (len(announced) > MAX_SEQUENCE_DIGITS or int(announced) > max_bytes):

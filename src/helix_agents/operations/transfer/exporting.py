@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ import msgspec
 from ...codec import Json, encode
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...state import diff
+from ...stores.blobs.contract import BlobStore
+from ...stores.blobs.spaces import blobs_in
 from ...stores.memory.contract import MemoryStore
 from ...stores.state.contract import StateStore
 from ...stores.state.tree import session_tree
@@ -35,6 +38,9 @@ class TransferStores(Protocol):
 
     @property
     def memory(self) -> MemoryStore: ...
+
+    @property
+    def blobs(self) -> BlobStore: ...
 
 
 class Exported(msgspec.Struct):
@@ -122,6 +128,12 @@ async def _session_lines(stores: TransferStores, session_id: str) -> list[str]:
 async def _records(stores: TransferStores, session: SessionState) -> AsyncIterator[Record]:
     session_id = session.session_id
     yield {"kind": "session", "session": _plain(session)}
+    if session.root_session_id in (None, session_id):
+        async for info in blobs_in(stores.blobs, session_id):
+            data = await stores.blobs.get(session_id, info.digest)
+            if data is not None:
+                text = base64.b64encode(data).decode()
+                yield {"kind": "blob", "digest": info.digest, "media_type": info.media_type, "data": text}
     count = await stores.state.get_message_count(session_id)
     for offset in range(0, count, PAGE):
         page = await stores.state.get_messages(session_id, offset=offset, limit=PAGE)

@@ -7,6 +7,7 @@ removed and written anew. One that is there unmarked is left alone, whoever it b
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -103,7 +104,7 @@ def _is_unfinished(session: SessionState) -> bool:
     return (flag is not None and flag.reason == MARK) or MARK in session.metadata
 
 
-_KINDS = ("messages", "checkpoint", "custom_state", "run", "refs", "staged", "usage")
+_KINDS = ("blob", "messages", "checkpoint", "custom_state", "run", "refs", "staged", "usage")
 
 
 async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, list[Record]]) -> None:
@@ -115,6 +116,8 @@ async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, 
         **{name: getattr(wanted, name) for name in CREATED_WITH},
     )
     await store.set_interrupt_flag(session_id, MARK)
+    for record in kinds["blob"]:
+        await _write_blob(stores, session_id, record)
     messages = [message for record in kinds["messages"] for message in record["items"]]
     custom_state = await _write_history(store, wanted, messages, kinds["checkpoint"])
     for record in kinds["custom_state"]:
@@ -134,6 +137,17 @@ async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, 
         await store.set_interrupt_flag(session_id, flag.reason, run_id=flag.run_id)
     else:
         await store.clear_interrupt_flag(session_id)
+
+
+async def _write_blob(stores: TransferStores, session_id: str, record: Record) -> None:
+    try:
+        data = base64.b64decode(record["data"], validate=True)
+    except ValueError as error:
+        raise StoreCorrupt(f"Blob {record['digest']} of session {session_id!r} is damaged in this export.") from error
+    ref = await stores.blobs.put(session_id, data, media_type=record["media_type"])
+    if ref.digest != record["digest"]:
+        await stores.blobs.delete(session_id, [ref.digest])
+        raise StoreCorrupt(f"Blob {record['digest']} of session {session_id!r} is damaged in this export.")
 
 
 async def _write_history(

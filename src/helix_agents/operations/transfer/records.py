@@ -1,7 +1,9 @@
 """The lines of an export, and the digest that closes each session's block. No stores here.
 
     {"kind": "header", "format": ..., "version": 1}
-    {"kind": "session", ...}  messages, checkpoints, runs, refs, staged, usage  {"kind": "end_session", "sha256": ...}
+    {"kind": "session", ...}
+    blobs, messages, checkpoints, runs, refs, staged, usage
+    {"kind": "end_session", "sha256": ...}
     {"kind": "memories", ...}
     {"kind": "end", "sessions": 2}
 
