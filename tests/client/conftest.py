@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import signal
 import subprocess
@@ -35,7 +36,8 @@ TOLD = """() => [...document.querySelectorAll("#log article[data-role]")].map((n
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One event loop for all of these tests: they share a browser."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
+        if is_async and item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

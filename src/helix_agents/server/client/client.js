@@ -84,8 +84,11 @@ export class Stream {
 	#timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
 
 	/** @param {Helix} helix @param {string} path @param {number} sequence @param {{ onFrame: (frame: Frame) => void, onLink?: (link: Link, wait: number) => void, reopen?: boolean }} handlers */
-	constructor(helix, path, sequence, { onFrame, onLink = () => {}, reopen = false }) {
-		[this.helix, this.path, this.sequence, this.onFrame, this.onLink, this.reopen] = [helix, path, sequence, onFrame, onLink, reopen];
+	constructor(helix, path, sequence, handlers) {
+		this.helix = helix;
+		this.path = path;
+		this.sequence = sequence;
+		this.handlers = handlers;
 		this.#connect();
 	}
 
@@ -110,9 +113,9 @@ export class Stream {
 		const link = await this.#read(this.#connection).then((isOver) => (isOver ? "over" : "lost"), (error) => (error.status && !error.isPassing ? error : "lost"));
 		if (this.#isClosed) return;
 		const wait = link === "over" ? LONGEST_WAIT : this.#wait;
-		if (link === "lost" || (link === "over" && this.reopen)) this.#timer = setTimeout(() => this.#connect(), wait);
+		if (link === "lost" || (link === "over" && this.handlers.reopen)) this.#timer = setTimeout(() => this.#connect(), wait);
 		this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
-		this.onLink(link, wait);
+		this.handlers.onLink?.(link, wait);
 	}
 
 	// `follow=true` goes on behind an end: a stream is over when its body is, and its last frame said so.
@@ -144,8 +147,8 @@ export class Stream {
 		this.#isOver = FINAL.has(event);
 		if (event === "chunk") this.sequence = Number(id);
 		if (event === "open") this.#wait = FIRST_WAIT;
-		if (event === "open") this.onLink("live", 0);
-		this.onFrame({ event, id: Number(id), data: this.helix.parse(data), size: text.length });
+		if (event === "open") this.handlers.onLink?.("live", 0);
+		this.handlers.onFrame({ event, id: Number(id), data: this.helix.parse(data), size: text.length });
 	}
 }
 
@@ -167,7 +170,9 @@ export class Conversation {
 	session = /** @type {any} */ (null);
 
 	constructor(/** @type {Helix} */ helix, /** @type {string} */ id, /** @type {string} */ agent) {
-		[this.helix, this.id, this.agent] = [helix, id, agent];
+		this.helix = helix;
+		this.id = id;
+		this.agent = agent;
 		this.view = this.#draw();
 		this.refresh();
 	}
@@ -347,7 +352,8 @@ class OpenStep {
 
 	/** @param {any} state @param {Message[]} stored @param {[number, Chunk][]} chunks @param {(value: any) => string} write */
 	constructor(state, stored, chunks, write) {
-		[this.state, this.write] = [state, write];
+		this.state = state;
+		this.write = write;
 		this.known = new Set(stored.map((each) => each.id));
 		for (const [, chunk] of chunks) this.add(chunk);
 	}
