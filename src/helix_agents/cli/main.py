@@ -12,8 +12,11 @@ from importlib.metadata import version
 from ..backends.registry import schemes
 from ..demo import add_demo_arguments, run_demo
 from ..errors import HelixError
+from .chat import add_chat
 from .command import DEFAULT_URL, URL_VARIABLE
 from .completion import add_completion
+from .environment import load_env
+from .init import add_init
 from .output import complain
 from .runs import add_answer
 from .serving import add_serve
@@ -26,11 +29,14 @@ from .worker import add_worker
 DISTRIBUTION = "helix-agents"
 EPILOG = f"""\
 Where the stores are: --url, else {URL_VARIABLE}, else {DEFAULT_URL}.
+Variables may also be in a file .env in the current folder.
 Known backends: {", ".join(schemes())}.
-Only migrate, import, serve, worker and demo create stores or change their schema.
+Only chat, migrate, import, serve, worker and demo create stores or change their schema.
 
 for example:
   helix demo                                        see what it is about
+  helix init my-app                                 a project to start from
+  helix chat                                        talk to a demo agent
   helix serve                                       demo agents, and a page to look at them
   helix serve my_app:make_executor --url sqlite:app.db
   helix sessions list --status failed --json
@@ -44,6 +50,7 @@ for example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    load_env()
     if arguments[:1] == ["conformance"]:  # has options of its own, and is large
         look_in_current_folder()
         return int(import_module("..conformance.run", __package__).main(arguments[1:]))
@@ -79,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="see an agent survive a kill -9")
     add_demo_arguments(demo)
     demo.set_defaults(run=run_demo)
+    add_init(commands)
+    add_chat(commands)
     add_serve(commands)
     add_worker(commands)
     add_sessions(commands)

@@ -87,7 +87,7 @@ class Prose:
                 self._break()
                 self._out.write("(thinking) " if kind == "thinking" else "  ... " if kind == "tool_arg_delta" else "")
             self._flowing = kind
-            self._write(_visible(str(chunk.get("content" if kind == "thinking" else "delta", ""))))
+            self._write(visible(str(chunk.get("content" if kind == "thinking" else "delta", ""))))
             return
         self._break()
         self._write(f"[{sequence}] {_sentence(kind, chunk)}\n")
@@ -95,15 +95,15 @@ class Prose:
     def outcome(self, outcome: StreamOutcome) -> int:
         self._break()
         if outcome.status == "failed":
-            self._write(f"-- failed: {_visible(outcome.error or '')}\n")
+            self._write(f"-- failed: {visible(outcome.error or '')}\n")
             return FAILED
-        result = f": {_short(outcome.final_output)}" if outcome.final_output is not None else ""
+        result = f": {short(outcome.final_output)}" if outcome.final_output is not None else ""
         self._write(f"-- {outcome.status}{result}\n")
         return OK
 
     def note(self, outcome: str, error: str, **_: Json) -> None:
         self._break()
-        self._write(f"-- {outcome}: {_visible(error)}\n")
+        self._write(f"-- {outcome}: {visible(error)}\n")
 
     def _break(self) -> None:
         if self._flowing:
@@ -118,41 +118,42 @@ class Prose:
 def _sentence(kind: str, chunk: Chunk) -> str:
     match chunk:
         case {"type": "tool_start", "tool_name": name}:
-            return f"{name}({_short(chunk.get('arguments'))})"
+            return f"{name}({short(chunk.get('arguments'))})"
         case {"type": "tool_end", "tool_name": name, "success": False}:
-            return f"{name} failed: {_short(chunk.get('error'))}"
+            return f"{name} failed: {short(chunk.get('error'))}"
         case {"type": "tool_end", "tool_name": name}:
-            return f"{name} -> {_short(chunk.get('result'))}"
+            return f"{name} -> {short(chunk.get('result'))}"
         case {"type": "tool_approval_request" | "client_tool_request", "tool_name": name}:
-            return f"{kind}: {name}({_short(chunk.get('input'))})"
+            return f"{kind}: {name}({short(chunk.get('input'))})"
         case {"type": "state_patch", "patches": [*patches]}:
             return "state: " + "; ".join(_patch(each) for each in patches)
         case {"type": "custom", "name": name}:
-            return f"{_visible(str(name))}: {_short(chunk.get('data'))}"
+            return f"{visible(str(name))}: {short(chunk.get('data'))}"
         case {"type": "error", "error": error}:
-            return f"error: {_short(error)}"
+            return f"error: {short(error)}"
         case {"type": "output", "output": output}:
-            return f"output: {_short(output)}"
+            return f"output: {short(output)}"
         case {"type": "step_committed", "step_count": step_count}:
             return f"step {step_count} committed"
     stamps = ("type", "agent_id", "agent_type", "timestamp", "step")
     rest = {key: value for key, value in chunk.items() if key not in stamps}
-    return f"{_visible(kind)} {_short(rest)}" if rest else _visible(kind)
+    return f"{visible(kind)} {short(rest)}" if rest else visible(kind)
 
 
 def _patch(patch: Json) -> str:
     if not isinstance(patch, dict):
-        return _short(patch)
-    value = f" = {_short(patch['value'])}" if "value" in patch else ""
-    return f"{patch.get('op')} {_visible(str(patch.get('path')))}{value}"
+        return short(patch)
+    value = f" = {short(patch['value'])}" if "value" in patch else ""
+    return f"{patch.get('op')} {visible(str(patch.get('path')))}{value}"
 
 
-def _short(value: Json) -> str:
-    text = _visible(value if isinstance(value, str) else encode(value))
+def short(value: Json) -> str:
+    """Return a value as text of a bounded length."""
+    text = visible(value if isinstance(value, str) else encode(value))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """No control character of a stream may steer the reader's terminal."""
     if text.isprintable():
         return text

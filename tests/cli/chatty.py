@@ -1,0 +1,51 @@
+"""What the tests name on the command line: `tests.cli.chatty:make_executor`, and agents without an executor."""
+
+from __future__ import annotations
+
+import json
+
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
+from helix_agents.llm import Call, Line, ModelRequest
+
+WORDS = " ".join(f"word{number}" for number in range(200))
+
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    """Publish something; a person must agree."""
+    return f"published {title}"
+
+
+@tool(execute="client")
+def ask(question: str) -> str:
+    """Ask the user."""
+    raise NotImplementedError
+
+
+def reply(request: ModelRequest) -> Line:
+    """Call a tool, talk for a while, or say it back."""
+    last = request.messages[-1]
+    text = str(last["content"])
+    word, _, rest = text.partition(" ")
+    if last["role"] == "tool":
+        return f"Done: {text}"
+    if word in ("publish", "ask"):
+        return [Call(word, json.loads(rest))]
+    if word == "break":
+        raise RuntimeError("The model broke.\x1b[2J")
+    return WORDS if word == "talk" else f"You said: {text}"
+
+
+writer = Agent("writer", tools=[publish, ask])
+other = Agent("other")
+
+
+def make_executor(stores: Stores) -> AgentExecutor:
+    """Return an executor whose processes are missed soon."""
+    llm = ScriptedLLM(reply, delay_seconds=0.02, piece=8)
+    return AgentExecutor(stores, llm, agents=[writer, other], lease_seconds=2)
+
+
+def nobody(stores: Stores) -> AgentExecutor:
+    """Return an executor without agents."""
+    return AgentExecutor(stores, ScriptedLLM(reply))
