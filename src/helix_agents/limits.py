@@ -11,16 +11,23 @@ from .errors import InvalidArgument
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What a model costs, in your currency, for a million tokens; `cached` of a prompt may be cheaper."""
+    """What a model costs, in your currency, for a million tokens.
+
+    `cached` and `cache_written` are the prices of prompt tokens that a cache held or took in; unless given, they cost as
+    much as others.
+    """
 
     prompt: float
     completion: float
     cached: float | None = None
+    cache_written: float | None = None
 
-    def of(self, prompt: int, completion: int, cached: int = 0) -> float:
-        """The cost of so many tokens; `cached` is a part of `prompt`."""
-        cheap = self.prompt if self.cached is None else self.cached
-        return ((prompt - cached) * self.prompt + cached * cheap + completion * self.completion) / 1_000_000
+    def of(self, prompt: int, completion: int, cached: int = 0, cache_written: int = 0) -> float:
+        """Return the cost of so many tokens; `cached` and `cache_written` are parts of `prompt`."""
+        read = self.prompt if self.cached is None else self.cached
+        written = self.prompt if self.cache_written is None else self.cache_written
+        plain = (prompt - cached - cache_written) * self.prompt
+        return (plain + cached * read + cache_written * written + completion * self.completion) / 1_000_000
 
 
 class UsageLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -127,3 +127,9 @@ async def test_what_sub_agents_spend_counts(stores: Stores, mode: Any) -> None:
         session = await stores.state.load_state("s")
         assert session is not None
         assert ("tokens=404" in (result.error or ""), session.step_count) == (True, 4)
+
+
+def test_a_price_counts_what_a_cache_read_and_wrote() -> None:
+    price = Price(prompt=10.0, completion=50.0, cached=1.0, cache_written=12.5)
+    assert price.of(1_000_000, 100_000, 600_000, 200_000) == 2.0 + 0.6 + 2.5 + 5.0
+    assert Price(prompt=10.0, completion=0.0).of(1_000_000, 0, 600_000, 200_000) == 10.0

@@ -226,7 +226,7 @@ async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
 async def test_processes_that_add_different_families_at_once_do_not_undo_each_other(
     tmp_path: Path, with_second: None
 ) -> None:
-    drivers = [SqliteDriver(tmp_path / "a.db") for _ in range(8)]
+    drivers = [SqliteDriver(tmp_path / "a.db") for _ in range(2 * len(FAMILIES))]
     await asyncio.gather(
         *(migrate(driver, families={family}) for driver, family in zip(drivers, sorted(FAMILIES) * 2, strict=True))
     )

@@ -37,7 +37,18 @@ def _samples(session_id: str) -> list[UsageEntry]:
     """One entry of each kind with every field set."""
     shared: Built = {"session_id": session_id, "run_id": "run", "step_count": 3, "source": "agent"}
     return [
-        TokensEntry(**shared, id="1", timestamp=10, model="m", prompt=7, completion=5, reasoning=2, cached=3, total=12),
+        TokensEntry(
+            **shared,
+            id="1",
+            timestamp=10,
+            model="m",
+            prompt=7,
+            completion=5,
+            reasoning=2,
+            cached=3,
+            cache_written=4,
+            total=12,
+        ),
         ToolEntry(**shared, id="2", timestamp=20, tool_name="search", duration_ms=40, success=False),
         SubagentEntry(**shared, id="3", timestamp=30, sub_session_id="child", agent_type="writer", duration_ms=9),
         CustomEntry(**shared, id="4", timestamp=40, parent_session_id="above", name="pages", value=2.5),
@@ -209,7 +220,9 @@ async def sums_by_name(harness: Harness) -> None:
     await store.record_entries(
         [
             TokensEntry(id="1", session_id="a", model="m", prompt=1, completion=2, reasoning=3, cached=4, total=50),
-            TokensEntry(id="2", session_id="a", model="m", prompt=10, completion=20, reasoning=30, cached=40),
+            TokensEntry(
+                id="2", session_id="a", model="m", prompt=10, completion=20, reasoning=30, cached=40, cache_written=5
+            ),
             TokensEntry(id="3", session_id="a", model="same", prompt=100),
             ToolEntry(id="4", session_id="a", tool_name="same", duration_ms=5),
             ToolEntry(id="5", session_id="a", tool_name="same", duration_ms=6, success=False),
@@ -219,8 +232,8 @@ async def sums_by_name(harness: Harness) -> None:
         ]
     )
     calls = {"calls": 2, "failures": 1, "duration_ms": 11}
-    m = {"prompt": 11, "completion": 22, "reasoning": 33, "cached": 44, "total": 80}
-    same = {"prompt": 100, "completion": 0, "reasoning": 0, "cached": 0, "total": 100}
+    m = {"prompt": 11, "completion": 22, "reasoning": 33, "cached": 44, "cache_written": 5, "total": 80}
+    same = {"prompt": 100, "completion": 0, "reasoning": 0, "cached": 0, "cache_written": 0, "total": 100}
     expected = {
         "tokens": {**m, "prompt": 111, "total": 180},
         "by_model": {"m": m, "same": same},
@@ -246,7 +259,7 @@ async def exact_amounts(harness: Harness) -> None:
 @check("U4", "a session without entries has an empty rollup and no entries")
 async def unknown_session_is_empty(harness: Harness) -> None:
     store = await harness.open_usage()
-    zero = {"prompt": 0, "completion": 0, "reasoning": 0, "cached": 0, "total": 0}
+    zero = {"prompt": 0, "completion": 0, "reasoning": 0, "cached": 0, "cache_written": 0, "total": 0}
     expected: Built = {"tokens": zero, "by_model": {}, "tools": {}, "subagents": {}, "custom": {}}
     expect_same(await store.get_rollup("nobody"), expected, "the rollup")
     expect_same(await store.get_entries("nobody"), [], "entries")

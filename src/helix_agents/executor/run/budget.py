@@ -51,6 +51,7 @@ def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> T
         completion=usage.completion,
         reasoning=usage.reasoning,
         cached=usage.cached,
+        cache_written=usage.cache_written,
     )
 
 
@@ -92,7 +93,7 @@ async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> 
         unknown = sorted({entry.model for entry in entries} - limits.prices.keys())
         if unknown:
             return [*reasons, f"A limit of cost is set, and {unknown[0]!r} has no price: add it to prices."]
-        cost = sum(limits.prices[e.model].of(e.prompt, e.completion, e.cached) for e in entries)
+        cost = sum(limits.prices[e.model].of(e.prompt, e.completion, e.cached, e.cache_written) for e in entries)
         reasons.append(_reached("cost", cost, limits.cost, limits))
     return reasons
 

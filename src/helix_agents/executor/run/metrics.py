@@ -36,7 +36,7 @@ METRICS: dict[str, Metric] = {
     "helix_steps": Metric("counter", "Steps that were committed or set aside."),
     "helix_model_duration_seconds": Metric("histogram", "Time a model took for one reply."),
     "helix_model_errors": Metric("counter", "Model calls that failed."),
-    "helix_tokens": Metric("counter", "Tokens by kind: prompt, completion, reasoning, cached."),
+    "helix_tokens": Metric("counter", "Tokens by kind: prompt, completion, reasoning, cached, cache_written."),
     "helix_tool_duration_seconds": Metric("histogram", "Time of one tool call, by outcome."),
     "helix_writes_lost": Metric("counter", "Writes of parallel tools that overwrote each other."),
     "helix_series_dropped": Metric("counter", "Figures that were not kept because there were too many labels."),
@@ -89,7 +89,7 @@ class MetricsHooks(Hooks):
         if (usage := answer.usage) is None:
             return
         labels = {"agent": run.agent_type, "model": answer.model or run.model or ""}
-        for kind in ("prompt", "completion", "reasoning", "cached"):
+        for kind in ("prompt", "completion", "reasoning", "cached", "cache_written"):
             if count := getattr(usage, kind):
                 self._sink.add("helix_tokens", count, {**labels, "kind": kind})
 

@@ -60,6 +60,7 @@ class UsageSums(msgspec.Struct, frozen=True, kw_only=True):
     completion: int = 0
     reasoning: int = 0
     cached: int = 0
+    cache_written: int = 0
     total: int = 0
     amount: int | float = 0
 
@@ -204,6 +205,7 @@ def sums_of(entry: UsageEntry) -> UsageSums:
                 completion=entry.completion,
                 reasoning=entry.reasoning,
                 cached=entry.cached,
+                cache_written=entry.cache_written,
                 total=entry.total or 0,
             )
         case ToolEntry() | SubagentEntry():
@@ -242,6 +244,7 @@ def _add_tokens(totals: TokenTotals, each: UsageSums) -> TokenTotals:
         completion=totals.completion + each.completion,
         reasoning=totals.reasoning + each.reasoning,
         cached=totals.cached + each.cached,
+        cache_written=totals.cache_written + each.cache_written,
         total=totals.total + each.total,
     )
 

@@ -49,7 +49,10 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid
 
 
 class TokensEntry(_Entry, frozen=True, kw_only=True, tag="tokens"):
-    """One model call. `reasoning` and `cached` are parts of the others; `total` None becomes prompt + completion."""
+    """One model call. `total` None becomes prompt + completion.
+
+    `cached` (read from the provider's cache) and `cache_written` are parts of `prompt`, `reasoning` of `completion`.
+    """
 
     kind: ClassVar[UsageKind] = "tokens"
     model: str
@@ -57,6 +60,7 @@ class TokensEntry(_Entry, frozen=True, kw_only=True, tag="tokens"):
     completion: Count = 0
     reasoning: Count = 0
     cached: Count = 0
+    cache_written: Count = 0
     total: Count | None = None
 
 
@@ -97,6 +101,7 @@ class TokenTotals(msgspec.Struct, frozen=True, kw_only=True):
     completion: int = 0
     reasoning: int = 0
     cached: int = 0
+    cache_written: int = 0
     total: int = 0
 
 

@@ -80,11 +80,11 @@ def _row(entry: UsageEntry) -> tuple[Value, ...]:
     """An entry as the parameters of `insert_entry`."""
     name: str
     sub_session_id = duration_ms = success = whole = real = None
-    tokens: tuple[Value, ...] = (None,) * 5
+    tokens: tuple[Value, ...] = (None,) * 6
     match entry:
         case TokensEntry():
             name = entry.model
-            tokens = (entry.prompt, entry.completion, entry.reasoning, entry.cached, entry.total)
+            tokens = (entry.prompt, entry.completion, entry.reasoning, entry.cached, entry.cache_written, entry.total)
         case ToolEntry():
             name, duration_ms, success = entry.tool_name, entry.duration_ms, int(entry.success)
         case SubagentEntry():
@@ -101,7 +101,7 @@ def _row(entry: UsageEntry) -> tuple[Value, ...]:
 def _entry(row: Row) -> UsageEntry:
     """A row in the order of `insert_entry` as an entry."""
     session_id, entry_id, kind, name, run_id, step_count, source, timestamp, parent, sub_session_id = row[:10]
-    prompt, completion, reasoning, cached, total, duration_ms, success, whole, real = row[10:]
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, whole, real = row[10:]
     shared: dict[str, Any] = {
         "session_id": session_id,
         "id": entry_id,
@@ -119,6 +119,7 @@ def _entry(row: Row) -> UsageEntry:
             completion=completion,
             reasoning=reasoning,
             cached=cached,
+            cache_written=cache_written,
             total=total,
         )
     if kind == "custom":
@@ -133,7 +134,7 @@ def _sums(row: Row) -> UsageSums:
     # int(): some databases add integers up to decimals.
     kind, name, *numbers = row
     calls, failures, duration_ms, *tokens, whole = (int(each or 0) for each in numbers[:-1])
-    prompt, completion, reasoning, cached, total = tokens
+    prompt, completion, reasoning, cached, cache_written, total = tokens
     return UsageSums(
         kind=kind,
         name=name,
@@ -144,6 +145,7 @@ def _sums(row: Row) -> UsageSums:
         completion=completion,
         reasoning=reasoning,
         cached=cached,
+        cache_written=cache_written,
         total=total,
         amount=whole if numbers[-1] is None else whole + float(numbers[-1]),
     )

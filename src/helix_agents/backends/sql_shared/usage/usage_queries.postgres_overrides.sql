@@ -9,7 +9,8 @@ WITH RECURSIVE tree (session_id) AS (
     JOIN tree ON links.parent_session_id = tree.session_id
 )
 SELECT kind, name, COUNT(*), SUM(CASE WHEN success = 0 THEN 1 ELSE 0 END), SUM(duration_ms),
-    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(total), SUM(amount_whole), SUM(amount_real)
+    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(cache_written), SUM(total), SUM(amount_whole),
+    SUM(amount_real)
 FROM __agents_usage
 WHERE session_id IN (SELECT session_id FROM tree)
 GROUP BY kind, name;

@@ -2,9 +2,9 @@
 -- Keep an entry unless its session has that id; a row comes back if it was new.
 INSERT INTO __agents_usage (
     session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
 )
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
 ON CONFLICT (session_id, id) DO NOTHING
 RETURNING 1;
 
@@ -25,7 +25,7 @@ ON CONFLICT (parent_session_id, sub_session_id) DO NOTHING;
 -- name: select_entries
 -- The entries that fit, newest first. The code puts `filter_` conditions in place of {filters}.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
 FROM __agents_usage
 WHERE {filters}
 ORDER BY timestamp DESC, session_id DESC, id DESC
@@ -38,7 +38,7 @@ SELECT COUNT(*) FROM __agents_usage WHERE {filters};
 -- name: session_entries
 -- All entries that fit, oldest first; meant for one session.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
 FROM __agents_usage
 WHERE {filters}
 ORDER BY timestamp, id;
@@ -70,7 +70,8 @@ timestamp < {value};
 -- name: sums
 -- The sums of one session by kind and name.
 SELECT kind, name, COUNT(*), SUM(CASE WHEN success = 0 THEN 1 ELSE 0 END), SUM(duration_ms),
-    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(total), SUM(amount_whole), SUM(amount_real)
+    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(cache_written), SUM(total), SUM(amount_whole),
+    SUM(amount_real)
 FROM __agents_usage
 WHERE session_id = ?1
 GROUP BY kind, name;
@@ -84,7 +85,8 @@ WITH RECURSIVE tree (session_id) AS (
     JOIN tree ON links.parent_session_id = tree.session_id
 )
 SELECT kind, name, COUNT(*), SUM(CASE WHEN success = 0 THEN 1 ELSE 0 END), SUM(duration_ms),
-    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(total), SUM(amount_whole), SUM(amount_real)
+    SUM(prompt), SUM(completion), SUM(reasoning), SUM(cached), SUM(cache_written), SUM(total), SUM(amount_whole),
+    SUM(amount_real)
 FROM __agents_usage
 WHERE session_id IN (SELECT session_id FROM tree)
 GROUP BY kind, name;

@@ -20,7 +20,7 @@ export function usagePanel(store) {
 		const spent = steps.map(([step, each]) => ({ label: String(step), value: each.cost }));
 		return put(body,
 			h("dl.sum",
-				fact("Tokens", brief(tokens.total), tokens.cached ? `${brief(tokens.cached)} cached` : ""),
+				fact("Tokens", brief(tokens.total), [tokens.cached && `${brief(tokens.cached)} cached`, tokens.cache_written && `${brief(tokens.cache_written)} written`].filter(Boolean).join(", ")),
 				cost === undefined ? null : fact("Cost", money(cost)),
 				fact("Tool calls", number(calls), failures ? `${plural(failures, "failure")}` : ""),
 				fact("Tool time", duration(Object.values(tools).reduce((sum, each) => sum + each.duration_ms, 0)))),

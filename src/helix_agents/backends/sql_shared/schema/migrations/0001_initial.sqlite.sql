@@ -276,6 +276,7 @@ CREATE TABLE __agents_usage (
     completion BIGINT,
     reasoning BIGINT,
     cached BIGINT,
+    cache_written BIGINT,
     total BIGINT,
     duration_ms BIGINT,
     success BIGINT,
