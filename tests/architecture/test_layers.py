@@ -133,7 +133,7 @@ def test_a_tree_in_order_passes_every_check(tmp_path: Path) -> None:
             "backends/redis/__init__.py": "from .state_store import X",
             "backends/redis/state_store.py": "import redis.asyncio\nfrom ...stores import base",
             "executor/loop.py": "from ..stores.contract import StateStore\ndef run():\n    import opentelemetry.trace",
-            "server/app.py": "from ..executor import loop\nfrom starlette import X",
+            "server/app.py": "from ..executor import X\nfrom starlette import X",
             "cli.py": "from .server.app import create\nfrom .backends.redis import X",
         },
     )

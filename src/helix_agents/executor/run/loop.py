@@ -108,13 +108,9 @@ async def open_run(
     )
     if claim.announce:
         _announce(emitter, claim)
+    verb = "continues" if claim.resumed else "starts"
     logger.info(
-        "Run %s of session %s %s (agent %s, turn %d).",
-        run.run_id,
-        session.session_id,
-        "continues" if claim.resumed else "starts",
-        agent.name,
-        run.turn,
+        "Run %s of session %s %s (agent %s, turn %d).", run.run_id, session.session_id, verb, agent.name, run.turn
     )
     watch.steps = session.step_count - context.first_step
     watch.start()
