@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from ...agent import Agent
 from ...errors import AlreadyRunning, InvalidArgument, ModelError
 from ...executor import AgentExecutor
 from ...llm.contract import ModelEvent, ModelRequest
@@ -14,7 +15,8 @@ from ...llm.scripted import Call, Line, ScriptedLLM
 from ...tools.tool import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
-from .harness import check, executing, simple_agent, transcript
+from .frozen import Freezer
+from .harness import Clockwork, check, executing, simple_agent, transcript
 
 
 def _said(messages: list[dict[str, Any]]) -> list[str]:
@@ -207,3 +209,70 @@ async def interrupting(harness: Harness) -> None:
         expect_same(result.output, "Read 3.", "a message for a session that is not running")
     expect_same(_said(await transcript(stores, "s")), ["Go", "Stop that", "And?"], "what the user said")
     expect_same(gated.ran, 1, "how often the tool ran")
+
+
+def _guarded_agent(*tools: Any) -> Agent:
+    agent = simple_agent(*tools)
+
+    @agent.check_input
+    def check_words(messages: list[dict[str, Any]]) -> None:
+        if any("bad" in message["content"] for message in messages):
+            raise ValueError("bad words")
+
+    return agent
+
+
+@check("X1", "a check that refuses a message takes that message out of the conversation, and nobody else's")
+async def only_the_refused_message_goes(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work until everybody has spoken."""
+        at_work.set()
+        await go_on.wait()
+        return "worked"
+
+    agent = _guarded_agent(work)
+    async with executing(stores, ScriptedLLM([[Call("work")], "Next."])) as executor:
+        handle = await executor.execute(agent, "Go", session_id="s")
+        await at_work.wait()
+        for text in ("Ann says", "a bad word", "Eve says"):
+            await executor.execute(agent, text, session_id="s", if_running="enqueue")
+        go_on.set()
+        result = await handle.result()
+        expect_same([result.status, result.failure_reason], ["failed", "input_refused"], "the result")
+        said = [message["content"] for message in await transcript(stores, "s") if message["role"] == "user"]
+        expect_same(said, ["Go", "Ann says", "Eve says"], "the users' messages")
+
+
+@check(
+    "X1", "a run whose input is refused and that stalls before it says so changes nothing of later turns", kind="faults"
+)
+async def refused_and_stalled(harness: Harness) -> None:
+    agent = _guarded_agent()
+    for call in ("truncate_messages", "save_state"):
+        stores, session_id, later = await harness.open_stores(), f"s-{call}", Clockwork()
+        freezer = Freezer(on=call, session_id=session_id)
+        script = ScriptedLLM(lambda request: "re: " + request.messages[-1]["content"])
+        async with (
+            executing(freezer.wrap(stores), script) as frozen,
+            executing(stores, script, clock=later) as other,
+        ):
+            await (await other.execute(agent, "one", session_id=session_id)).result()
+            running = asyncio.create_task((await frozen.execute(agent, "bad", session_id=session_id)).result())
+            stopping = asyncio.create_task(freezer.frozen.wait())
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            later.pass_seconds(3600)
+            if not running.done():
+                await (await other.resume(agent, session_id)).result()
+            for text in ("two", "three"):
+                await (await other.execute(agent, text, session_id=session_id)).result()
+            before = await transcript(stores, session_id)
+            freezer.wake()
+            await asyncio.gather(running, return_exceptions=True)
+        said = [message["content"] for message in before]
+        expect_same(said, ["one", "re: one", "two", "re: two", "three", "re: three"], "the conversation")
+        expect_same(await transcript(stores, session_id), before, f"the conversation after waking before {call}")

@@ -43,6 +43,7 @@ from ..step.open_step import OpenStep, tool_start_chunk
 from ..step.questions import all_waiting, change_session
 from ..step.work import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
 from ..stream.emitter import FORWARDED
+from ..tasks import unbroken
 from .loop import open_run
 from .stop_signal import StopSignal
 
@@ -212,9 +213,16 @@ class _ChildCall:
             }
             if session is not None:
                 return await begin_turn(self._services, session, run, [self._input], new)
-            claim = await create_turn(self._services, self._agent, self._session_id, [self._input], new, options)
-            await self._ensure_parent()
-            return claim
+            claims: list[Claim] = []
+
+            async def create() -> None:
+                claims.append(
+                    await create_turn(self._services, self._agent, self._session_id, [self._input], new, options)
+                )
+                await self._ensure_parent()
+
+            await unbroken(create())  # cut short, it could leave a child that nobody knows
+            return claims[0]
         message = None
         if not mine:
             history = await load_messages(self._services.store, self._session_id)

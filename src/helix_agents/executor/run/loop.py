@@ -41,7 +41,7 @@ from ..session.owned import OwnedSession
 from ..session.standing import UNOWNED
 from ..step.artifacts import Artifacts
 from ..step.commit import Endings
-from ..step.decisions import StagedAnswer, id_mark, step_id_of
+from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
@@ -262,9 +262,10 @@ class Run:
             if step is None:
                 if context.stop.requested:
                     return await self._endings.stop_between_steps(None)
-                refusal = await self._refused_input()
-                if refusal is not None:
-                    return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED)
+                refused = await self._refused_input()
+                if refused is not None:
+                    refusal, cut = refused
+                    return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED, cut)
                 over = await over_limit(context)
                 if over is not None:
                     return await self._endings.fail(over, "usage_limit")
@@ -286,20 +287,23 @@ class Run:
                 await context.emitter.flush()  # whoever goes on must not have to ask whether the commit was told
                 return AgentResult("active")
 
-    async def _refused_input(self) -> Exception | None:
-        """Why what the user has said since the model was asked last must not pass; it is out of the conversation then.
+    async def _refused_input(self) -> tuple[Exception, Cut] | None:
+        """Return why a new message must not pass, and the cut that takes it, and only it, out of the conversation.
 
-        The next turn's model must not see it either.
+        The model of the next turn must not see it either; what others said in the meantime stays.
         """
         context, said = self.context, self.context.heard
-        if not said or not context.agent.input_guards:
+        guards = context.agent.input_guards
+        if not said or not guards:
             return None
         context.heard = []
-        refusal = await refusal_of(context.agent.input_guards, said)
-        if refusal is not None:
-            await context.watch.ensure_owner()
-            await context.services.store.truncate_messages(context.session_id, len(context.owned.messages) - len(said))
-        return refusal
+        refusal = await refusal_of(guards, said)
+        if refusal is None:
+            return None
+        await context.watch.ensure_owner()
+        passed = [message for message in said if len(said) > 1 and await refusal_of(guards, [message]) is None]
+        rest = passed if len(passed) < len(said) else []  # refused only together: all of them go
+        return refusal, Cut(len(context.owned.messages) - len(said), rest)
 
     def _is_enough(self) -> bool:
         """Whether the rest is left to another process, after one more step."""

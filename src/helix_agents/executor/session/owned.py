@@ -8,7 +8,7 @@ on every write of this run is rejected. The same holds for a session that was de
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -59,15 +59,24 @@ class OwnedSession:
         self._read = len(self.messages)
         return self._call_ids
 
-    async def save(self, change: Change) -> None:
-        """Write changed fields, not custom state. Raises `RunLost`."""
+    async def save(self, change: Change, *, keep_messages: int | None = None, messages: Sequence[Message] = ()) -> None:
+        """Write changed fields, not custom state. Raises `RunLost`.
+
+        `keep_messages`: cut the conversation there, and append `messages` instead, in the same write.
+        """
+        cut = {} if keep_messages is None else {"keep_messages": keep_messages, "messages": messages}
+        await self._save(change, cut)
+        if keep_messages is not None:
+            self.messages[keep_messages:] = messages
+
+    async def _save(self, change: Change, options: Mapping[str, Any]) -> None:
         async with self._lock:
             for _ in range(MAX_REBASES):
                 changed = change(self.session)
                 wanted = msgspec.structs.replace(changed, custom_state=None)
                 try:
                     version = await self._store.save_state(
-                        self.session_id, wanted, expected_version=self.session.version, owner=self.owner
+                        self.session_id, wanted, expected_version=self.session.version, owner=self.owner, **options
                     )
                 except (EpochConflict, SessionNotFound) as error:
                     raise self._lost_by(error) from None

@@ -23,6 +23,8 @@ from ..handle import AgentResult, result_of
 from ..run.guardrails import refusal_of, refused_output
 from ..run_context import RunContext
 from .decisions import (
+    NO_CUT,
+    Cut,
     Outcome,
     StagedOutcome,
     StepCommit,
@@ -198,10 +200,10 @@ class Endings:
         await self._writer.write(commit, step)
         return await self._finish(commit)
 
-    async def fail(self, error: str, reason: str) -> AgentResult:
+    async def fail(self, error: str, reason: str, cut: Cut = NO_CUT) -> AgentResult:
         """End the session as failed. A step that is open stays in staging and is of no further use."""
         commit = StepCommit([], "failed", error=error, failure_reason=reason)
-        await self._writer.save_status(commit, None)
+        await self._writer.save_status(commit, None, cut)
         return await self._finish(commit)
 
     async def take_back(self, step: OpenStep) -> None:

@@ -57,6 +57,16 @@ class StagedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     executed: bool = True
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """Where to cut the conversation (None: nowhere), and what follows instead."""
+
+    keep_messages: int | None = None
+    messages: list[Message] = []
+
+
+NO_CUT = Cut()
+
+
 class StepCommit(msgspec.Struct, frozen=True):
     """The write that ends a step."""
 

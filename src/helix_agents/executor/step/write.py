@@ -21,7 +21,7 @@ from ..run_context import RunContext
 from ..session.owned import Change
 from ..session.standing import UNOWNED
 from ..stream.prepare import step_committed_chunk
-from .decisions import StepCommit, Suspension, aside_checkpoint, committed_state, suspended_state
+from .decisions import NO_CUT, Cut, StepCommit, Suspension, aside_checkpoint, committed_state, suspended_state
 from .open_step import OpenStep
 from .queued_messages import ensure_all_taken
 from .staging import flush_unstaged
@@ -165,7 +165,8 @@ class StepWriter:
             )
             load.sequence = committed.sequence
 
-    async def save_status(self, commit: StepCommit, context: Json) -> None:
+    async def save_status(self, commit: StepCommit, context: Json, cut: Cut = NO_CUT) -> None:
+        """Write the status of a session that stops between two steps, perhaps with a shorter conversation."""
         await self._owned.save(
             lambda session: msgspec.structs.replace(
                 session,
@@ -173,7 +174,9 @@ class StepWriter:
                 error=commit.error,
                 failure_reason=commit.failure_reason,
                 interrupt_context=context,
-            )
+            ),
+            keep_messages=cut.keep_messages,
+            messages=cut.messages,
         )
 
     async def _flush(self, step: OpenStep) -> int:

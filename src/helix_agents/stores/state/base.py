@@ -151,10 +151,14 @@ class StateStoreBase(CheckpointingStore):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        keep_messages: int | None = None,
+        messages: Sequence[Message] = (),
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
         validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
+        if keep_messages is not None:
+            ensure_count(keep_messages, "keep_messages")
         changes = NO_CHANGES if state.custom_state is None else replacement(state.custom_state)
         now = self._clock()
         commit = Commit(
@@ -166,6 +170,8 @@ class StateStoreBase(CheckpointingStore):
             allowed_from=guarded_sources(state.status),
             state=state,
             bump_version=True,
+            keep_messages=keep_messages,
+            messages=validate.encoded_messages(messages) if messages else (),
             custom=changes,
             run=with_run(session_id, run, now),
             change_run=checked_change(session_id, change_run, now),

@@ -129,9 +129,12 @@ class StateStore(Carrier, RunsAndCheckpoints):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        keep_messages: int | None = None,
+        messages: Sequence[Message] = (),
     ) -> int:
         """Store the session's fields; return the new version (S3). *Atomic.* Options as in a commit.
 
+        `keep_messages`: drop all messages after this many, as `truncate_messages` does, then append `messages`.
         `custom_state=None` leaves custom state as stored. Never written: `version`, `updated_at`, `interrupt_flag`,
         `owner_epoch`. Raises `VersionConflict`; `IllegalTransition` for a status that the session cannot change to;
         `InvalidArgument` if `user_id` or `agent_type`, or a given `created_at` or `incarnation`, would change.

@@ -122,7 +122,9 @@ class Choices:
         return Call("create_session", (name,), labels)
 
     def _save(self, name: str) -> Call:
-        return Call("save_state", (name, self._state(name)), self._guards(name))
+        cut = {"keep_messages": self._chance.randint(0, 12), "messages": self._messages()}
+        options = {**self._guards(name), **(cut if self._chance.random() < 0.2 else {})}
+        return Call("save_state", (name, self._state(name)), options)
 
     def _commit(self, name: str) -> Call:
         counts = self._chance.randint(0, 50), self._chance.randint(0, 1000)

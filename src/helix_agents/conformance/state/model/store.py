@@ -133,6 +133,8 @@ class ModelStore(RunModel):
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
+        keep_messages: int | None = None,
+        messages: Sequence[Message] = (),
     ) -> int:
         session = self._guarded(session_id, expected_version, owner, new_epoch)
         session.require_identity(state, guarded=expected_version is not None or owner is not None)
@@ -142,6 +144,9 @@ class ModelStore(RunModel):
         session.claim(new_epoch)
         session.overwrite(state)
         session.begin(run, self.now)
+        if keep_messages is not None:
+            await self.truncate_messages(session_id, keep_messages)
+        session.messages.extend(copy.deepcopy(list(messages)))
         return session.state.version
 
     async def save_state_and_promote_staging(
