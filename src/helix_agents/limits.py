@@ -13,8 +13,8 @@ from .errors import InvalidArgument
 class Price(msgspec.Struct, frozen=True):
     """What a model costs, in your currency, for a million tokens.
 
-    `cached` and `cache_written` are the prices of prompt tokens that a cache held or took in; unless given, they cost as
-    much as others.
+    `cached` and `cache_written` are the prices of prompt tokens that a cache held or took in; unless given, they cost
+    as much as others.
     """
 
     prompt: float
