@@ -70,7 +70,7 @@ def rows(count: int) -> Iterator[tuple[Any, ...]]:
         yield (
             *(f"session-{number:08d}", f"agent-{number % 3}", f"session-{number:08d}", parent, status),
             *(1_000 if rare else None, f"user-{number % 10}", json.dumps(tags), json.dumps(metadata)),
-            *(1_000_000 + number, 1_000_000 + number),
+            *(1_000_000 + number, 1_000_000 + number, f"{number:032x}"),
         )
 
 
@@ -80,7 +80,7 @@ async def filled(path: Path, count: int) -> SqliteStateStore:
     database = sqlite3.connect(path)
     database.executemany(
         "INSERT INTO __agents_states (session_id, agent_type, stream_id, parent_session_id, status, expires_at, "
-        "user_id, tags, metadata, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "user_id, tags, metadata, created_at, updated_at, incarnation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         rows(count),
     )
     database.commit()

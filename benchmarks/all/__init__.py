@@ -1,0 +1,1 @@
+"""`./dev bench all`: every published figure, into docs/benchmarks.md. See `__main__`."""

@@ -1,0 +1,75 @@
+"""Frameworks in environments of their own, which take turns on the same task."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENTS = ROOT / ".cache" / "bench"
+LIMIT_SECONDS = 600
+OURS = "Helix Agents"
+
+
+class Contestant(NamedTuple):
+    """A framework: its module below `benchmarks.peers`, and its environment."""
+
+    title: str
+    module: str
+    environment: str | None
+    stores: bool = True
+
+    @property
+    def python(self) -> Path:
+        """Return the interpreter that has the framework."""
+        return Path(sys.executable) if self.environment is None else ENVIRONMENTS / self.environment / "bin" / "python"
+
+
+CONTESTANTS = (
+    Contestant(OURS, "ours", None),
+    Contestant("LangGraph", "langgraph", "langgraph"),
+    Contestant("OpenAI Agents SDK", "openai_agents", "openai-agents"),
+    Contestant("pydantic-ai", "pydantic_ai", "pydantic-ai", stores=False),
+)
+
+
+def ask(contestant: Contestant, **task: Any) -> dict[str, Any]:
+    """Run one task in the contestant's environment; return what it measured."""
+    command = [str(contestant.python), "-m", f"benchmarks.peers.{contestant.module}", json.dumps(task)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(f"{contestant.title} failed: {done.stderr[-1000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def in_turns(contestants: Sequence[Contestant], rounds: int, **task: Any) -> dict[str, float]:
+    """Let all do the same in changing order; return each one's median time of a step, in milliseconds."""
+    order, chance = list(contestants), random.Random(20)
+    samples: dict[str, list[float]] = {each.title: [] for each in contestants}
+    for _ in range(rounds):
+        chance.shuffle(order)
+        for each in order:
+            samples[each.title].append(median(ask(each, **task)["step_ms"]))
+    return {title: median(values) for title, values in samples.items()}
+
+
+def available() -> list[Contestant]:
+    """Return the contestants whose environment exists."""
+    return [each for each in CONTESTANTS if each.python.exists()]
+
+
+def versions(contestants: Sequence[Contestant]) -> dict[str, str]:
+    """Return the versions of all packages that take part."""
+    found: dict[str, str] = {}
+    for each in contestants:
+        found |= ask(each, tools=1, steps=1)["versions"]
+    return found
