@@ -173,3 +173,30 @@ async def children_of_undone_steps(harness: Harness) -> None:
         expect_same(got, ["failed", "parent_restored"], "the sub-agent")
         refs = await stores.state.list_sub_session_refs("s")
         expect_same([each.status for each in refs], ["failed"], "the refs")
+
+
+@check("X5", "a child that was deleted and created again while it ran is another session: the call fails")
+async def a_child_created_again(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool
+    async def replace(ctx: ToolContext) -> str:
+        """Put another session in the place of this one."""
+        await stores.state.delete_session(ctx.session_id)
+        await stores.state.create_session(
+            ctx.session_id, agent_type="child", parent_session_id="s", root_session_id="s", user_id="ann"
+        )
+        return "replaced"
+
+    child = Agent("child", tools=[replace])
+    script: dict[str, Script] = {
+        "main": [[Call("child", {"input": SECRET})], "Done."],
+        "child": [[Call("replace")], "never"],
+    }
+    async with executing(stores, ScriptedLLM(script)) as executor:
+        handle = await executor.execute(simple_agent(child.as_tool()), "Go", session_id="s", user_id="ann")
+        result = await asyncio.wait_for(handle.result(), 20)
+    expect_same([result.status, result.output], ["completed", "Done."], "the parent")
+    told = [message["success"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    expect_same(told, [False], "whether the call succeeded")
+    expect_same(await transcript(stores, "s/call_1_1"), [], "the other session")

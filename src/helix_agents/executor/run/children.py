@@ -125,6 +125,8 @@ class _ChildCall:
         self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
         self._show_history = False
         self._started_at = 0
+        self._incarnation: str | None = None
+        """The child as this call knows it: one that was deleted and created again is another session."""
         self._began = False
         """Whether a run of this call has shown something on the parent's stream."""
         self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
@@ -155,6 +157,7 @@ class _ChildCall:
         """Look at the child, and go on with what is there."""
         session = await self._services.store.load_state(self._session_id)
         self._ensure_child(session)
+        self._incarnation = session.incarnation if session is not None else self._incarnation
         run = await self._services.store.get_current_run(self._session_id) if session else None
         # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
         await self._parent.watch.ensure_owner()
@@ -222,6 +225,7 @@ class _ChildCall:
                 await self._ensure_parent()
 
             await unbroken(create())  # cut short, it could leave a child that nobody knows
+            self._incarnation = claims[0].session.incarnation
             return claims[0]
         message = None
         if not mine:
@@ -253,6 +257,7 @@ class _ChildCall:
             or session.root_session_id != (above.root_session_id or above.session_id)
             or session.user_id != above.user_id
             or session.agent_type != self._agent.name
+            or self._incarnation not in (None, session.incarnation)
         ):
             logger.warning(
                 "Session %s does not use session %s as its sub-agent: it belongs to another parent, user or agent.",
