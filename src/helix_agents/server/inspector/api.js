@@ -46,6 +46,7 @@ async function call(method, address, body, signal) {
 
 export const get = (address, signal) => call("GET", address, undefined, signal);
 export const post = (address, body = {}) => call("POST", address, body);
+export const patch = (address, body) => call("PATCH", address, body);
 export const remove = (address) => call("DELETE", address);
 
 // `handle(frame)` gets {event, id, data, size}; `tell(link, wait)` gets "live", "lost", "over" or a Problem.

@@ -27,7 +27,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 export const HELP = [
-	["Next, previous", ["j", "k"]], ["Open", ["Enter"]], ["Back to the list", ["u"]], ["Filter", ["/"]],
+	["Next, previous", ["j", "k"]], ["Open", ["Enter"]], ["Back to the list", ["u"]], ["Filter", ["/"]], ["New conversation", ["n"]],
 	["Next that waits", ["w"]], ["Approve, reject", ["a", "r"]], ["Tabs", ["1", "2", "3", "4"]], ["Checkpoint before, after", ["[", "]"]],
 	["Fold, unfold", ["x"]], ["Copy as JSON", ["c"]], ["Copy link", ["l"]], ["Follow the stream", ["f"]],
 	["Interrupt", ["i"]], ["Light or dark", ["t"]], ["This page", ["?"]],

@@ -1,7 +1,7 @@
 // What a person can do to a session. Each action reports its failure through `tell`, where it was asked for.
 
-import { path, post, remove } from "../api.js";
-import { confirm } from "../dialogs.js";
+import { patch, path, post, remove } from "../api.js";
+import { confirm, prompt } from "../dialogs.js";
 import { say } from "../dom.js";
 import { go, link, sessionLink } from "../router.js";
 import { plural } from "../text.js";
@@ -33,6 +33,12 @@ export class Actions {
 	interrupt = () => this.#post("interrupt", { reason: "by hand" }, "Interrupt requested");
 
 	resume = () => this.#post("resume", {}, "Resumed");
+
+	rename = async () => {
+		const { id, session } = this.#store;
+		const title = await prompt("Rename", { label: "Title", value: session.metadata?.title ?? "", yes: "Rename" });
+		if (title !== null && (await this.#act(() => patch(path("sessions", id), { title: title.trim() || null }), "Renamed"))) this.#store.refresh();
+	};
 
 	fork = async (checkpointId) => {
 		const made = await this.#post("fork", checkpointId ? { checkpoint_id: checkpointId } : {});

@@ -57,7 +57,7 @@ function menu(session, actions) {
 	const node = h("details.menu", h("summary.btn.icon", { label: "More actions" }, icon("i-more")),
 		h("div", { role: "menu" },
 			item("Resume", actions.resume, { why: isLive(status) ? "is running" : status === "completed" ? "is completed" : undefined }),
-			item("Copy as JSON", () => copy(json(session, 2))), item("Copy link", () => copy(location.href, "Link")), h("hr"),
+			item("Rename…", actions.rename), item("Copy as JSON", () => copy(json(session, 2))), item("Copy link", () => copy(location.href, "Link")), h("hr"),
 			item("Abort run", actions.abort, { why: isLive(status) || waits(status) ? undefined : "no run at work", danger: true }),
 			item("Delete session…", actions.erase, { danger: true })));
 	node.addEventListener("focusout", (event) => { if (!node.contains(event.relatedTarget)) node.open = false; });

@@ -4,6 +4,7 @@ import { get, query } from "../api.js";
 import { after, button, copy, h, icon, put, redraw } from "../dom.js";
 import { useKeys } from "../keys.js";
 import { blank, broken } from "../parts/blank.js";
+import { startSession } from "../parts/new_session.js";
 import { countFrom, drawChips, filtersOf, isFiltered, listAddress, onlyRoots } from "../parts/session_filters.js";
 import { SessionTable, underParents } from "../parts/session_table.js";
 import { vitals } from "../parts/vitals.js";
@@ -41,7 +42,7 @@ class SessionsView {
 		this.health = vitals(stats);
 		document.title = "Sessions · helix";
 		put(view, h("div.page",
-			h("div.title", h("h1", "Sessions"), this.#total, h("span.grow"), h("label.search", icon("i-search"), this.#field, h("kbd", { "aria-hidden": "true" }, "/"))),
+			h("div.title", h("h1", "Sessions"), this.#total, h("span.grow"), h("label.search", icon("i-search"), this.#field, h("kbd", { "aria-hidden": "true" }, "/")), button("New", () => this.#start(), { kind: "primary", glyph: "i-plus", key: "n" })),
 			this.health.node, this.#chips, this.#results));
 		this.release = this.#useKeys();
 		stats.listeners.add(this.#drawStats);
@@ -68,9 +69,13 @@ class SessionsView {
 	#useKeys() {
 		return useKeys({
 			j: () => this.#table.move(1), k: () => this.#table.move(-1), ArrowDown: () => this.#table.move(1), ArrowUp: () => this.#table.move(-1),
-			Enter: () => this.#table.open(), "/": () => this.#field.focus(),
+			Enter: () => this.#table.open(), n: () => this.#start(), "/": () => this.#field.focus(),
 			c: () => copy(json(this.#table.selected, 2)), l: () => copy(location.href, "Link"),
 		});
+	}
+
+	#start() {
+		startSession(this.#search.get("agent_type") ?? "");
 	}
 
 	#filterById() {
@@ -131,7 +136,7 @@ class SessionsView {
 	}
 
 	#nothing() {
-		if (![...this.#search.keys()].length) return blank("No sessions yet", "Sessions appear here as soon as an agent runs on this backend.", { glyph: "i-rows", code: FIRST_REQUEST });
+		if (![...this.#search.keys()].length) return blank("No sessions yet", "Sessions appear here as soon as an agent runs on this backend.", { glyph: "i-rows", code: FIRST_REQUEST, actions: [button("New conversation", () => this.#start(), { kind: "primary" })] });
 		const filters = [...this.#search].filter(([name]) => name !== "cursor").map(([name, value]) => `${name.replace("_", " ")} ${value}`).join(", ");
 		return blank("No session matches", `Filters: ${filters}.`, { glyph: "i-search", actions: [button("Clear filters", () => go(link([])), { kind: "primary" })] });
 	}
