@@ -60,6 +60,16 @@ class ToolMessage(TypedDict, total=False):
     success: bool
 
 
+def automatic_message(content: str) -> Message:
+    """Return what the library says to the model in the user's role: a reminder, or why an output was rejected."""
+    return {"role": "user", "content": content, "automatic": True}
+
+
+def is_from_user(message: Message) -> bool:
+    """Return whether a user has said it: the library also speaks to the model in the user's role."""
+    return message["role"] == "user" and not message.get("automatic")
+
+
 def ensure_message(value: object) -> None:
     """Refuse what is not a message."""
     ensure_object(value, "message", "role")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from starlette.requests import HTTPConnection
+
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.llm.scripted import Call, Script
+from helix_agents.server import User
 
 
 @tool(requires_approval=True)
@@ -35,3 +38,9 @@ executor = AgentExecutor(
     InMemoryStateStore(), InMemoryStreamManager(), ScriptedLLM(lambda request: "Hello."), agents=[publisher]
 )
 not_an_executor = 5
+
+
+def by_header(connection: HTTPConnection) -> User | None:
+    """Know a user by a header, as behind a proxy that has authenticated it."""
+    name = connection.headers.get("x-test-user")
+    return None if name is None else User(name)

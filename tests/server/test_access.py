@@ -9,9 +9,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, open_stores
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, SessionNotFound, Stores, open_stores
 from helix_agents.server import User, create_app
-from helix_agents.server.access import ListScope, identity, list_scope, may_see
+from helix_agents.server.access import ListScope, list_scope, may_see, reload_session
 from helix_agents.types import SessionState
 from tests.server.running import execute, result
 from tests.server.test_problems import assert_problem
@@ -41,11 +41,25 @@ def test_a_list_shows_what_a_user_may_see(user: User, asked: str | None, scope: 
     assert list_scope(user, asked) == scope
 
 
-def test_a_session_that_replaced_another_one_is_not_the_same() -> None:
-    first = SessionState("s", "agent", user_id="ann", created_at=1)
-    assert identity(first) == identity(SessionState("s", "agent", user_id="ann", created_at=1, version=7))
-    assert identity(first) != identity(SessionState("s", "agent", user_id="bob", created_at=1))
-    assert identity(first) != identity(SessionState("s", "agent", user_id="ann", created_at=2))
+@pytest.mark.parametrize(
+    ("stored", "same"),
+    [
+        (SessionState("s", "agent", user_id="ann", incarnation="i1", version=7), True),
+        (SessionState("s", "agent", user_id="ann", incarnation="i2"), False),
+        (SessionState("s", "agent", user_id="bob", incarnation="i1"), False),
+        (None, False),
+    ],
+)
+async def test_a_session_that_replaced_another_one_is_not_the_same(stored: SessionState | None, same: bool) -> None:
+    async def load(session_id: str) -> SessionState | None:
+        return stored
+
+    seen = SessionState("s", "agent", user_id="ann", incarnation="i1")
+    if same:
+        assert await reload_session(load, seen) is stored
+    else:
+        with pytest.raises(SessionNotFound):
+            await reload_session(load, seen)
 
 
 # -- ids

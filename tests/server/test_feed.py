@@ -36,7 +36,7 @@ async def rest_of(items: AsyncIterator[Item]) -> list[Item]:
         return [item async for item in items]
 
 
-@pytest.mark.parametrize("owner", ["bob"])
+@pytest.mark.parametrize("owner", ["bob", "ann"])
 async def test_a_feed_without_a_stream_does_not_follow_the_id(
     stores: Stores, executor: AgentExecutor, owner: str
 ) -> None:

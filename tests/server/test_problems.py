@@ -137,6 +137,7 @@ GOOD = {"agent_type": "manager", "message": "hi"}
         {**GOOD, "message": [{"role": "assistant", "content": "I did"}]},
         {**GOOD, "message": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
         {**GOOD, "message": [{"role": "user"}]},
+        {**GOOD, "message": [{"role": "user", "content": "hidden", "automatic": True}]},
         {**GOOD, "message": ["hi"]},
         {**GOOD, "session_id": ""},
         {**GOOD, "session_id": "a{b}"},

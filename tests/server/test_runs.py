@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
+import pytest
 
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, UsageLimits, open_stores
+from helix_agents.llm.scripted import Call
+from helix_agents.server import User, create_app
+from tests.server.cast import nap
 from tests.server.running import chunks, execute, read_stream, result, streaming, text_of
+from tests.server.test_access import client_of
+from tests.server.test_problems import assert_problem
 
 
 async def test_a_run_can_be_started_followed_and_asked_for_its_result(alice: httpx.AsyncClient, sid: str) -> None:
@@ -140,3 +148,102 @@ async def test_closing_a_connection_does_not_stop_the_run(alice: httpx.AsyncClie
         await anext(frames)
     async with asyncio.timeout(30):
         assert (await result(alice, sid))["status"] == "completed"
+
+
+# -- messages to a session that runs
+
+
+async def test_a_message_to_a_running_session_is_enqueued_if_asked_to(alice: httpx.AsyncClient, sid: str) -> None:
+    begun = await execute(alice, "nap 0.5", sid)
+    same = await execute(alice, "second", sid, if_running="enqueue")
+    assert same["run_id"] == begun["run_id"]
+    assert (await result(alice, sid))["status"] == "completed"
+    items = (await alice.get(f"/sessions/{sid}/messages")).json()["items"]
+    assert [item["content"] for item in items if item["role"] == "user"] == ["nap 0.5", "second"]
+
+
+async def test_a_message_to_a_running_session_interrupts_it_if_asked_to(alice: httpx.AsyncClient, sid: str) -> None:
+    begun = await execute(alice, "nap 20", sid)
+    other = await execute(alice, "never mind", sid, if_running="interrupt")
+    assert other["run_id"] != begun["run_id"]
+    assert (await result(alice, sid))["status"] == "completed"
+
+
+async def test_if_running_starts_a_session_that_does_not_run(alice: httpx.AsyncClient, sid: str) -> None:
+    for choice in ("reject", "enqueue", "interrupt"):
+        await execute(alice, "hello", f"{sid}-{choice}", if_running=choice)
+        assert (await result(alice, f"{sid}-{choice}"))["output"] == "You said: hello"
+
+
+# -- limits and retries
+
+
+async def test_a_client_may_limit_its_run(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "search ants", sid, limits={"steps": 1})
+    found = await result(alice, sid)
+    assert found["status"] == "failed"
+    assert (await alice.get(f"/sessions/{sid}")).json()["failure_reason"] == "usage_limit"
+    await execute(alice, "search ants", f"{sid}-2", limits={"steps": 5, "tool_calls": 3, "tokens": 100_000})
+    assert (await result(alice, f"{sid}-2"))["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"steps": 0},
+        {"steps": -1},
+        {"steps": 1.5},
+        {"tokens": "many"},
+        {"cost": 0},
+        {"cost": 1},  # this agent has no prices, and a client cannot give them
+        {"prices": {}},
+        {"per": "session"},
+        [],
+    ],
+    ids=str,
+)
+async def test_limits_that_cannot_hold_are_rejected(alice: httpx.AsyncClient, sid: str, limits: Any) -> None:
+    body = {"agent_type": "manager", "message": "hello", "session_id": sid, "limits": limits}
+    assert_problem(await alice.post("/execute", json=body), 400, "invalid_argument")
+    assert (await alice.get(f"/sessions/{sid}")).status_code == 404
+
+
+async def test_limits_are_never_above_those_of_the_agent() -> None:
+    strict = Agent("strict", tools=[nap], limits=UsageLimits(steps=1))
+    async with open_stores("memory:") as stores:
+        script = ScriptedLLM(lambda request: [Call("nap", {"seconds": 0})])
+        async with AgentExecutor(stores, script, agents=[strict]) as executor:
+            async with client_of(create_app(executor, authenticate=lambda _: User("ann"))) as client:
+                body = {"agent_type": "strict", "message": "go", "session_id": "s", "limits": {"steps": 10}}
+                assert (await client.post("/execute", json=body)).status_code == 202
+                assert (await client.get("/result/s?wait=10")).json()["status"] == "failed"
+            session = await stores.state.load_state("s")
+            assert session is not None
+            assert (session.step_count, session.failure_reason) == (1, "usage_limit")
+
+
+async def test_a_failed_turn_is_run_again(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "search ants", sid, limits={"tool_calls": 1, "steps": 1})
+    assert (await result(alice, sid))["status"] == "failed"
+    again = await alice.post(f"/sessions/{sid}/retry")
+    assert again.status_code == 202, again.text
+    assert again.json()["session_id"] == sid
+    await result(alice, sid)
+    runs = (await alice.get(f"/sessions/{sid}/runs")).json()["items"]
+    assert [run["run_id"] for run in runs][-1] == again.json()["run_id"]
+    await execute(alice, "hello", f"{sid}-fine")
+    await result(alice, f"{sid}-fine")
+    assert_problem(await alice.post(f"/sessions/{sid}-fine/retry"), 409, "not_resumable")
+
+
+async def test_who_responded_to_a_call_is_stored_with_its_result(
+    alice: httpx.AsyncClient, admin: httpx.AsyncClient, sid: str
+) -> None:
+    await execute(alice, "delete a.txt b.txt", sid)
+    first, second = (await result(alice, sid))["suspended"]
+    for client, wait, approved in ((alice, first, True), (admin, second, False)):
+        body = {"approval_id": wait["approval_id"], "approved": approved}
+        assert (await client.post(f"/sessions/{sid}/tool-results", json=body)).status_code == 200
+    assert (await result(alice, sid))["status"] == "completed"
+    items = (await alice.get(f"/sessions/{sid}/messages")).json()["items"]
+    assert [item["answered_by"] for item in items if item["role"] == "tool"] == ["alice", "root"]

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 from helix_agents.backends.registry import Stores
 from helix_agents.state import apply_patch
@@ -212,3 +213,43 @@ async def test_many_requests_at_once_start_one_run(alice: httpx.AsyncClient, sid
     assert sorted(answer.status_code for answer in answers) == [202] + [409] * 9
     assert (await result(alice, sid))["status"] == "completed"
     assert len(chunks(await read_stream(alice, f"/stream/{sid}"))) > 0
+
+
+# -- changes
+
+
+async def test_title_tags_and_metadata_can_be_changed(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "hello", sid, tags=["old"], metadata={"a": "1", "b": "2"})
+    before = await result(alice, sid)
+    body = {"title": "Ants", "tags": ["new", "more"], "metadata": {"b": "3", "a": None, "c": "4"}}
+    changed = await alice.patch(f"/sessions/{sid}", json=body)
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["metadata"] == {"title": "Ants", "b": "3", "c": "4"}
+    assert changed.json()["tags"] == ["new", "more"]
+    stored = (await alice.get(f"/sessions/{sid}")).json()
+    assert (stored["metadata"], stored["tags"]) == (changed.json()["metadata"], changed.json()["tags"])
+    assert (await alice.patch(f"/sessions/{sid}", json={"title": None})).json()["metadata"] == {"b": "3", "c": "4"}
+    assert (await alice.patch(f"/sessions/{sid}", json={})).json()["tags"] == ["new", "more"]
+    assert await result(alice, sid) == before
+
+
+async def test_a_running_session_can_be_renamed(alice: httpx.AsyncClient, sid: str) -> None:
+    await execute(alice, "nap 0.3", sid)
+    for number in range(5):
+        assert (await alice.patch(f"/sessions/{sid}", json={"title": f"Title {number}"})).status_code == 200
+    assert (await result(alice, sid))["status"] == "completed"
+    assert (await alice.get(f"/sessions/{sid}")).json()["metadata"]["title"] == "Title 4"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"title": 7}, {"tags": "red"}, {"tags": [""]}, {"tags": None}, {"metadata": {"a": 1}}, {"user_id": "bob"}, []],
+    ids=str,
+)
+async def test_a_bad_change_is_rejected(alice: httpx.AsyncClient, sid: str, body: Any) -> None:
+    await execute(alice, "hello", sid)
+    await result(alice, sid)
+    before = (await alice.get(f"/sessions/{sid}")).json()
+    response = await alice.patch(f"/sessions/{sid}", json=body)
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_argument")
+    assert (await alice.get(f"/sessions/{sid}")).json() == before

@@ -16,7 +16,7 @@ from ..executor import AgentExecutor
 from ..llm.contract import ModelRequest
 from ..llm.scripted import Call, Line, Reply, ScriptedLLM
 from ..tools.tool import ToolContext, tool
-from .researcher import SCRIPT, critic, researcher
+from .researcher import SCRIPT, researcher
 
 LONG_TALK = 40
 OBSERVE_SECONDS = 2.0
@@ -88,7 +88,7 @@ def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor
         llm,
         usage_store=stores.usage,
         lease_seconds=lease_seconds,
-        agents=[assistant, researcher, critic, watcher],
+        agents=[assistant, researcher, watcher],
     )
 
 

@@ -24,14 +24,6 @@ class ListScope(NamedTuple):
     is_empty: bool = False
 
 
-class Identity(NamedTuple):
-    """What tells a session from another one that has, or had, the same id."""
-
-    session_id: str
-    user_id: str | None
-    created_at: int
-
-
 def may_see(user: User, session: SessionState) -> bool:
     """Return whether a user may read and change a session."""
     return user.is_admin or session.user_id == user.id
@@ -42,11 +34,6 @@ def list_scope(user: User, asked: str | None) -> ListScope:
     if user.is_admin:
         return ListScope(asked)
     return ListScope(user.id, is_empty=asked not in (None, user.id))
-
-
-def identity(session: SessionState) -> Identity:
-    """Return what must stay the same for as long as somebody reads a session."""
-    return Identity(session.session_id, session.user_id, session.created_at)
 
 
 async def visible_session(load: LoadState, user: User, session_id: str) -> SessionState:
@@ -61,7 +48,7 @@ async def visible_session(load: LoadState, user: User, session_id: str) -> Sessi
 async def reload_session(load: LoadState, seen: SessionState) -> SessionState:
     """Load a session again. Raises `SessionNotFound` if it is gone or has been replaced by another one."""
     session = await load(seen.session_id)
-    if session is None or identity(session) != identity(seen):
+    if session is None or (session.incarnation, session.user_id) != (seen.incarnation, seen.user_id):
         raise SessionNotFound(seen.session_id)
     return session
 

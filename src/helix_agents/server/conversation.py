@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..agent import Agent
 from ..content import Content
 from ..errors import InvalidArgument
-from ..messages import Message
+from ..messages import Message, is_from_user
 from ..types import SessionState
 from .answers import ToolResult, submit_answer
 from .context import ServerContext
@@ -78,7 +78,7 @@ async def stored_user_messages(context: ServerContext, session: SessionState) ->
     """Return the user messages of a session, including those that no run has read yet."""
     page = await context.store.get_messages(session.session_id, limit=None)
     queued = [entry["message"] for entry in session.queued_messages]
-    return [message for message in [*page.items, *queued] if message["role"] == "user"]
+    return [message for message in [*page.items, *queued] if is_from_user(message)]
 
 
 async def ui_message_stream(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...agent import Guard
 from ...errors import RunLost, StoreError
-from ...messages import Message
+from ...messages import Message, automatic_message
 from ...tools.tool import ModelRetry
 from ..step.decisions import StepCommit
 
@@ -43,6 +43,6 @@ def new_input(messages: Sequence[Message]) -> list[Message]:
 def refused_output(commit: StepCommit, refusal: Exception, *, steps_left: int) -> StepCommit:
     """The commit of an output that must not pass: the model hears why, or the run ends."""
     if isinstance(refusal, ModelRetry) and steps_left > 0:
-        return StepCommit([*commit.messages, {"role": "user", "content": str(refusal)}], "active")
+        return StepCommit([*commit.messages, automatic_message(str(refusal))], "active")
     error = f"The output was refused: {refusal}"
     return StepCommit(commit.messages, "failed", error=error, failure_reason="output_refused")

@@ -129,6 +129,7 @@ class Endings:
             step.answer,
             step.outcomes,
             answer_is_stored=step.answer_is_stored,
+            pending=self._owned.session.pending_client_tool_calls,
             wants_output=context.agent.output is not None,
             steps_left=context.agent.max_steps - used,
             then=heard,
@@ -181,6 +182,7 @@ class Endings:
             step.answer,
             {**step.outcomes, **outcomes},
             answer_is_stored=step.answer_is_stored,
+            pending=self._owned.session.pending_client_tool_calls,
             wants_output=False,
             steps_left=1,
         )
@@ -193,6 +195,7 @@ class Endings:
             step.answer,
             {**step.outcomes, **outcomes},
             answer_is_stored=step.answer_is_stored,
+            pending=self._owned.session.pending_client_tool_calls,
             wants_output=False,
             steps_left=1,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from ...codec import MAX_DEPTH, Json, encode
 from ...content import Content, as_parts
 from ...ids import step_id
-from ...messages import Message, ToolCall
+from ...messages import Message, ToolCall, automatic_message
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
@@ -162,6 +163,13 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
     return message
 
 
+def _signed(message: Message, pending: PendingClientToolCall | None) -> Message:
+    """Return the message of a call with the name of the user who responded to it."""
+    if pending is None or pending.answered_by is None:
+        return message
+    return {**message, "answered_by": pending.answered_by}
+
+
 def _content(outcome: Outcome) -> Content:
     if not outcome.success:
         return f"Error: {outcome.error}"
@@ -202,11 +210,15 @@ def close_step(
     wants_output: bool,
     steps_left: int,
     then: Sequence[Message] = (),
+    pending: Mapping[str, PendingClientToolCall] = MappingProxyType({}),
 ) -> StepCommit:
-    """The commit of a step all of whose calls have an outcome. `then` is what the user said meanwhile."""
+    """Return the commit of a step all of whose calls have an outcome. `then`: what the user said in the meantime.
+
+    `pending`: the calls that waited for a response; their messages say who gave it.
+    """
     calls: list[ToolCall] = answer.get("tool_calls", [])
     messages: list[Message] = [] if answer_is_stored else [answer]
-    messages += [tool_message(call, outcomes[call["id"]]) for call in calls]
+    messages += [_signed(tool_message(call, outcomes[call["id"]]), pending.get(call["id"])) for call in calls]
     messages += then
     final = next((outcomes[call["id"]] for call in calls if outcomes[call["id"]].final), None)
     if final is not None and not then:
@@ -214,7 +226,7 @@ def close_step(
     if not calls and not then:
         if not wants_output:
             return StepCommit(messages, "completed", output=answer["content"])
-        messages.append({"role": "user", "content": REMINDER})
+        messages.append(automatic_message(REMINDER))
     if steps_left <= 0:
         error = (
             "The run used up its steps without coming to an end: raise max_steps, "

@@ -14,7 +14,7 @@ from ...agent import Agent
 from ...errors import InvalidArgument
 from ...executor import RunHandle, result_of
 from ...limits import UsageLimits
-from ...messages import Message
+from ...messages import Message, is_from_user
 from ...types import SessionState
 from ..access import reload_session
 from ..answers import Receipt, ToolResult, submit_answer
@@ -234,7 +234,7 @@ def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:
     if not message:
         raise InvalidArgument("message must be a string or a list of at least one message.")
     for each in message:
-        if each.get("role") != "user" or "content" not in each:
+        if each.get("role") != "user" or "content" not in each or not is_from_user(each):
             raise InvalidArgument("Each message must be an object with role 'user' and a content.")
     return message
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...agent import FINISH_TOOL
 from ...codec import Json, encode
-from ...messages import Message
+from ...messages import Message, is_from_user
 from ...types import PendingClientToolCall
 from .ui_messages import reply_id
 
@@ -37,7 +37,7 @@ def ui_messages(
     calls: dict[str, Shown] = {}
     count = 0
     for position, message in enumerate(messages):
-        if message["role"] == "user":
+        if is_from_user(message):
             count += 1
             parts = _ui_content(message.get("content"))
             shown.append({"id": message_id(session_id, message, position), "role": "user", "parts": parts})
@@ -115,7 +115,7 @@ def agui_messages(session_id: str, messages: Sequence[Message]) -> list[Shown]:
     for position, message in enumerate(messages):
         named = {"id": message_id(session_id, message, position)}
         match message:
-            case {"role": "user", "content": content}:
+            case {"role": "user", "content": content} if is_from_user(message):
                 shown.append({**named, "role": "user", "content": _agui_content(content)})
             case {"role": "assistant"}:
                 if message.get("thinking"):
