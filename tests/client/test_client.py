@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -14,6 +15,7 @@ from playwright.async_api import Page, Route
 
 from helix_agents.backends.registry import Stores
 from helix_agents.state import StateTracker, apply_patch
+from tests.client.conftest import PATIENCE_SECONDS
 from tests.inspector.conftest import Visit
 from tests.server.running import execute, result
 
@@ -151,6 +153,8 @@ async def test_a_failed_turn_says_why_and_the_next_one_is_followed(
     await follow(page, sid)
     await page.evaluate("chat.send('talk x')")
     await until(page, "v.status === 'failed' && v.session.error")
+    assert (await page.evaluate("chat.retry()"))["session_id"] == sid
+    assert (await result(admin, sid))["status"] == "failed"
     await page.evaluate("chat.send('hello')")
     await until(page, "v.status === 'completed' && v.messages.at(-1).content === 'You said: hello'")
     await shows_what_is_stored(page, admin, sid)
@@ -198,6 +202,22 @@ async def test_chunks_that_a_snapshot_covers_are_not_shown_again(
     assert await page.evaluate("Math.max(...views.map((view) => view.messages.length))") == 4
     texts = await page.evaluate("views.map((view) => view.messages.map((each) => each.content).join())")
     assert not any(text.count("word0 ") > 1 for text in texts)
+
+
+async def test_an_event_source_stops_after_the_end(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
+    await execute(admin, "hello", sid)
+    await result(admin, sid)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        opened = await page.evaluate(
+            """(id) => new Promise((resolve) => {
+              const source = new EventSource(`/stream/${id}?access_token=admin-token`);
+              let opened = 0;
+              source.addEventListener("open", (event) => { opened += Number(event.data !== undefined); });
+              source.addEventListener("error", () => { if (source.readyState === 2) resolve(opened); }); // closed
+            })""",
+            sid,
+        )
+    assert opened == 1
 
 
 async def test_a_token_that_is_not_accepted_is_a_problem(visit: Visit, admin: httpx.AsyncClient, sid: str) -> None:
