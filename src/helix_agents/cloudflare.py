@@ -43,7 +43,7 @@ _HOMES = {
     "DOUsageStore": "backends.cloudflare.durable_object",
     "DurableObjectStreamManager": "backends.cloudflare.streams",
     "StreamServer": "backends.cloudflare.stream_server",
-    "route": "runtimes.cloudflare.agent_server",
+    "route": "runtimes.cloudflare.routing",
     "run_migration": "backends.cloudflare.d1",
 }
 

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "operations": BELOW_SERVER,
     "server": BELOW_SERVER,
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
-    "runtimes": BELOW_SERVER | {"server", "backends"},
+    "runtimes": BELOW_SERVER | {"server", "backends", "operations"},
     "demo": BELOW_SERVER | {"backends"},
     "cli": BELOW_SERVER | {"operations", "demo", "server", "backends", "conformance"},
     "__main__": frozenset({"cli"}),

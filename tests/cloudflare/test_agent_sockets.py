@@ -152,6 +152,15 @@ async def test_requests_do_not_put_the_alarm_off(client: Client) -> None:
     assert len(set(alarms)) == 1
 
 
+async def test_a_run_is_woken_soon_although_an_alarm_is_set_for_much_later(client: Client) -> None:
+    await client.execute("retained", "asker")
+    await client.ask("GET", "/result/retained?wait=60")
+    _, later = await client.ask("GET", "/test/expire/retained?in=50000")
+    await client.ask("POST", "/sessions/retained/interrupt", {"reason": "stop"})
+    _, sooner = await client.ask("GET", "/test/look/retained")
+    assert later["alarm"] - sooner["alarm"] > 40_000_000
+
+
 async def test_a_socket_that_does_not_read_slows_no_other_and_loses_nothing(client: Client) -> None:
     await client.ask("GET", "/test/create/idle")
     await client.ask("GET", "/test/pour/idle?n=1")

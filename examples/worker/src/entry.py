@@ -30,9 +30,14 @@ class Assistant(AgentServer):
         return ScriptedLLM([Reply("Let me write that down.", [Call("note", {"text": "hello"})]), "I noted it."])
 
     def authenticate(self, env: Any) -> Any:
-        return bearer_tokens({env.TOKEN: User("me")})
+        return who(env)
+
+
+def who(env: Any) -> Any:
+    """Return who may use this Worker."""
+    return bearer_tokens({env.TOKEN: User("me")})
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists only inside a Worker
     async def fetch(self, request: Any) -> Any:
-        return await route(self.env.ASSISTANTS, request)
+        return await route(self.env.ASSISTANTS, request, authenticate=who(self.env))

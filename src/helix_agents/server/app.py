@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -64,6 +65,7 @@ def create_app(
     max_stream_seconds: float = DEFAULTS.max_stream_seconds,
     heartbeat_seconds: float = DEFAULTS.heartbeat_seconds,
     stall_seconds: float = DEFAULTS.stall_seconds,
+    inspector: bool = True,
 ) -> HelixApp:
     """Return an ASGI app that serves agents.
 
@@ -76,12 +78,9 @@ def create_app(
     `create_app` raises unless `allow_unauthenticated=True`; then only requests to loopback hosts and `allow_hosts` are
     served. `allow_hosts`: the host names that requests may be addressed to. `allow_origins`: the sites whose pages
     may use the server from a browser. The limits hold per user and process; see docs/server.md.
+    `inspector=False` leaves out the page at `/` and its scripts.
     """
-    if authenticate is None and not allow_unauthenticated:
-        raise InvalidArgument(
-            "create_app() needs authenticate=..., for example bearer_tokens({...}). To let in everybody who can reach "
-            "the server, pass allow_unauthenticated=True."
-        )
+    _ensure_authenticated(authenticate, allow_unauthenticated)
     context = ServerContext(
         lambda: lifespan.executor,
         agents=agents,
@@ -99,7 +98,7 @@ def create_app(
     )
     lifespan = ServerLifespan(executor_or_factory, context, recover=recover)
     app = HelixApp(
-        routes=_routes(context),
+        routes=[*_routes(), *(page_routes() if inspector else ())],
         middleware=_middleware(context, allow_origins),
         exception_handlers={HTTPException: _not_routed, Exception: _failed},
         lifespan=lifespan.context,
@@ -109,17 +108,28 @@ def create_app(
     return app
 
 
-def _routes(context: ServerContext) -> list[BaseRoute]:
+def _ensure_authenticated(authenticate: Authenticate | None, allow_unauthenticated: bool) -> None:
+    if authenticate is None and not allow_unauthenticated:
+        raise InvalidArgument(
+            "create_app() needs authenticate=..., for example bearer_tokens({...}). To let in everybody who can reach "
+            "the server, pass allow_unauthenticated=True."
+        )
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Return the routes of all apps. Built once: in a Worker, many objects of one isolate have an app each."""
+
     async def openapi(call: Call) -> Response:
         return json_response(openapi_document)
 
     async def websocket(socket: WebSocket) -> None:
-        await streams.serve_websocket(context, socket)
+        await streams.serve_websocket(socket.app.context, socket)
 
     described = Endpoint("GET", "/openapi.json", openapi, "This document", public=True, tag="server")
     endpoints = (*ENDPOINTS, described)
     openapi_document = document(endpoints)
-    return [*as_routes(context, endpoints), WebSocketRoute("/ws/{session_id:id}", websocket), *page_routes()]
+    return (*as_routes(endpoints), WebSocketRoute("/ws/{session_id:id}", websocket))
 
 
 def _middleware(context: ServerContext, allow_origins: Sequence[str]) -> list[Middleware]:

@@ -75,16 +75,20 @@ class Endpoint:
     tag: str = "sessions"
 
 
-def as_routes(context: ServerContext, endpoints: Sequence[Endpoint]) -> list[Route]:
-    """Return the endpoints as routes, one per path, so that the router knows all methods that a path accepts."""
+def as_routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+    """Return the endpoints as routes, one per path, so that the router knows all methods that a path accepts.
+
+    Apps share them: a route finds the context of the app that it is called for.
+    """
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _dispatcher(context, methods), methods=list(methods)) for path, methods in by_path.items()]
+    return [Route(path, _dispatcher(methods), methods=list(methods)) for path, methods in by_path.items()]
 
 
-def _dispatcher(context: ServerContext, methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
     async def dispatch(request: Request) -> Response:
+        context: ServerContext = request.app.context
         endpoint = methods.get(request.method) or methods["GET"]  # HEAD is a GET whose body the server leaves out
         try:
             user = ANONYMOUS if endpoint.public else await context.user(request)

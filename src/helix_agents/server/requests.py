@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from ..codec import Json, encode, ensure_json
+from ..codec import MAX_DEPTH, Json, encode, ensure_json
 from ..errors import InvalidArgument
 from ..ids import MAX_ID_LENGTH
 from .problems import Problem
@@ -21,6 +22,9 @@ BODY_TIMEOUT_SECONDS = 30
 MAX_SEQUENCE = 2**63 - 1
 MAX_SEQUENCE_DIGITS = 19
 END_MARK = "-end"
+
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NOT_BRACKETS = re.compile(rb"[^][{}]+")
 
 T = TypeVar("T")
 
@@ -48,7 +52,7 @@ async def read_body(request: Request, kind: type[T], *, max_bytes: int) -> T:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "unsupported_media_type", "Send the body as application/json.")
-    return convert(_parse(text), kind)
+    return convert(parse_json(text), kind)
 
 
 def read_query(connection: HTTPConnection, kind: type[T]) -> T:
@@ -85,25 +89,35 @@ def start_of_stream(connection: HTTPConnection, from_sequence: int) -> int:
 
 async def read_bytes(request: Request, max_bytes: int) -> bytes:
     """Return the whole body. Raises a `Problem` if it is too large or does not arrive in time."""
+    return await read_limited(request.stream(), request.headers.get("content-length"), max_bytes)
+
+
+async def read_limited(parts: AsyncIterable[bytes], announced: str | None, max_bytes: int) -> bytes:
+    """Return a body. Raises a `Problem` as soon as it is known to be longer than `max_bytes`.
+
+    `announced`: the `Content-Length` header.
+    """
     too_large = Problem(413, "body_too_large", f"A body may have at most {max_bytes} bytes.", max_body_bytes=max_bytes)
-    announced = request.headers.get("content-length", "")
+    announced = announced or ""
     if announced.isdigit() and (len(announced) > MAX_SEQUENCE_DIGITS or int(announced) > max_bytes):
         raise too_large
-    parts: list[bytes] = []
+    read: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
-            async for part in request.stream():
+            async for part in parts:
                 size += len(part)
                 if size > max_bytes:
                     raise too_large
-                parts.append(part)
+                read.append(part)
     except TimeoutError:
         raise Problem(408, "request_timeout", "The body did not arrive in time.") from None
-    return b"".join(parts)
+    return b"".join(read)
 
 
-def _parse(text: bytes) -> Json:
+def parse_json(text: bytes) -> Json:
+    """Return the value of a body. Raises `InvalidArgument` if it is not JSON, or nested too deeply to be parsed."""
+    _ensure_shallow(text)
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -115,6 +129,17 @@ def _parse(text: bytes) -> Json:
         raise InvalidArgument("The body is not JSON.") from None
     ensure_json(value)
     return value
+
+
+def _ensure_shallow(text: bytes) -> None:
+    """Raise `InvalidArgument` for deep nesting, before any parser recurses: in a Worker that ends the whole isolate."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _NOT_BRACKETS.sub(b"", _STRINGS.sub(b"", text)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise InvalidArgument(f"The body is nested more than {MAX_DEPTH} levels deep.")
 
 
 def _query_fields(query: QueryParams, kind: type) -> Mapping[str, Any]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import js
 from costs import costs  # type: ignore[import-not-found]  # beside this file in the Worker
-from workers import Response, WorkerEntrypoint
+from msgspec.structs import replace
+from workers import Request, Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents.clock import system_clock
 from helix_agents.codec import encode
-from helix_agents.errors import ModelError
+from helix_agents.errors import ModelError, SessionExists
 from helix_agents.llm.scripted import Call, Reply
 from helix_agents.runtimes.cloudflare import AgentServer, route
 from helix_agents.server.auth import User, bearer_tokens
@@ -52,12 +56,20 @@ SCRIPT: list[Any] = [
 MARATHON: list[Any] = [TWO_TOOLS, "Done.", *[TWO_TOOLS] * 10, "Done."]  # a turn of two steps, then one of eleven
 
 
+WHO = bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
+LIVES: list[str] = []
+"""The objects that this isolate has made, by name."""
+
+
 class Agents(AgentServer):
     agents = (author, marathon, asker, breaker)
+    max_streams_per_user = 40
+    session_ttl_seconds = None
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         self.born = os.urandom(3).hex()
+        LIVES.append(str(getattr(self.ctx.id, "name", "")))
 
     def model(self, env: Any) -> Any:
         asking: list[Any] = [Reply("May I?", [Call("erase", {"path": "a.txt"})]), "Erased."]
@@ -66,7 +78,7 @@ class Agents(AgentServer):
         return ScriptedLLM(scripts, delay_seconds=0.01)
 
     def authenticate(self, env: Any) -> Any:
-        return bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
+        return WHO
 
     async def fetch(self, request: Any) -> Any:
         path = [unquote(part) for part in urlsplit(request.url).path.split("/")]
@@ -78,7 +90,8 @@ class Agents(AgentServer):
         query = {name: int(texts[0]) for name, texts in parse_qs(urlsplit(request.url).query).items()}
         count, began = query.get("n", 0), time.time()
         if verb == "create":
-            await self.state.create_session(session_id, agent_type="author", user_id="alice")
+            with suppress(SessionExists):
+                await self.state.create_session(session_id, agent_type="author", user_id="alice")
         if verb == "again":
             await self.streams.reset_stream(session_id)
         if verb == "pour":
@@ -98,9 +111,18 @@ class Agents(AgentServer):
             return Response(encode(found), headers={"content-type": "application/json"})
         if verb == "end":
             await self.streams.end_stream(session_id, "done")
+        if verb == "expire":
+            session = await self.state.load_state(session_id)
+            assert session is not None
+            await self.state.save_state(session_id, replace(session, expires_at=system_clock() + query["in"] * 1000))
+            await self.ctx.storage.deleteAlarm()
+            await self._schedule()
+        if verb == "ttl":
+            self.session_ttl_seconds = query["seconds"]
+            await self.alarm()
         alarm = await self.ctx.storage.getAlarm()
         facts = {"born": self.born, "written": self.storage.rows_written, "alarm": alarm or None}
-        facts["seconds"] = time.time() - began
+        facts |= {"seconds": time.time() - began, "empty": self.storage.is_empty(), "size": self.storage.size_bytes}
         return Response(encode(facts), headers={"content-type": "application/json"})
 
     async def refusals(self, session_id: str) -> Any:
@@ -126,6 +148,15 @@ class Agents(AgentServer):
 class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def fetch(self, request: Any) -> Any:
         path = urlsplit(request.url).path.split("/")
+        if path[1] == "isolate":
+            facts = {"objects": len(LIVES), "heap": js.pythonHeapBytes()}
+            return Response(encode(facts), headers={"content-type": "application/json"})
+        if path[1] == "unguarded":  # as if route had no `authenticate`: the object is the only guard
+            inner = str(request.url).replace("/unguarded", "", 1)
+            again = Request(
+                inner, method=request.method, headers=dict(request.headers.items()), body=await request.text()
+            )
+            return await route(self.env.OBJECTS, again)
         if path[1] == "test":
             return await self.env.OBJECTS.getByName(unquote(path[3])).fetch(request.js_object)
-        return await route(self.env.OBJECTS, request)
+        return await route(self.env.OBJECTS, request, authenticate=WHO)

@@ -6,7 +6,7 @@ text. Nothing here needs `eval`, threads or a suspended stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from js import JSON, Object
@@ -14,6 +14,7 @@ from pyodide.ffi import JsException, create_once_callable, jsnull, to_js
 
 from ...codec import decode
 from ..sql_shared.driver import Row, Statement, Value
+from ..sql_shared.schema.self_migrating import MigratedDriver
 from .wire import CloudflareDriver, Reply, WireStatement, WireValue, refusal, to_wire, wire_value
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class ObjectStorage(CloudflareDriver):
         self._storage = unwrapped(storage)
         self._sql = self._storage.sql
         self._has_tables = False
+        self._migrated: list[MigratedDriver] = []
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
         return self.batch_now(statements)
@@ -122,9 +124,17 @@ class ObjectStorage(CloudflareDriver):
         self._has_tables = self._has_tables or bool(self._rows(_ANY_TABLE, ()))
         return not self._has_tables
 
+    def tables(self, families: Collection[str], *, prefix: str = "") -> MigratedDriver:
+        """Return this driver for a store that needs these tables: they are created on first use."""
+        made = MigratedDriver(self, prefix=prefix, families=families)
+        self._migrated.append(made)
+        return made
+
     async def empty(self) -> None:
         """Remove everything, the alarm as well. An empty object costs nothing."""
         self._has_tables = False
+        for driver in self._migrated:
+            driver.ready = False
         await self._storage.deleteAlarm()
         await self._storage.deleteAll()
 
@@ -138,8 +148,9 @@ class ObjectStorage(CloudflareDriver):
         return default if found is None or found is jsnull else int(found)
 
     async def wake_by(self, epoch_ms: int) -> None:
-        """Set the object's alarm, unless one is set."""
-        if await self._storage.getAlarm() in (None, jsnull):
+        """Set the object's alarm, unless an earlier one is set: an alarm that is always put off never comes."""
+        found = await self._storage.getAlarm()
+        if found is None or found is jsnull or found > epoch_ms:
             await self._storage.setAlarm(epoch_ms)
 
     def _run(self, work: Callable[[], T]) -> T:

@@ -26,7 +26,6 @@ from ...streams.wakeup import Wakeup
 from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE
-from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.state.planned_commit import PlannedCommits
 from ..sql_shared.state.store import SqlStateStore
 from ..sql_shared.streams.manager import SqlStreamManager
@@ -57,7 +56,7 @@ class DOStateStore(SqlStateStore):
 
     def __init__(self, place: Any, *, prefix: str = "", clock: Clock = system_clock, ids: IdSource = random_id) -> None:
         self._storage = storage_of(place)
-        self._migrated = MigratedDriver(self._storage, prefix=prefix, families=COMPACT_STATE)
+        self._migrated = self._storage.tables(COMPACT_STATE, prefix=prefix)
         self._commits = PlannedCommits(prefix, max_parameters=MAX_PARAMETERS, max_value_bytes=MAX_VALUE_BYTES)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
 
@@ -75,9 +74,7 @@ class DOUsageStore(SqlUsageStore):
     """UsageStore on the SQLite of a Durable Object, like `DOStateStore`."""
 
     def __init__(self, place: Any, *, prefix: str = "", clock: Clock = system_clock) -> None:
-        super().__init__(
-            MigratedDriver(storage_of(place), prefix=prefix, families=COMPACT_USAGE), prefix=prefix, clock=clock
-        )
+        super().__init__(storage_of(place).tables(COMPACT_USAGE, prefix=prefix), prefix=prefix, clock=clock)
 
 
 class DOBlobStore(SqlBlobStore):
@@ -86,7 +83,7 @@ class DOBlobStore(SqlBlobStore):
     def __init__(
         self, place: Any, *, prefix: str = "", max_bytes: int = 25 * MEGABYTE, clock: Clock = system_clock
     ) -> None:
-        driver = MigratedDriver(storage_of(place), prefix=prefix, families={"blobs"})
+        driver = storage_of(place).tables({"blobs"}, prefix=prefix)
         super().__init__(driver, prefix=prefix, max_bytes=max_bytes, clock=clock)
 
 
@@ -102,7 +99,7 @@ class DOMemoryStore(SqlMemoryStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
-        driver = MigratedDriver(storage_of(place), prefix=prefix, families={"memory"})
+        driver = storage_of(place).tables({"memory"}, prefix=prefix)
         super().__init__(driver, prefix=prefix, embedder=embedder, clock=clock, ids=ids)
 
 
@@ -134,7 +131,7 @@ class DOStreamManager(SqlStreamManager):
         self._last_word = last_word or _last_word_of_stream
         self._exists = exists or (lambda about: True)
         self._speaking: set[asyncio.Task[None]] = set()
-        self._tables = MigratedDriver(self._storage, prefix=prefix, families={"streams"})
+        self._tables = self._storage.tables({"streams"}, prefix=prefix)
         super().__init__(
             self._tables, prefix=prefix, max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup
         )
@@ -145,9 +142,10 @@ class DOStreamManager(SqlStreamManager):
         if not self._tables.ready:
             await self._tables.migrate()
 
-    def lost_tables(self) -> None:
-        """Note that the object was emptied: the next write creates the tables again."""
-        self._tables.ready = False
+    async def purge(self) -> None:
+        """Empty the streams that have expired."""
+        self._purged_at = 0
+        await self._purge(self._clock())
 
     def _changed(self, stream_id: str) -> None:
         super()._changed(stream_id)

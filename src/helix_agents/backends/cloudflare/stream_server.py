@@ -62,7 +62,6 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
         """Empty the object: its stream was deleted. Whoever watches is told, and does not see the next one."""
         sockets.close_all(self.ctx)
         await self.storage.empty()
-        self.streams.lost_tables()
 
     # -- for sockets
 

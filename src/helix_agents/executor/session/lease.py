@@ -8,6 +8,7 @@ session notice early and be quiet.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 
 from ...clock import Clock
@@ -28,6 +29,11 @@ from ..run.stop_signal import StopSignal
 logger = get_logger("helix_agents.executor")
 
 RENEWALS_PER_LEASE = 3
+UNBLOCK = (
+    "There are no threads in a Worker: split the work into parts that await something"
+    if sys.platform == "emscripten"
+    else "Do blocking work in a plain `def` tool, which runs in a thread"
+)
 
 
 class LeaseKeeper:
@@ -135,12 +141,12 @@ class LeaseKeeper:
         if late_seconds * 1000 > self._lease_ms / 2:
             logger.warning(
                 "The event loop was blocked for %.1f s while run %s of session %s has a lease of %.1f s: after that, "
-                "another process may take the session over. Do blocking work in a plain `def` tool, which runs in a "
-                "thread, or raise lease_seconds.",
+                "another process may take the session over. %s, or raise lease_seconds.",
                 late_seconds,
                 self._run_id,
                 self._session_id,
                 self._lease_ms / 1000,
+                UNBLOCK,
             )
 
     async def _look(self) -> None:

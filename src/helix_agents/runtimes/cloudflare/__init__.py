@@ -3,8 +3,9 @@
 `helix_agents.cloudflare` has the public names. Imported only inside a Worker.
 """
 
-from .agent_server import AgentServer, route
+from .agent_server import AgentServer
 from .agent_workflow import AgentWorkflow
+from .routing import route
 from .workflows import CloudflareAgentExecutor
 
 __all__ = ["AgentServer", "AgentWorkflow", "CloudflareAgentExecutor", "route"]

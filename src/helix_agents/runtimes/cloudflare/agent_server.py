@@ -1,4 +1,7 @@
-"""An agent that lives in a Durable Object: sessions, streams and the executor in one place, woken by an alarm.
+"""AgentServer: an agent that lives in a Durable Object, with its sessions, streams and executor in one place.
+
+    def who(env):
+        return bearer_tokens({env.TOKEN: User("me")})
 
     class Assistant(AgentServer):
         agents = [researcher]
@@ -7,73 +10,79 @@
             return OpenAILLM("gpt-x", api_key=env.OPENAI_API_KEY)
 
         def authenticate(self, env):
-            return bearer_tokens({env.TOKEN: User("me")})
+            return who(env)
 
     class Default(WorkerEntrypoint):
         async def fetch(self, request):
-            return await route(self.env.ASSISTANTS, request)
+            return await route(self.env.ASSISTANTS, request, authenticate=who(self.env))
 
-A session is an object, and its sub-agents live in the same one. The routes are those of the HTTP server; WebSockets are
-accepted by the object itself, so that it may sleep while they stay open. Imported only inside a Worker.
+A session is an object, and its sub-agents and forks live in the same one. The routes are those of the HTTP server;
+WebSockets are accepted by the object itself, so that it may sleep while they stay open. An alarm wakes it when
+something is due. Imported only inside a Worker.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, unquote, urlsplit
 
-from starlette.requests import HTTPConnection
-from workers import DurableObject, Request, Response, asgi
+from workers import DurableObject, Response
 
 from ...agent import Agent
+from ...backends.cloudflare import sockets
 from ...backends.cloudflare.bindings import ObjectStorage
 from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
-from ...clock import random_id
 from ...codec import Json, decode, encode
-from ...errors import HelixError, SessionNotFound
+from ...errors import InvalidArgument, SessionNotFound
 from ...executor import AgentExecutor
 from ...llm.contract import LLM
+from ...operations.cleanup import expired_session_cleanup
 from ...server.app import create_app
-from ...server.auth import Authenticate
-from ...server.middleware import normalize
-from ...server.problems import Problem, problem_of
+from ...server.auth import Authenticate, User
+from ...server.limits import too_many
+from ...server.problems import Problem
 from ...server.requests import start_of_stream
 from ...server.routes.streams import socket_query
 from ...server.wire.feed import final_event, final_event_without_stream
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
+from .upkeep import Upkeep
+from .web import OF_A_SESSION, Address, body_of, connection_of, is_upgrade, rejection, serve, session_in, with_body
 
-MARGIN_SECONDS = 5.0
+MARGIN_MS = 5_000
 SESSIONS_AT_ONCE = 200
 
 
 class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists only inside a Worker
-    """A Durable Object that runs agents. Subclass it, name the agents, say which model and who may."""
+    """A Durable Object that runs agents. Subclass it and say which agents, which model, and who may use it."""
 
     agents: ClassVar[Sequence[Agent]] = ()
     allow_unauthenticated: ClassVar[bool] = False
     allow_origins: ClassVar[Sequence[str]] = ()
     lease_seconds: ClassVar[float] = 10.0
     poll_seconds: ClassVar[float] = 1.0
-    """How often a run looks for an interrupt: those that come through this object do not wait for it."""
+    """How often a run polls for an interrupt. Those that come through this object do not wait for it."""
     max_chunks: ClassVar[int] = DEFAULT_MAX_CHUNKS
     stream_ttl_seconds: ClassVar[int] = DEFAULT_TTL_SECONDS
+    session_ttl_seconds: ClassVar[int | None] = None
+    """How long a session that has stopped is kept after its last change. None: until it is deleted."""
+    max_streams_per_user: ClassVar[int] = 100
+    """How many WebSockets, and how many event streams, a user may have open in one object."""
 
-    def model(self, env: Any) -> LLM:
-        """The model that the agents ask."""
+    def model(self, env: Any) -> LLM | str:
+        """Return the model that the agents ask, or its name."""
         raise NotImplementedError(f"{type(self).__name__}.model(env) must return the model that the agents ask.")
 
     def authenticate(self, env: Any) -> Authenticate | None:
-        """Who may: a function from a connection to a `User`. None needs `allow_unauthenticated = True`."""
+        """Return who may use it, as for `create_app`. None requires `allow_unauthenticated = True`."""
         return None
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
-        self._beginning = 0
+        self._starting = 0
         self.storage = ObjectStorage(self.ctx.storage)
+        self._upkeep = Upkeep(self.storage)
         self.state = DOStateStore(self.storage)
         self.usage = DOUsageStore(self.storage)
         self.streams = DOStreamManager(
@@ -82,6 +91,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             max_chunks=self.max_chunks,
             ttl=self.stream_ttl_seconds,
             last_word=self._last_word,
+            exists=self._exists,
         )
         self.executor = AgentExecutor(
             self.state,
@@ -99,71 +109,126 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             allow_origins=self.allow_origins,
             allow_hosts=["*"],  # nobody reaches an object under a host name of its own choice
             recover=False,  # the alarm does it
+            max_streams_per_user=self.max_streams_per_user,
+            inspector=False,  # every object would hold its files, and workerd compresses what is compressed
         )
-        # The runtime runs the lifespan around every request, while streams stay open after it.
-        self.app.router.lifespan_context = lambda app: nullcontext()
+
+    # -- requests
 
     async def fetch(self, request: Any) -> Any:
-        """The routes of the HTTP server, and `/ws/{session_id}`."""
-        if (request.headers.get("upgrade") or "").lower() == "websocket":
-            return await self._open_socket(request)
-        if request.method != "POST":
-            return await asgi.fetch(self.app, request, self.env)
-        self._beginning += 1
+        """Serve the routes of the HTTP server, and `/ws/{session_id}`.
+
+        Nothing is stored, and no alarm is set, for a request that is rejected.
+        """
+        address = Address(request)
         try:
-            # Whatever it starts: if this object dies in the middle, nothing else wakes it up again.
-            await self._wake_later()
-            return await asgi.fetch(self.app, request, self.env)
+            if not address.is_public:
+                user = await self.app.context.user(connection_of(request, self.env))
+                if is_upgrade(request):
+                    return await self._open_socket(request, address, user)
+                if self.storage.is_empty() and address.kind in OF_A_SESSION and not address.starts_session:
+                    raise SessionNotFound("/".join(address.rest[:1]) or address.object)
+                if address.is_change:
+                    return await self._change(request, address, user)
+        except Exception as error:
+            return rejection(error)
+        return await serve(self.app, request, self.env)
+
+    async def _change(self, request: Any, address: Address, user: User) -> Any:
+        body = await body_of(request, self.app.context.limits.max_body_bytes)
+        if address.starts_session and address.object:
+            await self._ensure_may_enter(user, address.object, session_in(body, address)[1])
+        self._starting += 1
+        try:
+            # Before anything starts: if this object dies in the middle, nothing else wakes it again.
+            await self.storage.wake_by(self._wake_at())
+            return await serve(self.app, with_body(request, body), self.env)
         finally:
-            self._beginning -= 1
+            self._starting -= 1
+            await self._after_change()
+
+    async def _ensure_may_enter(self, user: User, name: str, session_id: str) -> None:
+        """Raise `SessionNotFound` unless the user has a session in the object of this name, or starts its first one."""
+        if name == session_id:
+            return
+        for each in (name, session_id) if not self.storage.is_empty() else ():
+            with suppress(SessionNotFound, InvalidArgument):
+                await self.app.context.session(user, each)
+                return
+        raise SessionNotFound(name)
+
+    async def _after_change(self) -> None:
+        """Empty the object if no session is left in it: then it costs nothing."""
+        if not self._starting and self._upkeep.is_bare():
+            sockets.close_all(self.ctx)
+            await self.storage.empty()
+
+    # -- the alarm
 
     async def alarm(self, info: Any = None) -> None:
-        """Take up runs that died with an earlier life of this object; come again while there are any."""
+        """Continue runs that died with an earlier life of this object, end what has expired, remove what is old."""
+        if self.storage.is_empty():
+            return
         try:
             await self.executor.recover(limit=SESSIONS_AT_ONCE)
+            await expired_session_cleanup(self.state, stream_manager=self.streams)
+            await self.streams.purge()
+            if self.session_ttl_seconds is not None:
+                for session_id in self._upkeep.idle_sessions(self._now() - self.session_ttl_seconds * 1000):
+                    await self.executor.delete_session(session_id)
+                await self._after_change()
         finally:  # the runtime gives up an alarm that fails several times
-            active = await self.state.list_sessions(
-                status="active", parent_session_id=None, limit=SESSIONS_AT_ONCE, count=False
-            )
-            # A request that comes in this moment has seen this alarm and relies on it.
-            if self._beginning or any(session.agent_type in self.executor.agents for session in active.items):
-                await self._wake_later()
+            await self._schedule()
 
-    async def _wake_later(self) -> None:
-        """Unless something wakes this object sooner: who put an alarm off again and again would never hear it."""
-        seconds = self.lease_seconds + MARGIN_SECONDS
-        await self.storage.wake_by(self.executor.services.clock() + int(seconds * 1000))
+    async def _schedule(self) -> None:
+        """Set the alarm for the next thing that is due, if anything is."""
+        idle_ms = None if self.session_ttl_seconds is None else self.session_ttl_seconds * 1000
+        due = self._upkeep.next_due(stream_ttl_ms=self.stream_ttl_seconds * 1000, session_ttl_ms=idle_ms)
+        if due is not None:
+            await self.storage.wake_by(max(due, self._now()) + MARGIN_MS)
+        # A request that starts a run at this moment has seen this alarm and relies on it.
+        if self._starting or self._upkeep.is_active():
+            await self.storage.wake_by(self._wake_at())
+
+    def _wake_at(self) -> int:
+        return self._now() + int(self.lease_seconds * 1000) + MARGIN_MS
+
+    def _now(self) -> int:
+        return self.executor.services.clock()
 
     # -- WebSockets
 
-    async def _open_socket(self, request: Any) -> Any:
-        scope = asgi.request_to_scope(request, self.env, ws=True)
-        normalize(scope)
-        connection = HTTPConnection(scope)
-        path = [unquote(part) for part in urlsplit(request.url).path.split("/")]
-        try:
-            if len(path) != 3 or path[1] != "ws":
-                raise Problem(404, "not_found", "There is no WebSocket here: ask for /ws/{session_id}.")
-            context = self.app.context
-            user = await context.user(connection)
-            query = socket_query(connection)
-            session = await context.session(user, path[2])
-            client = await self.streams.accept(
-                session.stream_id,
-                from_sequence=start_of_stream(connection, query.from_sequence),
-                follow=query.follow,
-                about=session.session_id,
-                tell={"session_id": session.session_id, "status": session.status, "step_count": session.step_count},
-            )
-        except Exception as error:
-            return _sent(problem_of(error))
+    async def _open_socket(self, request: Any, address: Address, user: User) -> Any:
+        if address.kind != "ws" or len(address.rest) != 1:
+            raise Problem(404, "not_found", "There is no WebSocket here: ask for /ws/{session_id}.")
+        if self.storage.is_empty():
+            raise SessionNotFound(address.rest[0])
+        connection = connection_of(request, self.env)
+        query = socket_query(connection)
+        most = self.app.context.limits.max_streams_per_user
+        if sockets.count_of_user(self.ctx, user.id) >= most:
+            raise too_many(f"You have {most} open streams: close one first.")
+        session = await self.app.context.session(user, address.rest[0])
+        client = await self.streams.accept(
+            session.stream_id,
+            from_sequence=start_of_stream(connection, query.from_sequence),
+            follow=query.follow,
+            about=encode([session.session_id, session.incarnation]),
+            user_id=user.id,
+            tell={"session_id": session.session_id, "status": session.status, "step_count": session.step_count},
+        )
         return Response(None, status=101, web_socket=client)
 
-    async def _last_word(self, session_id: str, outcome: StreamOutcome | None) -> tuple[str, Json] | None:
-        """As the HTTP server says it."""
+    def _exists(self, about: str) -> bool:
+        """Return whether the session that a socket was opened for still exists."""
+        return self._upkeep.has(*decode(about))
+
+    async def _last_word(self, about: str, outcome: StreamOutcome | None) -> tuple[str, Json] | None:
+        """Return what the HTTP server sends at the end of a stream."""
+        session_id, incarnation = decode(about)
         try:
-            session = await self.state.load_state(session_id)
-            if session is None:
+            session = None if self.storage.is_empty() else await self.state.load_state(session_id)
+            if session is None or session.incarnation != incarnation:
                 return "gone", {}
             if outcome is not None:
                 return await final_event(self.executor, session, outcome)
@@ -172,61 +237,9 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             return "gone", {}
 
     async def webSocketMessage(self, socket: Any, message: Any) -> None:  # the runtime's name
-        """Clients only listen."""
+        """Ignore it: clients only listen."""
 
     async def webSocketClose(self, socket: Any, code: int, reason: str, clean: bool) -> None:
         """Close our side as well."""
         with suppress(Exception):
-            socket.close(1000)
-
-
-async def route(namespace: Any, request: Any) -> Any:
-    """Pass a request to the object of its session: the one that the path, the body or `?object=` names."""
-    url = urlsplit(request.url)
-    path = [unquote(part) for part in url.path.split("/")[1:]]
-    named = parse_qs(url.query).get("object", [""])[0]
-    if request.method == "POST" and path[0] in _SESSION_IN_BODY:
-        return await _route_by_body(namespace, request, named, _SESSION_IN_BODY[path[0]])
-    if not named and len(path) > 1 and path[0] in ("stream", "ws", "result", "sessions", "chat"):
-        named = path[1]
-    if not named and path[0] in ("sessions", "waiting", "stats"):
-        problem = Problem(404, "not_found", "Every session is an object of its own here: ask for one by its id.")
-        return _sent(problem)
-    return await namespace.getByName(named or "helix").fetch(request.js_object)
-
-
-_SESSION_IN_BODY = {"execute": "session_id", "chat": "id", "agui": "threadId"}
-"""Where a request that may begin a session says which."""
-
-
-async def _route_by_body(namespace: Any, request: Any, named: str, member: str) -> Any:
-    """A run goes to the object of its session; a session that has no id yet gets one, since it names the object."""
-    try:
-        body = decode(await request.text())
-    except HelixError:
-        return _sent(Problem(400, "invalid_argument", "The body is not JSON."))
-    if isinstance(body, dict):
-        if member == "session_id" and not body.get(member):
-            body[member] = _new_session(request)
-        named = named or str(body.get(member) or "")
-    again = Request(request.url, method="POST", headers=dict(request.headers.items()), body=encode(body))
-    return await namespace.getByName(named or "helix").fetch(again.js_object)
-
-
-def _new_session(request: Any) -> str:
-    """The same one for the same key of the same client, so that a request which is sent again starts nothing."""
-    key = request.headers.get("idempotency-key")
-    try:
-        secret = request.headers.get("authorization")
-        return random_id() if key is None else _digest(encode([secret, key]))
-    except HelixError:
-        return random_id()  # the object refuses such a key
-
-
-def _digest(text: str) -> str:
-    return f"session-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
-
-
-def _sent(problem: Problem) -> Any:
-    refused = problem.response()
-    return Response(bytes(refused.body).decode(), status=refused.status_code, headers=dict(refused.headers))
+            socket.close(sockets.NORMAL_CLOSURE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -64,7 +65,8 @@ def _with_preloads(page: bytes, paths: Iterable[str]) -> bytes:
     return page.replace(b"<!-- modules -->", links.encode())
 
 
-def page_routes() -> list[BaseRoute]:
+@cache
+def page_routes() -> tuple[BaseRoute, ...]:
     """Return the files as routes. They are read once: a request touches no disk."""
     package = files("helix_agents.server")
     found = dict(_found(package.joinpath("inspector"), "inspector/")) | dict(_found(package.joinpath("client")))
@@ -77,4 +79,4 @@ def page_routes() -> list[BaseRoute]:
         return Route(path, send, methods=["GET"])
 
     modules = [route(f"/{path}", Asset(path, content)) for path, content in found.items()]
-    return [route("/", Asset("index.html", page)), *modules]
+    return (route("/", Asset("index.html", page)), *modules)
