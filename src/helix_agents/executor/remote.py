@@ -129,20 +129,19 @@ class RemoteControl:
         if found.session is None:
             await self._delete_blobs(session_id)
             return False
+        doomed = found.session
         deadline = asyncio.get_running_loop().time() + DELETE_PATIENCE_SECONDS
         stopping = False
         while asyncio.get_running_loop().time() < deadline:
             action = decide(found.seen, Intent.DELETE).action
-            if action is Action.REMOVE or found.session is None:
+            if action is Action.REMOVE or found.session is None or found.session.incarnation != doomed.incarnation:
                 break
             if action is Action.STOP_FIRST and not stopping:
                 stopping = True
                 await self._flag(found.session, found.seen.run_id, Ending("failed", DELETED_REASON))
             await asyncio.sleep(POLL_SECONDS)
             found = await find(services, session_id)
-        deleted = found.session is None or await delete_tree(
-            services, services.usage, session_id, keep_usage=keep_usage
-        )
+        deleted = found.session is None or await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
         await self._delete_blobs(session_id)
         return deleted
 

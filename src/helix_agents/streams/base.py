@@ -185,8 +185,8 @@ class StreamManagerBase(StreamManager):
         """
 
     @abstractmethod
-    async def _delete(self, stream_id: str) -> None:
-        """Remove every trace of the stream: row, chunks, producers. *Idempotent.*"""
+    async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
+        """Remove every trace of the stream: row, chunks, producers, fence. *Idempotent.*"""
 
     # -- writing
 
@@ -262,9 +262,10 @@ class StreamManagerBase(StreamManager):
         await self._reset(stream_id, marker=self._marker("stream_resync", step=0), fence=fence, now=self._clock())
         self._changed(stream_id)
 
-    async def delete_stream(self, stream_id: str) -> None:
+    async def delete_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         ensure_id(stream_id, "stream_id")
-        await self._delete(stream_id)
+        _ensure_fence(fence)
+        await self._delete(stream_id, fence=fence, now=self._clock())
         self._changed(stream_id)
 
     # -- reading

@@ -201,8 +201,8 @@ class StreamManager(ABC):
         """Drop all chunks, append `stream_resync`, make the stream active. *Atomic.* Sequences go on."""
 
     @abstractmethod
-    async def delete_stream(self, stream_id: str) -> None:
-        """Remove the stream for good; attached readers finish."""
+    async def delete_stream(self, stream_id: str, *, fence: int | None = None) -> None:
+        """Remove the stream for good; attached readers finish. *Atomic.*"""
 
     async def close(self) -> None:
         """Release what this manager opened itself, never what the caller passed in."""

@@ -189,7 +189,9 @@ class DurableObjectStreamManager(SqlStreamManager):
     async def _purge(self, now: int) -> None:
         """Nothing to do: an object empties itself by its alarm."""
 
-    async def _delete(self, stream_id: str) -> None:
+    async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
+        if fence is not None:
+            await super()._delete(stream_id, fence=fence, now=now)
         await self._homes.home(stream_id).place.forget()
 
     @property

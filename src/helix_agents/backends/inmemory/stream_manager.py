@@ -288,7 +288,9 @@ class InMemoryStreamManager(StreamManagerBase):
         stream.add([marker], now)
         return True
 
-    async def _delete(self, stream_id: str) -> None:
+    async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
+        if (stream := self._find(stream_id, now)) is not None:
+            stream.pass_fence(fence)
         self.data.streams.pop(stream_id, None)
 
     def _purge(self, now: int) -> None:

@@ -158,8 +158,8 @@ class RedisStreamManager(StreamManagerBase):
         _ensure_not_fenced(stream_id, fence, reply)
         return reply is not None
 
-    async def _delete(self, stream_id: str) -> None:
-        await self._change(stream_id, "delete", self._clock())
+    async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
+        _ensure_not_fenced(stream_id, fence, await self._change(stream_id, "delete", now, fence=fence))
 
     # -- reading
 

@@ -130,6 +130,10 @@ async def _interrupt(executor: AgentExecutor, session_id: str) -> None:
     await executor.interrupt(session_id, "stop")
 
 
+async def _delete(executor: AgentExecutor, session_id: str) -> None:
+    await executor.delete_session(session_id)
+
+
 async def _recover(executor: AgentExecutor, session_id: str) -> None:
     for handle in await executor.recover():
         await handle.result()
@@ -217,3 +221,9 @@ async def frozen_close(harness: Harness) -> None:
 async def frozen_before_a_rebirth(harness: Harness) -> None:
     for prepare, act in ((_crashed, _abort), (_completed, _restore), (_completed, _execute), (_crashed, _resume)):
         await _frozen_everywhere(harness, Scene(prepare, act, _created_again))
+
+
+@check("X9", "a delete that freezes anywhere changes nothing of a session that was created again", kind="faults")
+async def frozen_delete(harness: Harness) -> None:
+    for prepare in (_crashed, _completed):
+        await _frozen_everywhere(harness, Scene(prepare, _delete, _created_again))

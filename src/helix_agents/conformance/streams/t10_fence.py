@@ -82,6 +82,22 @@ async def raised(harness: Harness) -> None:
     expect_same(info and info.fence, fence + 1, "the fence after a reset without one")
 
 
+@check("T10", "a delete with a smaller fence is refused and leaves the stream as it is")
+async def deleted(harness: Harness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    for fence in (7, 8):
+        await streams.create_writer("s", "run", "agent", fence=7)
+        await write(streams, "s", names("a", 2))
+        before = await other.get_stream_info("s")
+        error = await refused(other.delete_stream("s", fence=6))
+        expect_same([error.fence, error.current_fence], [6, 7], "what the error says")
+        expect_same(await streams.get_stream_info("s"), before, "the stream afterwards")
+        expect_same(await kept(streams, "s"), numbered(names("a", 2)), "the chunks")
+        await other.delete_stream("s", fence=fence)
+        await other.delete_stream("s", fence=fence)
+        expect(await streams.get_stream_info("s") is None, f"the stream is there, deleted with fence {fence}")
+
+
 @check("T10", "calls without a fence are not affected, and the same fence serves many writers")
 async def without(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()

@@ -222,7 +222,7 @@ class _ChildCall:
                 claims.append(
                     await create_turn(self._services, self._agent, self._session_id, [self._input], new, options)
                 )
-                await self._ensure_parent()
+                await self._ensure_parent(claims[0].session)
 
             await unbroken(create())  # cut short, it could leave a child that nobody knows
             self._incarnation = claims[0].session.incarnation
@@ -239,14 +239,15 @@ class _ChildCall:
         await self._parent.watch.ensure_owner()
         await self._parent.owned.refresh()
 
-    async def _ensure_parent(self) -> None:
-        """Raise `RunLost`, and delete a child that was created after its parent was deleted: nobody else would."""
+    async def _ensure_parent(self, child: SessionState) -> None:
+        """Raise `RunLost` if the parent was lost. Delete a child that was created after its parent was deleted."""
         services, above = self._services, self._parent.owned
         try:
             await above.refresh()
         except RunLost:
-            if not await services.store.session_exists(above.session_id):
-                await delete_tree(services, services.usage, self._session_id)
+            stored = await services.store.load_state(above.session_id)
+            if stored is None or stored.incarnation != above.owner.incarnation:
+                await delete_tree(services, services.usage, child)
             raise
 
     def _ensure_child(self, session: SessionState | None) -> None:

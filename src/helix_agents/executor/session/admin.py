@@ -10,11 +10,13 @@ import msgspec
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...lifecycle import SESSION_TERMINAL
 from ...stores.state.commit import RunChange
+from ...stores.state.contract import StateStore
 from ...stores.state.tree import session_tree
 from ...stores.usage.contract import UsageStore
+from ...streams.contract import StreamManager
 from ...types import Owner, SessionState
 from .claim import REPLACED, next_epoch
-from .closing import decided, fail_sessions
+from .closing import MAX_TRIES, decided, fail_sessions
 from .observe import Sessions, load_messages
 from .standing import Intent
 
@@ -75,19 +77,37 @@ async def _end_undone_children(services: Sessions, restored: SessionState) -> No
 
 
 async def delete_tree(
-    services: Sessions, usage: UsageStore | None, session_id: str, *, keep_usage: bool = False
+    services: Sessions, usage: UsageStore | None, session: SessionState, *, keep_usage: bool = False
 ) -> bool:
     """Delete a session, its descendants, their streams and their usage. Cut short, it can be called again.
 
-    A stream that bears the name of another session belongs to that one and stays.
+    A session that was created again since the caller read `session` stays, with its stream. A stream that bears the
+    name of another session belongs to that one and stays.
     """
     store, streams = services.store, services.streams
-    sessions = await session_tree(store, session_id)
-    owner = next((Owner(each.incarnation) for each in sessions if each.session_id == session_id), None)
-    deleted = await store.delete_session(session_id, owner=owner)
+    sessions = await session_tree(store, session.session_id)
+    if not any(each.incarnation == session.incarnation for each in sessions):
+        return False
+    deleted = await store.delete_session(session.session_id, owner=Owner(session.incarnation))
     for each in sessions:
-        if streams is not None and not await store.session_exists(each.stream_id):
-            await streams.delete_stream(each.stream_id)
+        if streams is not None:
+            await _delete_stream(store, streams, each)
         if usage is not None and not keep_usage and not await store.session_exists(each.session_id):
             await usage.delete_entries(each.session_id, include_sub_sessions=False)
     return deleted
+
+
+async def _delete_stream(store: StateStore, streams: StreamManager, deleted: SessionState) -> None:
+    """Delete the stream of a deleted session, under the fence of its last owner.
+
+    A session that is created again claims the stream with a larger fence. So does a run that claimed the session
+    just before it was deleted: then no session is there.
+    """
+    fence = deleted.owner_epoch
+    for _ in range(MAX_TRIES):
+        if await store.session_exists(deleted.session_id) or await store.session_exists(deleted.stream_id):
+            return
+        try:
+            return await streams.delete_stream(deleted.stream_id, fence=fence)
+        except StreamFenced as error:
+            fence = error.current_fence

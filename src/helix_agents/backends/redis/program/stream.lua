@@ -181,6 +181,7 @@ function run.reset()
 end
 
 function run.delete()
+  if fenced then return refused() end
   call('DEL', META, CHUNKS, PRODUCERS)
   tell()
   return 1

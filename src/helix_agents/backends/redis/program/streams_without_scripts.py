@@ -176,6 +176,8 @@ class _Change:
         return 1
 
     async def delete(self) -> Any:
+        if self._fenced:
+            return self._refusal
         self._queue("DEL", *self._keys.all)
         return 1
 

@@ -237,8 +237,11 @@ class SqlStreamManager(StreamManagerBase):
             return False
         return True
 
-    async def _delete(self, stream_id: str) -> None:
-        await self._home(stream_id).batch(self._deletion(stream_id))
+    async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
+        try:
+            await self._home(stream_id).batch(self._deletion(stream_id, fence))
+        except BatchRefused as refused:
+            await self._ensure_not_fenced(stream_id, refused, fence, now)
 
     def _home(self, stream_id: str) -> SqlDriver:
         """Where the rows of a stream live, for backends that give each stream a database of its own."""
@@ -256,8 +259,14 @@ class SqlStreamManager(StreamManagerBase):
     def _raise_fence(self, stream_id: str, fence: int | None) -> list[Statement]:
         return [] if fence is None else [self._queries("raise_fence", stream_id, fence)]
 
-    def _deletion(self, stream_id: str) -> list[Statement]:
-        return [self._queries(name, stream_id) for name in ("delete_stream", "delete_chunks", "delete_producers")]
+    def _deletion(self, stream_id: str, fence: int | None) -> list[Statement]:
+        query = self._queries
+        return [
+            query("delete_stream", stream_id, fence),
+            *([] if fence is None else [query("refuse_kept", stream_id)]),
+            query("delete_chunks", stream_id),
+            query("delete_producers", stream_id),
+        ]
 
     def _expiry(self, stream_id: str, expired_before: int) -> list[Statement]:
         """Empty the stream if it has expired. Its row stays, so that its sequences are not used again."""

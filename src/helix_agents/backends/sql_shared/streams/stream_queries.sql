@@ -252,8 +252,13 @@ WHERE stream_id = ?1;
 DELETE FROM __agents_stream_producers WHERE stream_id = ?1 AND updated_at <= ?2;
 
 -- name: delete_stream
--- The row of the stream; comes first because it locks.
-DELETE FROM __agents_streams WHERE stream_id = ?1;
+-- The row of the stream, unless it has a newer owner; comes first because it locks. ?2 fence.
+DELETE FROM __agents_streams WHERE stream_id = ?1 AND fence <= COALESCE(CAST(?2 AS BIGINT), fence);
+
+-- name: refuse_kept
+-- Undo the batch if the row of the stream was not deleted.
+INSERT INTO __agents_guard (reason)
+SELECT 'stream' FROM __agents_streams WHERE stream_id = ?1;
 
 -- name: delete_chunks
 -- All chunks of the stream.
