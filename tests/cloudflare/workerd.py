@@ -20,7 +20,7 @@ from tests.servers.process import ServerProcess, free_port
 
 BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
 INSIDE = Path(__file__).parent / "inside"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "worker" / "src" / "entry.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 BOOT_SECONDS = 300.0
 RUNTIME = os.environ.get("HELIX_WORKERD", "workers")
 COMPATIBILITY_DATE = {"workers": "2026-10-01", "workers-old": "2026-04-01"}[RUNTIME]
@@ -42,7 +42,10 @@ AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
 FLOWS = PythonWorker(
     INSIDE / "flow_worker.py", {"FLOW_STREAMS": "StreamServer"}, {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"}
 )
-ASSISTANT = PythonWorker(EXAMPLE, {"ASSISTANTS": "Assistant"})
+ASSISTANT = PythonWorker(EXAMPLES / "worker" / "src" / "entry.py", {"ASSISTANTS": "Assistant"})
+WORKFLOW = PythonWorker(
+    EXAMPLES / "workflow" / "src" / "entry.py", {"STREAMS": "StreamServer"}, {"AGENT_WORKFLOW": "AgentRun"}
+)
 
 
 class Workerd(ServerProcess):

@@ -1,0 +1,69 @@
+"""A Python Worker whose agent runs by Cloudflare Workflows: sessions in D1, streams in objects, runs as instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workers import WorkerEntrypoint, asgi
+
+from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents.cloudflare import (
+    AgentWorkflow,
+    CloudflareAgentExecutor,
+    D1StateStore,
+    D1UsageStore,
+    DurableObjectStreamManager,
+    StreamServer,
+)
+from helix_agents.llm.scripted import Call, Reply
+from helix_agents.server.app import create_app
+from helix_agents.server.auth import User, bearer_tokens
+
+__all__ = ["AgentRun", "Default", "StreamServer"]
+
+
+@tool
+async def note(text: str, ctx: ToolContext) -> str:
+    """Write something down."""
+    ctx.update_state(lambda draft: draft["notes"].append(text))
+    return "noted"
+
+
+assistant = Agent("assistant", instructions="Take notes.", tools=[note], state={"notes": []})
+
+
+def new_executor(env: Any) -> CloudflareAgentExecutor:
+    """Make an executor for one request. The tables are created on first use."""
+    return CloudflareAgentExecutor(
+        workflow_binding=env.AGENT_WORKFLOW,
+        state_store=D1StateStore(env.DB),
+        stream_manager=DurableObjectStreamManager(env.STREAMS),
+        usage_store=D1UsageStore(env.DB),
+        # A script, so that this runs as it stands. OpenAILLM and the other models take its place.
+        llm=ScriptedLLM([Reply("Let me write that down.", [Call("note", {"text": "hello"})]), "I noted it."]),
+        agents=[assistant],
+    )
+
+
+class AgentRun(AgentWorkflow):
+    """Runs the steps of an agent, each as a step of the Workflow."""
+
+    def executor(self, env: Any) -> CloudflareAgentExecutor:
+        return new_executor(env)
+
+
+class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists only inside a Worker
+    """POST /execute, GET /stream/{id}, GET /result/{id}, and the other routes of the server."""
+
+    async def fetch(self, request: Any) -> Any:
+        app = create_app(
+            new_executor(self.env),
+            authenticate=bearer_tokens({self.env.TOKEN: User("me")}),
+            recover=False,
+            inspector=False,
+        )
+        response, _ = await asgi.process_request(app, request, self.env, None)
+        return response
+
+    async def scheduled(self, controller: Any, env: Any, ctx: Any) -> None:
+        await new_executor(self.env).recover()
