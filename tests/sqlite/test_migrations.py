@@ -175,12 +175,7 @@ async def test_the_ledger_names_every_step(tmp_path: Path, with_second: None) ->
 
 
 # Which tables each family has; the guard belongs to all.
-OF_A_FAMILY = {
-    "state": "states",
-    "streams": "streams",
-    "usage": "usage",
-    "memory": "memories",
-}
+OF_A_FAMILY = {"state": "states", "streams": "streams", "usage": "usage", "memory": "memories", "blobs": "blobs"}
 
 
 def tables(path: Path) -> set[str]:
@@ -206,7 +201,9 @@ async def test_a_database_has_only_the_tables_of_the_families_it_holds(tmp_path:
     assert {each for each, table in OF_A_FAMILY.items() if table in found} == {family}
 
 
-@pytest.mark.parametrize("order", [("streams", "state", "memory", "usage"), ("memory", "usage", "streams", "state")])
+@pytest.mark.parametrize(
+    "order", [("streams", "state", "memory", "usage", "blobs"), ("blobs", "memory", "usage", "streams", "state")]
+)
 async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
     tmp_path: Path, order: tuple[str, ...], with_second: None
 ) -> None:
