@@ -205,8 +205,7 @@ async def test_a_database_has_only_the_tables_of_the_families_it_holds(tmp_path:
     "order", [("streams", "state", "memory", "usage", "blobs"), ("blobs", "memory", "usage", "streams", "state")]
 )
 async def test_families_that_come_one_after_the_other_end_in_the_same_schema(
-    ORDERS=[("streams", "state", "memory", "usage", "blobs"), ("blobs", "memory", "usage", "streams", "state")]
-    @ pytest.mark.parametrize("order", ORDERS),
+    tmp_path: Path, order: tuple[str, ...], with_second: None
 ) -> None:
     path = tmp_path / "a.db"
     for family in order:
