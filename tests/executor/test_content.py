@@ -54,7 +54,14 @@ async def test_a_tool_returns_text_and_an_image() -> None:
     text, image = result["content"]
     assert text == {"type": "text", "text": "The chart of ants:"}
     assert (image["type"], image["media_type"], image["name"]) == ("image", "image/png", "chart.png")
-    assert image == Image(PNG, name="chart.png")
+    assert image["blob"].startswith("sha256:")  # too large to be kept in the message
+
+
+async def test_the_model_gets_the_bytes() -> None:
+    llm = ScriptedLLM([[Call("chart", {"title": "ants"})], "Done."])
+    async with open_stores("memory:") as stores:
+        await AgentExecutor(stores, llm).run(AGENT, "Draw", session_id="s")
+    assert llm.requests[1].messages[-1]["content"][1] == Image(PNG, name="chart.png")
 
 
 async def test_arguments_that_a_person_changed_are_said_before_the_image() -> None:

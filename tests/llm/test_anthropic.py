@@ -290,6 +290,31 @@ async def test_citations_are_kept() -> None:
     assert native_of(events)["blocks"] == [cited]
 
 
+SEARCHING: dict[str, Any] = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "sun"}}
+FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+
+
+async def test_a_turn_that_the_provider_paused_is_continued() -> None:
+    """Long turns of server tools come in several messages; to us they are one reply."""
+    pauses = claude(THOUGHT, SEARCHING, stop="pause_turn"), claude(FOUND, stop="pause_turn")
+    async with serving(*pauses, claude(SAID, PARIS, stop="tool_use")) as endpoint:
+        events = await ask(claude_at(endpoint))
+    sent = [request["messages"] for request in endpoint.requests]
+    assert [len(turns) for turns in sent] == [1, 2, 2]
+    assert sent[1][1] == {"role": "assistant", "content": [THOUGHT, SEARCHING]}
+    assert sent[2][1] == {"role": "assistant", "content": [THOUGHT, SEARCHING, FOUND]}
+    assert native_of(events)["blocks"] == [THOUGHT, SEARCHING, FOUND, SAID, PARIS]
+    usage = TokenUsage("claude-test-1", prompt=1575, completion=267, reasoning=120, cached=1200, cache_written=300)
+    assert events[-2:] == [Finished("tool_calls"), usage]
+
+
+async def test_a_turn_is_not_continued_for_ever() -> None:
+    async with serving(*[claude(SAID, stop="pause_turn")] * 9) as endpoint:
+        events = await ask(claude_at(endpoint))
+    assert len(endpoint.requests) == 6
+    assert Finished("pause_turn") in events
+
+
 @pytest.mark.parametrize("blocks", [[SAID], [SAID, PARIS], [PARIS], [{**PARIS, "caller": {"type": "direct"}}]])
 async def test_nothing_is_stored_twice_without_need(blocks: list[dict[str, Any]]) -> None:
     async with serving(claude(*blocks)) as endpoint:

@@ -93,6 +93,9 @@ async def test_a_missing_key_is_said_when_the_model_is_opened(monkeypatch: pytes
         with pytest.raises(ModelError, match="OPENAI_API_KEY") as caught:
             _ = [event async for event in model.stream(ASK)]
         assert not caught.value.retryable
+    monkeypatch.setenv("OPENAI_API_KEY", "there now")
+    assert isinstance(await model._open(), OpenAIResponsesLLM)
+    await model.close()
 
 
 def test_a_named_model_works_in_one_event_loop_after_the_other() -> None:

@@ -42,6 +42,8 @@ FINISH_REASONS = {
 }
 RETRYABLE_TYPES = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 """Inside a stream these come with status 200, so the type decides, not the status."""
+MAX_PAUSES = 5
+"""How often a turn of Anthropic's own tools is continued."""
 REASONING = frozenset({"thinking", "redacted_thinking"})
 DIRECT = ("caller", {"type": "direct"})
 """A member of every call that the model makes itself; the API assumes it."""
@@ -87,6 +89,13 @@ class AnthropicLLM(ProviderLLM):
 
     def _reply(self, *, cut: bool) -> _Reply:
         return _Reply(self.model, self.issuer, cut=cut)
+
+    def _continued(self, body: dict[str, Any], reply: _Reply) -> dict[str, Any] | None:
+        """Return the request that lets a long turn of Anthropic's own tools go on."""
+        blocks = reply.resume()
+        if blocks is None:
+            return None
+        return {**body, "messages": [*body["messages"], {"role": "assistant", "content": blocks}]}
 
     def _body(self, request: ModelRequest, *, with_reasoning: bool) -> dict[str, Any]:
         extra = dict(self.options)
@@ -202,26 +211,29 @@ class _Reply:
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
         self._calls: dict[int, int] = {}
-        self._usage: dict[str, Any] = {}
+        self._usages: list[dict[str, Any]] = []
         self._stop_reason: str | None = None
         self._is_whole = True
         self._has_ended = False
+        self._first = 0
+        """The index of the current message's first block: a turn that was paused comes in several messages."""
+        self._pauses = 0
 
     def take(self, event: dict[str, Any]) -> list[ModelEvent]:
         """Return what one event says. Events of unknown types say nothing."""
         match event["type"]:
             case "message_start":
                 self._model = event["message"].get("model") or self._model
-                self._usage = dict(event["message"].get("usage") or {})
+                self._usages.append(dict(event["message"].get("usage") or {}))
             case "content_block_start":
-                return self._start(event["index"], dict(event["content_block"]))
+                return self._start(self._first + event["index"], dict(event["content_block"]))
             case "content_block_delta":
-                return self._delta(event["index"], event["delta"])
+                return self._delta(self._first + event["index"], event["delta"])
             case "content_block_stop":
-                self._stop(event["index"])
+                self._stop(self._first + event["index"])
             case "message_delta":
                 self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
-                self._usage.update({k: v for k, v in (event.get("usage") or {}).items() if v is not None})
+                self._usages[-1].update({k: v for k, v in (event.get("usage") or {}).items() if v is not None})
             case "message_stop":
                 self._has_ended = True
         return []
@@ -280,21 +292,34 @@ class _Reply:
         """Return the blocks, the finish reason and the usage."""
         if not self._has_ended:
             raise ModelError("The model endpoint ended its reply early: there was no message_stop.", retryable=True)
-        usage = self._usage
-        read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+        read, written = self._sum("cache_read_input_tokens"), self._sum("cache_creation_input_tokens")
+        details = [usage.get("output_tokens_details") or {} for usage in self._usages]
         reason = self._stop_reason or "unknown"
         return [
             *self._native(),
             Finished(FINISH_REASONS.get(reason, reason)),
             TokenUsage(
                 self._model,
-                prompt=(usage.get("input_tokens") or 0) + read + written,
-                completion=usage.get("output_tokens") or 0,
-                reasoning=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+                prompt=self._sum("input_tokens") + read + written,
+                completion=self._sum("output_tokens"),
+                reasoning=sum(each.get("thinking_tokens") or 0 for each in details),
                 cached=read,
                 cache_written=written,
             ),
         ]
+
+    def _sum(self, name: str) -> int:
+        return sum(usage.get(name) or 0 for usage in self._usages)
+
+    def resume(self) -> list[Block] | None:
+        """Return the blocks so far if the provider paused the reply, and expect the rest; None otherwise."""
+        is_paused = self._has_ended and self._stop_reason == "pause_turn" and self._is_whole and not self._pieces
+        if not is_paused or self._pauses >= MAX_PAUSES:
+            return None
+        self._pauses += 1
+        self._first = max(self._blocks, default=-1) + 1
+        self._has_ended, self._stop_reason = False, None
+        return [self._blocks[index] for index in sorted(self._blocks)]
 
     def _native(self) -> list[ModelEvent]:
         """Return the blocks, unless the neutral form says the same or the API would reject them."""

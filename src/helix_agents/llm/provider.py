@@ -76,10 +76,13 @@ class ProviderLLM(ABC):
     async def _ask(self, body: dict[str, Any], *, with_reasoning: bool) -> AsyncGenerator[ModelEvent, None]:
         reply = self._reply(cut=not with_reasoning)
         try:
-            async with aclosing(self._events(body)) as events:
-                async for event in events:
-                    for out in _read(reply, event):
-                        yield out
+            wanted: dict[str, Any] | None = body
+            while wanted is not None:
+                async with aclosing(self._events(wanted)) as events:
+                    async for event in events:
+                        for out in _read(reply, event):
+                            yield out
+                wanted = self._continued(body, reply)
         except ModelError:
             raise
         except JSONDecodeError as error:
@@ -103,6 +106,10 @@ class ProviderLLM(ABC):
     @abstractmethod
     def _reply(self, *, cut: bool) -> Reply:
         """Return an empty reply. `cut`: it is given without the reasoning before it."""
+
+    def _continued(self, body: dict[str, Any], reply: Any) -> dict[str, Any] | None:
+        """Return the request that continues a paused reply, given the first one; None if the reply is over."""
+        return None
 
     @abstractmethod
     def _model_error(self, error: Exception) -> ModelError | None:
