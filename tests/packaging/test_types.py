@@ -95,7 +95,7 @@ def test_mypy_strict_accepts_programs_of_users(user: Environment, programs: list
 
 
 def test_pyright_accepts_programs_of_users(user: Environment, programs: list[Path]) -> None:
-    command = [str(node()), str(packages("types") / "node_modules" / "pyright" / "index.js"), "--outputjson"]
+    command = [str(node()), str(packages("pyright") / "node_modules" / "pyright" / "index.js"), "--outputjson"]
     done = subprocess.run(
         [*command, "--pythonpath", user.python, *map(str, programs)],
         cwd=user.folder.parent,
