@@ -17,6 +17,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "redis": ("helix_agents.redis",),
     "server": ("helix_agents.server", "helix_agents.cli.serve"),
     "openai": ("helix_agents.llm.openai",),
+    "anthropic": ("helix_agents.llm.anthropic",),
+    "google": ("helix_agents.llm.gemini",),
     "otel": ("helix_agents.executor.run.tracing",),
     "cloudflare": ("helix_agents.backends.cloudflare.bridge",),
     "temporal": ("helix_agents.runtimes.temporal",),

@@ -31,8 +31,8 @@ class Raw(NamedTuple):
     """What a backend holds of one session."""
 
     messages: list[dict[str, Any]]
-    runs: list[dict[str, Any]]
-    """`turn`, `status`, in the order of turns."""
+    runs: list[str]
+    """Their statuses. Of those that belong to one turn, only the last is completed."""
     chunks: list[tuple[int, dict[str, Any]]]
     staged: int
 
@@ -61,11 +61,10 @@ def problems_of(session: Session, state: tuple[str, Any] | None, raw: Raw) -> li
     roles = [message["role"] for message in raw.messages]
     if roles != expected_roles(session.asks):
         found.append(f"has the messages {roles}")
-    turns = [(run["turn"], run["status"]) for run in raw.runs]
-    if [turn for turn, _ in turns] != list(range(1, len(turns) + 1)):
-        found.append(f"has the turns {turns}")
-    if still := [turn for turn, status in turns if status == "running"]:
-        found.append(f"runs without an end: {still}")
+    if raw.runs.count("completed") != len(session.asks):
+        found.append(f"has the runs {raw.runs} for {len(session.asks)} turns")
+    if "running" in raw.runs:
+        found.append(f"has a run without an end: {raw.runs}")
     if raw.staged:
         found.append(f"{raw.staged} staged calls were left")
     return found + stream_problems(session, raw.chunks)
@@ -103,7 +102,7 @@ async def read_raw(target: Target, names: list[str]) -> tuple[dict[str, Raw], li
 # -- SQL
 
 MESSAGES = "SELECT message FROM __agents_messages WHERE session_id = {} ORDER BY sequence"
-RUNS = "SELECT turn, status FROM __agents_runs WHERE session_id = {} ORDER BY turn"
+RUNS = "SELECT status FROM __agents_runs WHERE session_id = {} ORDER BY turn"
 CHUNKS = "SELECT sequence, chunk FROM __agents_stream_chunks WHERE stream_id = {} ORDER BY sequence"
 STAGED = "SELECT COUNT(*) FROM __agents_staging WHERE session_id = {}"
 ORPHANS = "SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT session_id FROM __agents_states)"
@@ -124,7 +123,7 @@ def _orphan_queries() -> list[tuple[str, str]]:
 def _raw(messages: Any, runs: Any, chunks: Any, staged: int) -> Raw:
     return Raw(
         [json.loads(row[0]) for row in messages],
-        [{"turn": row[0], "status": row[1]} for row in runs],
+        [row[0] for row in runs],
         [(row[0], json.loads(row[1])) for row in chunks],
         staged,
     )
@@ -203,10 +202,7 @@ def _redis_client(target: Target) -> Any:
 
 def _raw_redis(client: Any, name: str) -> Raw:
     records = client.hgetall(f"agent:session:runs:{{{name}}}")
-    runs = []
-    for place, run_id in enumerate(client.lrange(f"agent:session:runs:ids:{{{name}}}", 0, -1), 1):
-        record = json.loads(records[run_id].partition(":")[2])
-        runs.append({"turn": place, "status": record["status"]})
+    runs = [json.loads(record.partition(":")[2])["status"] for record in records.values()]
     chunks = [
         (int(entry.partition("-")[0]), json.loads(fields["c"]))
         for entry, fields in client.xrange(f"agent:stream:{{{name}}}")
