@@ -72,6 +72,9 @@ class SuspendedChildWait(msgspec.Struct, frozen=True):
     agent_type: str = ""
     status: str = "suspended_client_tool"
     tool_call_ids: list[str] = []
+    """The questions that the child and its descendants wait for."""
+    deadline_at: int | None = None
+    """When the last of these questions expires; None if one of them never does."""
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -106,6 +109,8 @@ class SessionState(msgspec.Struct, frozen=True):
     updated_at: int = 0
     queued_messages: list[dict[str, Any]] = []
     """Messages that no run has read yet, in order: `{"id": ..., "message": ...}`."""
+    wake_at: int | None = None
+    """When a worker continues the suspended session, whatever it still waits for."""
     incarnation: str = ""
     """A random string, set when the session is created. A session deleted and created again has another one."""
     owner_epoch: int = 0
@@ -186,6 +191,17 @@ class RunRecord(msgspec.Struct, frozen=True):
     request_digest: str | None = None
     """A digest of the request that came with the key."""
     parent_call: ParentCall | None = None
+
+
+class Claimable(msgspec.Struct, frozen=True):
+    """A session that a worker can continue or close now, without custom state, and its latest run.
+
+    `due_at`: since when. A run that was released has been due since 0.
+    """
+
+    session: SessionState
+    run: RunRecord | None
+    due_at: int
 
 
 CheckpointKind = Literal["step", "turn", "aside"]

@@ -11,8 +11,9 @@ import pytest
 
 from helix_agents.backends.redis.index import listing
 from helix_agents.backends.redis.sessions.store import RedisStateStore
-from helix_agents.conformance.tools.sample import ref
-from helix_agents.errors import SessionExists, StoreUnavailable
+from helix_agents.conformance.tools.sample import plain_state, ref
+from helix_agents.errors import SessionExists, StoreUnavailable, VersionConflict
+from helix_agents.types import PendingClientToolCall, RunRecord
 
 Connect = Callable[..., Any]
 
@@ -180,3 +181,53 @@ async def test_counting_by_status_looks_at_few_sessions(
     assert estimated["completed"] == 20, "every entry is true"
     assert 0 <= estimated["active"] <= 30
     assert not store.exact_counts
+
+
+async def _due_members(client: Any, prefix: str) -> dict[str, int]:
+    pairs = await client.zrange(f"{prefix}:index:{{{prefix}}}:running", 0, -1, withscores=True)
+    return {member.decode(): int(score) for member, score in pairs}
+
+
+async def test_an_entry_of_a_session_that_no_longer_waits_goes_when_met(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    await store.create_session("a", agent_type="agent")
+    await store.update_status("a", "suspended_step_partial")
+    await store.update_status("a", "active")
+    (made,) = (await _due_members(client, prefix)).values()
+    assert await store.list_claimable(made) == []
+    assert list(await _due_members(client, prefix)) == ["due:a"], "a writer may be about to suspend it"
+    await client.zadd(f"{prefix}:index:{{{prefix}}}:running", {"due:a": made - 120_000})
+    assert await store.list_claimable(made) == []
+    assert await _due_members(client, prefix) == {}
+
+
+async def test_a_write_that_was_refused_does_not_delay_a_session_that_is_due(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    await store.create_session("a", agent_type="agent")
+    await store.update_status("a", "suspended_client_tool")
+    (due,) = (await _due_members(client, prefix)).values()
+    later = PendingClientToolCall("c", "ask", deadline_at=due + 10_000)
+    state = plain_state("a", status="suspended_client_tool", pending_client_tool_calls={"c": later})
+    with pytest.raises(VersionConflict):
+        await store.save_state("a", state, expected_version=1)
+    assert [it.session_id for it in await store.list_claimable(due)] == ["a"]
+    await store.save_state("a", state)
+    assert await store.list_claimable(due + 9_999) == []
+    assert (await _due_members(client, prefix))["due:a"] == due + 10_000, "an entry that is too early moves when met"
+    assert [it.session_id for it in await store.list_claimable(due + 10_000)] == ["a"]
+
+
+async def test_a_page_of_claimable_sessions_by_cursor_looks_at_no_page_before_it(connect: Connect, prefix: str) -> None:
+    client = connect()
+    store = RedisStateStore(client, prefix=prefix)
+    for number in range(120):
+        run = RunRecord(f"run-{number}", f"s{number:03}", 0, lease_until=0)
+        await store.create_session(f"s{number:03}", agent_type="agent", run=run)
+    page = await store.list_due(1, limit=100)
+    await client.config_resetstat()
+    last = await store.list_due(1, limit=10, cursor=page.next_cursor)
+    assert [it.session.session_id for it in last.items] == [f"s{number:03}" for number in range(100, 110)]
+    looked_at = (await client.info("commandstats"))["cmdstat_hgetall"]["calls"]
+    assert looked_at <= 20

@@ -56,8 +56,8 @@ def test_a_session_is_refused_if_and_only_if_a_field_does_not_fit(field: str) ->
         if not fits(state):
             assert refused, f"{field}={value!r} was taken"
         elif field not in ("session_id", "agent_type", "stream_id", "parent_session_id", "root_session_id", "user_id"):
-            judged_as_json = field in ("custom_state", "output", "interrupt_context")
-            assert not refused or judged_as_json or field in ("tags", "expires_at"), f"{field}={value!r}: {refused}"
+            judged_otherwise = field in ("custom_state", "output", "interrupt_context", "tags", "expires_at", "wake_at")
+            assert not refused or judged_otherwise, f"{field}={value!r}: {refused}"
 
 
 def test_the_field_that_does_not_fit_is_named() -> None:

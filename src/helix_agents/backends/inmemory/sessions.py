@@ -105,6 +105,12 @@ class Session:
         self.runs: list[RunRecord] = []
         self.refs: dict[str, SubSessionRef] = {}
         self.flag: InterruptFlag | None = None
+        self.due_at: int | None = None
+
+    @property
+    def latest_run(self) -> RunRecord | None:
+        """The run that was started last."""
+        return self.runs[-1] if self.runs else None
 
 
 class Sessions:

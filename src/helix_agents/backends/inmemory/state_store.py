@@ -30,6 +30,7 @@ from ...stores.state.plan import Counters, Plan, Seen, Source, decide, needs, re
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ...types import (
+    Claimable,
     InterruptFlag,
     Owner,
     RunRecord,
@@ -92,6 +93,8 @@ class InMemoryStateStore(StateStoreBase):
         _write_history(session, commit, plan)
         _write_staging(session, commit, plan)
         session.state = _advanced(session.state, commit, plan.after)
+        if commit.state is not None or commit.status is not None:
+            session.due_at = commit.due_at
         if commit.checkpoint is not None:
             session.checkpoints.append(_numbered(session.state, commit.checkpoint, plan.after, commit.now))
         if (change := commit.change_run) is not None:
@@ -173,6 +176,7 @@ class InMemoryStateStore(StateStoreBase):
         also: Mapping[str, Any],
         expected_version: int | None,
         owner: Owner | None,
+        due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
         session = self._data.by_id.get(session_id)
@@ -183,6 +187,7 @@ class InMemoryStateStore(StateStoreBase):
         if refused or state.status not in expected or expected_version not in (None, state.version):
             return StatusConflict(state.status, state.version)
         session.state = _detached(replace(state, status=new, version=state.version + 1, updated_at=now, **also))
+        session.due_at = due_at
         return StatusSwapped(session.state.version)
 
     async def _update_run(
@@ -306,12 +311,30 @@ class InMemoryStateStore(StateStoreBase):
         )
         return [replace(_detached(it.state), interrupt_flag=it.flag) for it in islice(found, limit)]
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
-        latest = [(session.runs[-1], session) for session in self._data.by_id.values() if session.runs]
-        found = [(run, session) for run, session in latest if wanted.matches(session.state, run)]
-        found.sort(key=lambda pair: (pair[0].lease_until or 0, pair[0].started_at, pair[0].run_id))
-        page = found[offset : offset + limit]
-        return [replace(_detached(session.state), interrupt_flag=session.flag) for _, session in page]
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[Claimable]:
+        found = [
+            (place, session)
+            for session in self._data.by_id.values()
+            if wanted.matches(session.state)
+            and (place := wanted.place_of(session.state, session.latest_run, session.due_at)) is not None
+            and (wanted.after is None or place > wanted.after)
+        ]
+        found.sort(key=lambda pair: pair[0])
+        return [
+            Claimable(
+                replace(_detached(session.state), interrupt_flag=session.flag),
+                None if session.latest_run is None else _detached(session.latest_run),
+                place.due_at,
+            )
+            for place, session in found[offset : offset + limit]
+        ]
+
+    async def _next_due(self, now: int) -> int | None:
+        moments: list[int | None] = []
+        for session in self._data.by_id.values():
+            run = session.latest_run
+            moments += [session.due_at, None if run is None or run.status != "running" else run.lease_until]
+        return min((each for each in moments if each is not None and each > now), default=None)
 
 
 def _place_of(runs: list[RunRecord], run_id: str) -> int:

@@ -9,7 +9,7 @@
 -- Returns version, message count, step count, resume count, removed, turn, and the texts of the cells wanted.
 CREATE OR REPLACE FUNCTION __agents_commit(
   _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
-  _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _messages text[], _t text[]
+  _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _due_at bigint, _messages text[], _t text[]
 ) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $commit$
 #variable_conflict use_column
 DECLARE
@@ -50,7 +50,7 @@ BEGIN
       AND (_incarnation IS NULL OR incarnation = _incarnation) AND (_epoch IS NULL OR owner_epoch = _epoch)
       AND (_new_epoch IS NULL OR owner_epoch < _new_epoch)
     RETURNING version, message_count, checkpoint_count - _checkpoints, step_count, resume_count, status,
-      expires_at IS DISTINCT FROM _expires_at OR _t[6:11] <> ARRAY[stream_id, parent_session_id, root_session_id, status,
+      expires_at IS DISTINCT FROM _expires_at OR due_at IS DISTINCT FROM _due_at OR _t[6:11] <> ARRAY[stream_id, parent_session_id, root_session_id, status,
       tags, metadata],
       _t[1] = 'state' AND (COALESCE(incarnation <> _t[2], false) OR COALESCE(created_at <> _t[3]::bigint, false)
         OR agent_type <> _t[4] OR user_id IS DISTINCT FROM _t[5])
@@ -62,7 +62,7 @@ BEGIN
     IF _relabel THEN
       -- What indexes hold is written only if it differs; naming it at all would wake the triggers.
       UPDATE __agents_states SET stream_id = _t[6], parent_session_id = _t[7], root_session_id = _t[8], status = _t[9],
-        tags = _t[10], metadata = _t[11], expires_at = _expires_at WHERE session_id = _session;
+        tags = _t[10], metadata = _t[11], expires_at = _expires_at, due_at = _due_at WHERE session_id = _session;
     END IF;
   ELSIF _t[1] = 'touch' THEN
     UPDATE __agents_states SET updated_at = _now, version = version + _bump, message_count = message_count + _said,
@@ -78,10 +78,11 @@ BEGIN
     PERFORM 1 FROM __agents_states WHERE session_id = _t[7] FOR KEY SHARE;
     INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id,
       root_session_id, status, tags, metadata, output, error, failure_reason, pending_client_tool_calls,
-      completed_client_tool_calls, suspension_context, interrupt_context, expires_at, step_count, resume_count,
-      owner_epoch, message_count, checkpoint_count, created_at, updated_at)
+      completed_client_tool_calls, suspension_context, interrupt_context, expires_at, due_at, step_count,
+      resume_count, owner_epoch, message_count, checkpoint_count, created_at, updated_at)
     VALUES (_session, _t[2], _t[4], _t[5], _t[6], _t[7], _t[8], _t[9], _t[10], _t[11], _t[12], _t[13], _t[14], _t[15],
-      _t[16], _t[17], _t[18], _expires_at, _steps, _resumes, COALESCE(_new_epoch, 0), _said, _checkpoints, _now, _now)
+      _t[16], _t[17], _t[18], _expires_at, _due_at, _steps, _resumes, COALESCE(_new_epoch, 0), _said, _checkpoints, _now,
+      _now)
     RETURNING version, message_count, 0, step_count, resume_count
     INTO _version, _count, _number, _step_count, _resume_count;
     _i := 19;
@@ -230,7 +231,8 @@ BEGIN
       _i := _i + 2;
 
     ELSIF _word = 'status' THEN
-      UPDATE __agents_states SET status = _t[_i + 1] WHERE session_id = _session AND status <> _t[_i + 1];
+      UPDATE __agents_states SET status = _t[_i + 1], due_at = _due_at
+      WHERE session_id = _session AND status <> _t[_i + 1];
       _i := _i + 2;
 
     ELSIF _word = 'keep' THEN

@@ -59,9 +59,9 @@ class CommitFunction:
 
     def call(self, *, as_list: bool, temporary: bool) -> str:
         """The statement that calls it, with its texts as one or as a list."""
-        texts = "$13" if as_list else f"string_to_array($13, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        texts = "$14" if as_list else f"string_to_array($14, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
         name = f"pg_temp.{self.name}" if temporary else self._qualified
-        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, {texts})"
+        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
         """Create the function; the caller has locked out others that might do the same.
@@ -89,6 +89,7 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
         commit.add_steps if state is None else state.step_count,
         commit.add_resumes if state is None else state.resume_count,
         None if state is None else state.expires_at,
+        commit.due_at,
         commit.messages,
         list(texts) if as_list else packed,
     ), as_list
@@ -168,7 +169,7 @@ def _row(commit: Commit) -> list[Text]:
     state = commit.state
     if state is None:
         return ["touch"]
-    stream_id, parent, root, status, _, tags, metadata = rows.label_columns(state)
+    stream_id, parent, root, status, _, _, tags, metadata = rows.label_columns(state, None)
     _, _, *content = rows.content_columns(state)
     kind = "create" if commit.create else "state" if commit.restore_number is None else "restore"
     incarnation, created_at, agent_type, user_id = Identity.of(state)

@@ -91,7 +91,7 @@ def full_state(session_id: str) -> SessionState:
         error="it broke \ud800\x00",
         failure_reason="why",
         suspended_awaiting_children={
-            "call-1": SuspendedChildWait("call-1", "child-1", "kid", "suspended_step_partial", ["x", "y"])
+            "call-1": SuspendedChildWait("call-1", "child-1", "kid", "suspended_step_partial", ["x", "y"], 1_900_000)
         },
         suspended_step_id="step-9",
         pending_client_tool_calls={
@@ -115,6 +115,7 @@ def full_state(session_id: str) -> SessionState:
         tags=("b", "a", "ünï"),
         metadata={"k": "v", "~/": "", "emoji": "😀"},
         resume_count=3,
+        wake_at=1_900_000_000_009,
         queued_messages=[{"id": "queued-1", "message": {"role": "user", "content": "\ud800 and"}}],
     )
 

@@ -1,7 +1,8 @@
 """The contract on a handful of verbs. All policy of the state store is in these rooms, once, for every backend.
 
 Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
-and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`, runs in `runs.py`.
+and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`, runs in `runs.py`,
+statuses in `statuses.py`.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ from typing import Any
 
 import msgspec
 
-from ...codec import Json, decode, decode_many, encode, ensure_count, ensure_storable
+from ...codec import Json, decode, decode_many, encode, ensure_count
 from ...errors import InvalidArgument, SessionNotFound
 from ...ids import ensure_id
-from ...lifecycle import ensure_status, guarded_sources, illegal_transition, may_become
+from ...lifecycle import guarded_sources
 from ...messages import Message, is_thinking, without_thinking
 from ...types import (
     CheckpointMeta,
+    Claimable,
     InterruptFlag,
     Owner,
     Page,
     RunRecord,
     SessionState,
     SessionStatus,
-    StatusConflict,
-    StatusSwapped,
     SubSessionRef,
 )
 from ..paging import ensure_limit
 from . import validate
 from .cells import replacement
 from .checkpoints import CheckpointingStore
-from .commit import NO_CHANGES, ClaimableFilter, Commit, CommitRefused, RunChange, SessionFilter
+from .commit import NO_CHANGES, ClaimableFilter, ClaimablePlace, Commit, CommitRefused, RunChange, SessionFilter
 from .contract import UNSET, Unset
+from .due import due_at
 from .refusals import require_session
 from .runs import checked_change, with_run
 
@@ -169,6 +170,7 @@ class StateStoreBase(CheckpointingStore):
             new_epoch=new_epoch,
             allowed_from=guarded_sources(state.status),
             state=state,
+            due_at=due_at(state, now),
             bump_version=True,
             keep_messages=keep_messages,
             messages=validate.encoded_messages(messages) if messages else (),
@@ -189,20 +191,6 @@ class StateStoreBase(CheckpointingStore):
         commit = Commit(session_id=session_id, now=self._clock(), owner=owner, messages=texts)
         return (await self._write(commit)).message_count
 
-    async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
-        ensure_id(session_id, "session_id")
-        ensure_status("session", status)
-        validate.ensure_guards(owner=owner)
-        commit = Commit(
-            session_id=session_id,
-            now=self._clock(),
-            owner=owner,
-            allowed_from=guarded_sources(status),
-            status=status,
-            bump_version=True,
-        )
-        return (await self._write(commit)).version
-
     async def increment_step_count(self, session_id: str) -> int:
         ensure_id(session_id, "session_id")
         return (await self._write(Commit(session_id=session_id, now=self._clock(), add_steps=1))).step_count
@@ -210,44 +198,6 @@ class StateStoreBase(CheckpointingStore):
     async def increment_resume_count(self, session_id: str) -> int:
         ensure_id(session_id, "session_id")
         return (await self._write(Commit(session_id=session_id, now=self._clock(), add_resumes=1))).resume_count
-
-    async def compare_and_set_status(
-        self,
-        session_id: str,
-        expected: Iterable[SessionStatus] | SessionStatus,
-        new: SessionStatus,
-        *,
-        interrupt_context: Json = None,
-        error: str | None = None,
-        failure_reason: str | None = None,
-        expected_version: int | None = None,
-        owner: Owner | None = None,
-    ) -> StatusSwapped | StatusConflict:
-        ensure_id(session_id, "session_id")
-        ensure_status("session", new)
-        ensure_storable(interrupt_context, "/interrupt_context")
-        validate.ensure_optional(texts={"error": error, "failure_reason": failure_reason})
-        validate.ensure_guards(expected_version=expected_version, owner=owner)
-        if expected is None:
-            raise InvalidArgument("compare_and_set_status needs at least one expected status.")
-        given = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
-        wanted, allowed = validate.one_or_many(expected), may_become("session", new)
-        answer = await self._swap_status(
-            session_id,
-            tuple(status for status in wanted if status in allowed),
-            new,
-            also={name: value for name, value in given.items() if value is not None},
-            expected_version=expected_version,
-            owner=owner,
-            now=self._clock(),
-        )
-        if answer is None:
-            raise SessionNotFound(session_id)
-        if isinstance(answer, StatusConflict) and expected_version in (None, answer.current_version):
-            found = answer.current_status
-            if found in wanted and found not in allowed:
-                raise illegal_transition("session", session_id, found, new)
-        return answer
 
     # -- interrupt flag
 
@@ -383,7 +333,7 @@ class StateStoreBase(CheckpointingStore):
             counts={"created_from": created_from, "created_to": created_to, "expires_before": expires_before},
         )
         statuses = validate.one_or_many(status)
-        after = None if cursor is None else validate.from_cursor(cursor)
+        after = None if cursor is None else validate.from_cursor(cursor, 1)
         if status is not None and not statuses:
             return Page([], 0 if count else None, offset, limit, has_more=False)  # one of none
         wanted = SessionFilter(
@@ -415,19 +365,29 @@ class StateStoreBase(CheckpointingStore):
         """For backends that keep ids in order; `finds_prefixes` says so."""
         return await super().find_sessions(id_prefix, user_id=user_id, limit=limit)
 
-    async def list_claimable(
+    async def list_due(
         self,
         now: int,
         *,
         agent_types: Iterable[str] | None = None,
-        status: SessionStatus | Iterable[SessionStatus] = "active",
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
         limit: int = 100,
         offset: int = 0,
-    ) -> list[SessionState]:
+        cursor: str | None = None,
+    ) -> Page[Claimable]:
         ensure_limit(limit)
         ensure_count(offset, "offset")
         types = None if agent_types is None else validate.ensure_ids(agent_types, "agent_types")
-        wanted = ClaimableFilter(now=ensure_count(now, "now"), statuses=validate.one_or_many(status), agent_types=types)
-        if not wanted.statuses or types == ():
-            return []
-        return await self._scan_claimable(wanted, limit=limit, offset=offset)
+        statuses = validate.one_or_many(status)
+        after = None if cursor is None else ClaimablePlace(*validate.from_cursor(cursor, 2))
+        wanted = ClaimableFilter(now=ensure_count(now, "now"), statuses=statuses, agent_types=types, after=after)
+        if (status is not None and not statuses) or types == ():
+            return Page([], None, offset, limit, has_more=False)
+        # One more than asked for tells whether there is a next page.
+        found = await self._scan_claimable(wanted, limit=limit + 1, offset=offset)
+        items, has_more = found[:limit], len(found) > limit
+        cursor_after = validate.to_cursor(*ClaimablePlace.of(items[-1])) if has_more else None
+        return Page(items, None, offset, limit, has_more, cursor_after)
+
+    async def next_due(self, now: int) -> int | None:
+        return await self._next_due(ensure_count(now, "now"))

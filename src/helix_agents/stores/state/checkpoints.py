@@ -19,6 +19,7 @@ from ...types import Checkpoint, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
 from .commit import Commit, CommitRefused, Copy, RunChange, StoredCheckpoint
+from .due import due_at
 from .fields import fields_from_text, recorded_in
 from .merging import MergingStore
 from .refusals import require_session
@@ -75,7 +76,7 @@ class CheckpointingStore(MergingStore):
         for attempt in range(MAX_ATTEMPTS):
             source = require_session(session_id, await self._read_session(session_id, custom_state=False))
             row = await self._checkpoint_row(session_id, checkpoint_id)
-            now = self._clock()
+            now, fields = self._clock(), fields_from_text(row.state)
             commit = Commit(
                 session_id=session_id,
                 now=now,
@@ -83,7 +84,8 @@ class CheckpointingStore(MergingStore):
                 new_epoch=new_epoch,
                 # Numbers are given again after a restore: at this version the row is surely that of its number.
                 expected_version=source.state.version if expected_version is None else expected_version,
-                state=fields_from_text(row.state),
+                state=fields,
+                due_at=due_at(fields, now),
                 bump_version=True,
                 keep_messages=row.message_count,
                 discard_all=True,
@@ -144,7 +146,8 @@ class CheckpointingStore(MergingStore):
             owner_epoch=0,
         )
         copy = Copy(session_id, source.state.incarnation, source.state.version, number, message_count)
-        await self._apply(Commit(session_id=new_session_id, now=now, create=True, state=state, copy=copy))
+        due = due_at(state, now)
+        await self._apply(Commit(session_id=new_session_id, now=now, create=True, state=state, due_at=due, copy=copy))
 
 
 def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:

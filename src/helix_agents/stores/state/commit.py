@@ -18,6 +18,7 @@ import msgspec
 
 from ...types import (
     CheckpointKind,
+    Claimable,
     InterruptFlag,
     Owner,
     RunRecord,
@@ -177,6 +178,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """
     bump_version: bool = False
     status: SessionStatus | None = None
+    due_at: int | None = None
+    """With `state` or `status`: when a worker can continue the session; None if it cannot."""
     add_steps: int = 0
     add_resumes: int = 0
     copy: Copy | None = None
@@ -300,24 +303,53 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ClaimableFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated `list_claimable` request."""
+AFTER_RUNS: Final = 2**53 - 1
+"""Among sessions that fell due in the same millisecond, those found by their runs come first."""
 
-    now: int
-    statuses: tuple[str, ...]
-    agent_types: tuple[str, ...] | None = None
 
-    def matches(self, state: SessionState, latest: RunRecord | None) -> bool:
-        """Whether a session fits: for backends that cannot ask their storage."""
-        return (
-            latest is not None
-            and latest.status == "running"
-            and (latest.lease_until or 0) <= self.now
-            and state.status in self.statuses
-            and state.parent_session_id is None
-            and (self.agent_types is None or state.agent_type in self.agent_types)
+class ClaimablePlace(NamedTuple):
+    """The place of a session among those that are due: the moment, the start of its run, its id."""
+
+    due_at: int
+    started_at: int
+    session_id: str
+
+    @classmethod
+    def of(cls, found: Claimable) -> ClaimablePlace:
+        """The place of a session that was found."""
+        is_open = found.run is not None and found.run.status == "running"
+        return cls(
+            found.due_at, found.run.started_at if found.run and is_open else AFTER_RUNS, found.session.session_id
         )
 
 
-def _before(moment: int | None, bound: int) -> bool:
-    return moment is not None and moment < bound
+class ClaimableFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated request for sessions that are due. `after`: only those after this place."""
+
+    now: int
+    statuses: tuple[str, ...] = ()
+    agent_types: tuple[str, ...] | None = None
+    after: ClaimablePlace | None = None
+
+    def matches(self, state: SessionState) -> bool:
+        """Whether a due session fits: for backends that cannot ask their storage."""
+        return (
+            state.parent_session_id is None
+            and (not self.statuses or state.status in self.statuses)
+            and (self.agent_types is None or state.agent_type in self.agent_types)
+        )
+
+    def place_of(self, state: SessionState, latest: RunRecord | None, due_at: int | None) -> ClaimablePlace | None:
+        """Return where a session is among those that are due; None if it is not due.
+
+        Its latest run is open and its lease is over, or it has no open run and its `due_at` has come.
+        """
+        if latest is not None and latest.status == "running":
+            moment, started_at = latest.lease_until or 0, latest.started_at
+        else:
+            moment, started_at = -1 if due_at is None else due_at, AFTER_RUNS
+        return ClaimablePlace(moment, started_at, state.session_id) if 0 <= moment <= self.now else None
+
+
+def _before(value: int | None, bound: int) -> bool:
+    return value is not None and value < bound

@@ -18,7 +18,7 @@ Runs and checkpoints of a session are in `contract_history.py`.
 - S13 flat cost: what a write costs does not depend on what was there before.
 - S14 isolation: sessions, prefixes and schemas are kept apart.
 - S15 old data: migrations forward only; a newer database is refused.
-- S16 claimable: runs that no worker holds are found by an index.
+- S16 claimable: sessions that a worker can continue now are found by an index.
 
 Most writes take `owner`: the claim that the writer holds. They are rejected if the session has been deleted
 (`SessionNotFound`, also if it was created again) or claimed by another process (`EpochConflict`) since.
@@ -43,6 +43,7 @@ from ...messages import Message
 from ...state.writes import StepWrites
 from ...types import (
     CheckpointMeta,
+    Claimable,
     Committed,
     InterruptFlag,
     Owner,
@@ -358,21 +359,44 @@ class StateStore(Carrier, RunsAndCheckpoints):
         """
 
     @abstractmethod
+    async def list_due(
+        self,
+        now: int,
+        *,
+        agent_types: Iterable[str] | None = None,
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> Page[Claimable]:
+        """Root sessions that a worker can continue or close at `now`, each with its latest run (S16).
+
+        Either the latest run is open and its lease is over (`lease_until` is not after `now`, or was never set): it was
+        submitted or released, its process died, or it was never closed. Or the session is suspended without an open
+        run, and its questions are all answered or expired, or its `wake_at` has come. Those that wait longest come
+        first: by `lease_until`, then by the start of the run. `agent_types`, `status`: only of these. `total` is None.
+        A page by `cursor` costs the same wherever it is.
+        """
+
     async def list_claimable(
         self,
         now: int,
         *,
         agent_types: Iterable[str] | None = None,
-        status: SessionStatus | Iterable[SessionStatus] = "active",
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
         limit: int = 100,
         offset: int = 0,
+        cursor: str | None = None,
     ) -> list[SessionState]:
-        """Root sessions that wait for a worker, or whose worker died; without custom state (S16).
+        """The sessions of a page of `list_due` (S16)."""
+        options: dict[str, Any] = {"agent_types": agent_types, "status": status, "limit": limit, "offset": offset}
+        return [found.session for found in (await self.list_due(now, **options, cursor=cursor)).items]
 
-        Their latest run is `running` and its lease is over at `now`: `lease_until` is not after it, or was never set.
-        Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`: only of
-        these agents. `status`: of the session; one that has come to rest may still have a run to be tidied up.
-        `offset`: how many to pass over.
+    @abstractmethod
+    async def next_due(self, now: int) -> int | None:
+        """Return a moment after `now` before which no further session becomes due by the passing of time alone.
+
+        None if there is no such moment: every open run is due, and nothing waits for a deadline.
         """
 
     finds_prefixes: bool = False

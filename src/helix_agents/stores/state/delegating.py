@@ -11,6 +11,7 @@ from typing import Any
 from ...messages import Message
 from ...types import (
     Checkpoint,
+    Claimable,
     Committed,
     InterruptFlag,
     Page,
@@ -117,8 +118,11 @@ class DelegatingStateStore(StateStore):
     async def list_sessions(self, *args: Any, **options: Any) -> Page[SessionState]:
         return await self.inner.list_sessions(*args, **options)
 
-    async def list_claimable(self, *args: Any, **options: Any) -> list[SessionState]:
-        return await self.inner.list_claimable(*args, **options)
+    async def list_due(self, *args: Any, **options: Any) -> Page[Claimable]:
+        return await self.inner.list_due(*args, **options)
+
+    async def next_due(self, *args: Any, **options: Any) -> int | None:
+        return await self.inner.next_due(*args, **options)
 
     async def find_sessions(self, *args: Any, **options: Any) -> list[SessionState]:
         return await self.inner.find_sessions(*args, **options)

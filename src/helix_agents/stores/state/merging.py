@@ -37,6 +37,7 @@ from .commit import (
     RunChange,
     StagedRow,
 )
+from .due import due_at
 from .fields import fields_to_text
 from .keyed_lock import KeyedLock
 from .lost_reply import outcome_of
@@ -202,6 +203,7 @@ class MergingStore(RunStore):
             new_epoch=new_epoch,
             allowed_from=guarded_sources(state.status),
             state=state,
+            due_at=due_at(state, now),
             bump_version=True,
             messages=texts,
             checkpoint=row,

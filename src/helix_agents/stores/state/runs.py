@@ -14,8 +14,9 @@ from ...lifecycle import RUN_TERMINAL, ensure_status, illegal_transition, may_be
 from ...types import Owner, RunRecord, RunStatus
 from . import validate
 from .commit import Commit, CommitRefused, RunChange
-from .refusals import ExplainingStore, require_session
+from .refusals import require_session
 from .run_details import DETAILS, RunDetails
+from .statuses import StatusStore
 
 CHANGEABLE = frozenset(
     {"status", "step_count", "error", "output", "completed_at", "lease_until", "start_sequence", "metadata"}
@@ -23,7 +24,7 @@ CHANGEABLE = frozenset(
 """The fields of a run that change after its start, besides its details. None of these can be unset."""
 
 
-class RunStore(ExplainingStore):
+class RunStore(StatusStore):
     """The part of the state store that keeps runs."""
 
     async def create_run(

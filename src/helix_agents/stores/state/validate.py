@@ -79,6 +79,7 @@ class _Sound(SessionState, frozen=True, array_like=True):
 
     step_count: _Count = 0
     resume_count: _Count = 0
+    wake_at: _Count | None = None
 
 
 def ensure_state(session_id: str, state: object) -> SessionState:
@@ -93,6 +94,8 @@ def ensure_state(session_id: str, state: object) -> SessionState:
         _ensure_types(state)  # says which field it is
         ensure_count(state.step_count, "step_count")
         ensure_count(state.resume_count, "resume_count")
+        if state.wake_at is not None:
+            ensure_count(state.wake_at, "wake_at")
     ensure_labels(
         agent_type=state.agent_type,
         stream_id=state.stream_id or None,
@@ -266,20 +269,22 @@ def ensure_signed_offset(value: object) -> int:
     return value  # type: ignore[return-value]
 
 
-def to_cursor(created_at: int, session_id: str) -> str:
-    """The place after a session in a listing, opaque to callers."""
-    return base64.urlsafe_b64encode(encode([created_at, session_id]).encode()).decode().rstrip("=")
+def to_cursor(*place: int | str) -> str:
+    """Return the place after a session in a listing, opaque to callers: numbers, then the session's id."""
+    return base64.urlsafe_b64encode(encode(list(place)).encode()).decode().rstrip("=")
 
 
-def from_cursor(cursor: str) -> tuple[int, str]:
-    """What `to_cursor` was given."""
+def from_cursor(cursor: str, numbers: int) -> tuple[Any, ...]:
+    """Return what `to_cursor` was given: so many numbers and an id."""
     try:
         parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        created_at, session_id = parts
+        *counts, session_id = parts
+        if len(counts) != numbers:
+            raise ValueError("this cursor is that of another listing")
     except (ValueError, TypeError, AttributeError, RecursionError, StoreCorrupt) as error:
         raise InvalidArgument(f"Invalid cursor {shown(cursor)}: use the next_cursor of an earlier page.") from error
     try:
-        return ensure_count(created_at, "created_at"), ensure_id(session_id, "session_id")
+        return (*(ensure_count(each, "a cursor") for each in counts), ensure_id(session_id, "session_id"))
     except InvalidArgument as error:
         raise InvalidArgument(f"Invalid cursor {shown(cursor)}: use the next_cursor of an earlier page.") from error
 

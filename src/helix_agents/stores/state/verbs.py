@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json
 from ...types import (
+    Claimable,
     InterruptFlag,
     Owner,
     RunRecord,
@@ -56,6 +57,7 @@ class StateStoreVerbs(StateStore):
         "_read_flag",
         "_scan_sessions",
         "_scan_claimable",
+        "_next_due",
     )
     """Where the conformance kit puts its faults."""
 
@@ -82,11 +84,13 @@ class StateStoreVerbs(StateStore):
         also: Mapping[str, Any],
         expected_version: int | None,
         owner: Owner | None,
+        due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
         """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there.
 
-        None also if the session has another incarnation than the owner's.
+        `due_at`: when a worker can continue the session from now on. None also if the session has another incarnation
+        than the owner's.
         """
 
     @abstractmethod
@@ -160,5 +164,9 @@ class StateStoreVerbs(StateStore):
         """Up to `limit` sessions that match, newest first, without custom state; and how many match in all."""
 
     @abstractmethod
-    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
-        """Up to `limit` sessions that match, by the lease and the start of their latest run, without custom state."""
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[Claimable]:
+        """Up to `limit` sessions that are due and match, in the order of `ClaimableFilter.place_of`."""
+
+    @abstractmethod
+    async def _next_due(self, now: int) -> int | None:
+        """The first moment after `now` at which a session may become due; it may be too early, never too late."""

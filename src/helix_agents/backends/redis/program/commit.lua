@@ -20,7 +20,7 @@ local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:
 -- The fields of the main hash that guards and writes look at.
 local FIELDS = { 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses', 'step_count',
   'resume_count', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag', 'incarnation', 'owner_epoch',
-  'agent_type', 'user_id' }
+  'agent_type', 'user_id', 'due_at' }
 
 local main, cells = {}, {} -- these fields as they are by now, and those of custom state as they were found
 local new, notes = {}, {} -- keys that this program may have made; how to take its changes of custom state back

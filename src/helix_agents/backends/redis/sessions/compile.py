@@ -211,6 +211,10 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
         counts = (version, state.step_count + steps, state.resume_count + resumes, commit.status or state.status)
     if commit.new_epoch is not None:
         kept["owner_epoch"] = commit.new_epoch
+    if commit.due_at is not None:
+        kept["due_at"] = commit.due_at
+    elif (state is not None and not commit.create) or commit.status is not None:
+        gone.append("due_at")
     if commit.flag is not None:
         kept["interrupt_flag"] = struct_text(commit.flag)
     elif commit.clear_flag:

@@ -20,10 +20,10 @@ from ....stores.state.commit import (
     StoredCheckpoint,
     StoredSession,
 )
-from ....types import InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
+from ....types import Claimable, InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
 from ..client.connection import Client, Command
 from ..client.servers import Servers
-from ..index.claimable import RunningRuns
+from ..index.claimable import ClaimableIndex
 from ..index.listing import Listing
 from ..index.sessions import SessionIndex
 from ..keys import SessionKeys, checked_prefix, short_checkpoint_id
@@ -59,7 +59,7 @@ class RedisReads(StateStoreBase):
         self._servers = Servers(redis)
         self._runner = Runner(self._servers)
         self._index = SessionIndex(self._runner, self._prefix, self._ttl_ms)
-        self._running = RunningRuns(self._runner, self._index, self._prefix, self._ttl_ms)
+        self._claimable = ClaimableIndex(self._runner, self._index, self._prefix, self._ttl_ms)
         self._reader = SessionReader(self._servers)
         self._listing = Listing(self._servers, self._index, self._prefix)
         self._known_keys: dict[str, SessionKeys] = {}
@@ -204,8 +204,11 @@ class RedisReads(StateStoreBase):
     async def count_by_status(self) -> dict[SessionStatus, int]:
         return await self._listing.count_by_status()
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
-        return (await self._running.claimable(wanted, limit + offset))[offset:]
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[Claimable]:
+        return (await self._claimable.claimable(wanted, limit + offset))[offset:]
+
+    async def _next_due(self, now: int) -> int | None:
+        return await self._claimable.next_due(now)
 
 
 def _without_surrogates(text: str) -> str:

@@ -98,10 +98,10 @@ class RedisRecords(RedisReads):
             if run.status not in allowed_from:
                 return False, run
             new = msgspec.structs.replace(run, **changes)
-            await self._running.before_change(run, new)
+            await self._claimable.before_change(run, new)
             refused = await self._put_text(keys, keys.runs, run_id, old, numbered_run(new), owner)
             if refused is None:
-                await self._running.after_change(run, new)
+                await self._claimable.after_change(run, new)
                 return True, new
             if refused != "changed":
                 return False, run

@@ -15,6 +15,7 @@ import msgspec
 
 from ....codec import encode
 from ....errors import StoreUnavailable
+from ....lifecycle import SUSPENDED
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
 from ....stores.state.plan import refused_owner
 from ....types import Owner, SessionStatus, StatusConflict, StatusSwapped
@@ -23,7 +24,7 @@ from ..keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_
 from ..program.runner import Done, Refused
 from ..program.vocabulary import Program
 from .compile import Rewind, compiled, finish, require_session, set_fields, status_word
-from .expiry import lives_until
+from .expiry import WAITING_MS, lives_until
 from .history import entry_of
 from .read_verbs import MAX_ATTEMPTS
 from .runs_and_refs import RedisRecords
@@ -47,9 +48,11 @@ class RedisStateStore(RedisRecords):
         announced_at = await self._announce_birth(commit, token)
         run_taken = commit.run is not None and not await self._claim_run(commit.run)
         if commit.run is not None and not run_taken:
-            await self._running.enter(commit.run)
+            await self._claimable.enter(commit.run)
         if commit.change_run is not None:
-            await self._running.before_change(*commit.change_run)
+            await self._claimable.before_change(*commit.change_run)
+        if commit.due_at is not None:
+            await self._claimable.enter_waiting(commit.session_id, commit.due_at)
         if commit.refs:
             await self._index.note_refs(commit.session_id, [ref.sub_session_id for ref in commit.refs])
         for _ in range(MAX_ATTEMPTS):
@@ -109,9 +112,9 @@ class RedisStateStore(RedisRecords):
         if late or (moved and not commit.create):
             await self._keep_alive(commit.session_id)
         if commit.run is not None and time.time() * 1000 - commit.run.started_at > LATE_SECONDS * 1000:
-            await self._running.enter(commit.run)  # another process may have taken it for a run that never came
+            await self._claimable.enter(commit.run)  # another process may have taken it for a run that never came
         if commit.change_run is not None:
-            await self._running.after_change(*commit.change_run)
+            await self._claimable.after_change(*commit.change_run)
         if commit.create:
             self._created += 1
             if self._created % SWEEP_EVERY == 0:
@@ -168,9 +171,12 @@ class RedisStateStore(RedisRecords):
         also: Mapping[str, Any],
         expected_version: int | None,
         owner: Owner | None,
+        due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
         keys, announced = self._keys(session_id), False
+        if due_at is not None:
+            await self._claimable.enter_waiting(session_id, due_at)
         while True:
             program = Program.of_session(keys, self._ttl_ms)
             require_session(program, owner, expected_version)
@@ -180,8 +186,12 @@ class RedisStateStore(RedisRecords):
             else:
                 program.require_field("index", "has", status_word(new), "statuses")
             swapped = {field: encode(value) for field, value in also.items()}
+            if due_at is None:
+                program.op("drop", "due_at")
+            else:
+                swapped["due_at"] = str(due_at)
             set_fields(program, now, swapped, ("+1", "+0", "+0", new))
-            finish(program)
+            finish(program, now + WAITING_MS if new in SUSPENDED else "")
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
                 if answer.moved:
@@ -260,7 +270,7 @@ class RedisStateStore(RedisRecords):
             program.do("DEL", key)
             await self._runner.run(program)
             self._run_owners.pop(run_id, None)
-        await self._running.remove(runs or [])
+        await self._claimable.remove(runs or [])
         await self._index.forget(session_id, entered)
 
 

@@ -92,7 +92,7 @@ class CommitBatch:
         state = commit.state
         if commit.create:
             assert state is not None
-            labels, content = rows.label_columns(state), rows.content_columns(state)
+            labels, content = rows.label_columns(state, commit.due_at), rows.content_columns(state)
             columns = (*rows.identity_columns(state), *labels, *content, state.owner_epoch)
             self._counters = self._add("insert_session", commit.session_id, *columns, commit.now)
             if commit.messages or commit.checkpoint is not None:
@@ -113,7 +113,7 @@ class CommitBatch:
             content = rows.content_columns(state)
             changes = (bump, count, more, *content, commit.new_epoch)
             self._counters = self._add("update_session", commit.session_id, commit.now, *changes)
-            self._add("relabel_session", commit.session_id, *rows.label_columns(state))
+            self._add("relabel_session", commit.session_id, *rows.label_columns(state, commit.due_at))
         else:
             counters = (bump, count, commit.add_steps, commit.add_resumes, commit.new_epoch)
             self._counters = self._add("touch_session", commit.session_id, commit.now, *counters)

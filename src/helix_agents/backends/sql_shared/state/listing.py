@@ -1,4 +1,4 @@
-"""`list_sessions` and `list_claimable` as SQL: the conditions of a filter, and the index that a page should follow.
+"""`list_sessions` and `list_due` as SQL: the conditions of a filter, and the index that a page should follow.
 
 A page is one statement per status asked for, each in the order of an index, merged afterwards: one statement over
 several statuses would have to read all sessions to keep the order.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....codec import encode, escape_text
-from ....stores.state.commit import ClaimableFilter, SessionFilter
+from ....stores.state.commit import AFTER_RUNS, ClaimableFilter, SessionFilter
 from ..driver import Row, Statement, Value
 from ..queries import Queries
+from .rows import RUN_COLUMNS
 
 CREATED_AT = 20
 """The place of created_at in a row of `read_session`."""
@@ -84,27 +85,45 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are not characters
 
 
-def claimable_statement(queries: Queries, wanted: ClaimableFilter, limit: int, offset: int) -> Statement:
-    """A statement that finds sessions whose latest run no worker holds, by the index of running runs."""
+def claimable_statements(queries: Queries, wanted: ClaimableFilter, limit: int) -> list[Statement]:
+    """Statements that find up to `limit` due sessions each: by the leases of open runs, and by `due_at`."""
     states, runs = queries["states_table"], queries["runs_table"]
-    columns, flags = _session_columns(queries)
+    latest = f"r.position = (SELECT MAX(n.position) FROM {runs} AS n WHERE n.session_id = s.session_id)"
+    flags = _session_columns(queries)[1]
+    lease, by_lease = "COALESCE(r.lease_until, 0)", _due_conditions(queries, wanted)
+    by_lease.add("s.parent_session_id IS NULL")  # as is every session that is due by itself
+    by_lease.add(f"r.status = 'running' AND {lease} <= ? AND s.session_id = r.session_id AND {latest}", wanted.now)
+    by_time = _due_conditions(queries, wanted)
+    by_time.add("s.due_at <= ? AND (r.status IS NULL OR r.status <> 'running')", wanted.now)
+    if (after := wanted.after) is not None:
+        # The first comparison is in the second one, but lets an index begin there.
+        by_lease.add(f"{lease} >= ? AND ({lease}, r.started_at, r.session_id) > (?, ?, ?)", after.due_at, *after)
+        by_time.add(f"s.due_at >= ? AND (s.due_at, {AFTER_RUNS}, s.session_id) > (?, ?, ?)", after.due_at, *after)
+    # CROSS JOIN: the runs come first, in the order of their index.
+    of_leases = f"{runs} AS r CROSS JOIN {states} AS s LEFT JOIN{flags}"
+    of_times = f"{states} AS s LEFT JOIN {runs} AS r ON r.session_id = s.session_id AND {latest} LEFT JOIN{flags}"
+    return [
+        _due_page(queries, of_leases, by_lease, lease, f"{lease}, r.started_at, r.session_id", limit),
+        _due_page(queries, of_times, by_time, "s.due_at", "s.due_at, s.session_id", limit),
+    ]
+
+
+def _due_conditions(queries: Queries, wanted: ClaimableFilter) -> _Conditions:
     conditions = _Conditions()
-    conditions.add("r.status = 'running' AND COALESCE(r.lease_until, 0) <= ?", wanted.now)
-    conditions.add("s.session_id = r.session_id AND s.parent_session_id IS NULL")
-    conditions.add(f"({' OR '.join('s.status = ?' for _ in wanted.statuses)})", *wanted.statuses)
+    # COALESCE keeps the planner from other indexes: few sessions are due, whatever their status and agent.
+    if wanted.statuses:
+        marks = " OR ".join("COALESCE(s.status, '') = ?" for _ in wanted.statuses)
+        conditions.add(f"({marks})", *wanted.statuses)
     if wanted.agent_types is not None:
-        conditions.add(f"s.agent_type {queries['one_of']}", encode(list(wanted.agent_types)))
-    conditions.add(
-        f"NOT EXISTS (SELECT 1 FROM {runs} AS n WHERE n.session_id = r.session_id AND n.position > r.position)"
-    )
-    conditions.params += [limit, offset]
-    last = len(conditions.params)
-    sql = (
-        # CROSS JOIN: the runs come first, in the order of their index.
-        f"{columns}FROM {runs} AS r CROSS JOIN {states} AS s LEFT JOIN{flags}{_where(conditions)} "
-        f"ORDER BY COALESCE(r.lease_until, 0), r.started_at, r.run_id LIMIT ?{last - 1} OFFSET ?{last}"
-    )
-    return Statement(sql, tuple(conditions.params))
+        conditions.add(f"COALESCE(s.agent_type, '') {queries['one_of']}", encode(list(wanted.agent_types)))
+    return conditions
+
+
+def _due_page(queries: Queries, tables: str, conditions: _Conditions, moment: str, order: str, limit: int) -> Statement:
+    columns = _session_columns(queries)[0]
+    conditions.params.append(limit)
+    sql = f"{columns}, {RUN_COLUMNS}, {moment} FROM {tables}{_where(conditions)} ORDER BY {order}"
+    return Statement(f"{sql} LIMIT ?{len(conditions.params)}", tuple(conditions.params))
 
 
 def _session_columns(queries: Queries) -> tuple[str, str]:

@@ -241,7 +241,8 @@ class _Writes:
             state = msgspec.structs.replace(state, status=status)
         if commit.create:
             assert state is not None
-            columns = (*rows.identity_columns(state), *rows.label_columns(state), *rows.content_columns(state)[2:])
+            labels = (*rows.identity_columns(state), *rows.label_columns(state, commit.due_at))
+            columns = (*labels, *rows.content_columns(state)[2:])
             wanted["insert_session"].append((commit.session_id, commit.now, commit.now, *counters, *columns))
             return
         wanted["count"].append((commit.now, *counters, place))
@@ -252,7 +253,7 @@ class _Writes:
         _, _, *content = rows.content_columns(state)
         if not found.is_plain or content != _PLAIN:
             wanted["describe"].append((*content, place))
-        labels = rows.label_columns(state)
+        labels = rows.label_columns(state, commit.due_at)
         if labels != found.labels:
             wanted["relabel"].append((*labels, place))
 

@@ -13,7 +13,7 @@ SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count,
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
   s.incarnation, s.created_at, s.agent_type, s.user_id,
-  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.tags, s.metadata
+  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.due_at, s.tags, s.metadata
 FROM __agents_states AS s WHERE s.session_id = ?;
 
 -- name: session_rows
@@ -25,7 +25,7 @@ SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.ste
   COALESCE(s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
     s.suspension_context, s.interrupt_context) IS NULL,
   s.incarnation, s.created_at, s.agent_type, s.user_id,
-  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.tags, s.metadata
+  s.stream_id, s.parent_session_id, s.root_session_id, s.status, s.expires_at, s.due_at, s.tags, s.metadata
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column3;
 
 -- name: source_rows
@@ -79,7 +79,7 @@ JOIN __agents_runs AS r ON r.run_id = v.column2 AND r.session_id = v.column3;
 -- Create sessions.
 INSERT INTO __agents_states (session_id, created_at, updated_at, version, message_count, checkpoint_count, step_count,
   resume_count, owner_epoch, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id, status,
-  expires_at, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
+  expires_at, due_at, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
   interrupt_context) VALUES :rows;
 
 -- name: count
@@ -110,22 +110,22 @@ FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 -- name: relabel
 -- Store the fields that indexes hold.
 UPDATE __agents_states SET stream_id = ?, parent_session_id = ?, root_session_id = ?, status = ?, expires_at = ?,
-  tags = ?, metadata = ?
+  due_at = ?, tags = ?, metadata = ?
 WHERE rowid = ?;
 
 -- name: relabel_rows
 -- The same.
 UPDATE __agents_states SET stream_id = column1, parent_session_id = column2, root_session_id = column3,
-  status = column4, expires_at = column5, tags = column6, metadata = column7
-FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
+  status = column4, expires_at = column5, due_at = column6, tags = column7, metadata = column8
+FROM (VALUES :rows) WHERE __agents_states.rowid = column9;
 
 -- name: set_status
--- Store the status alone.
-UPDATE __agents_states SET status = ? WHERE rowid = ?;
+-- Store the status alone; it does not suspend the session.
+UPDATE __agents_states SET status = ?, due_at = NULL WHERE rowid = ?;
 
 -- name: set_status_rows
 -- The same.
-UPDATE __agents_states SET status = column1 FROM (VALUES :rows) WHERE __agents_states.rowid = column2;
+UPDATE __agents_states SET status = column1, due_at = NULL FROM (VALUES :rows) WHERE __agents_states.rowid = column2;
 
 -- name: unstage
 -- Drop what was staged for the step.

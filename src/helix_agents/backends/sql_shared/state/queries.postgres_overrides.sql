@@ -12,7 +12,7 @@ UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
 -- Set the status if it is one of ?3 and version, incarnation and owner epoch are ?4, ?9 and ?10 (NULL: any).
 UPDATE __agents_states SET status = ?2, version = version + 1, updated_at = ?5,
   interrupt_context = COALESCE(?6, interrupt_context), error = COALESCE(?7, error),
-  failure_reason = COALESCE(?8, failure_reason)
+  failure_reason = COALESCE(?8, failure_reason), due_at = ?11
 WHERE session_id = ?1 AND status = ANY (ARRAY(SELECT json_array_elements_text(?3::json)))
   AND (CAST(?4 AS BIGINT) IS NULL OR version = CAST(?4 AS BIGINT))
   AND (CAST(?9 AS TEXT) IS NULL OR incarnation = CAST(?9 AS TEXT))

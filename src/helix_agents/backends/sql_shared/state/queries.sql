@@ -56,10 +56,10 @@ SELECT 'checkpoint' WHERE NOT EXISTS (
 -- name: insert_session
 -- Create the session row; an id that is taken violates the primary key.
 INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id,
-  status, expires_at, tags, metadata, step_count, resume_count, output, error, failure_reason,
+  status, expires_at, due_at, tags, metadata, step_count, resume_count, output, error, failure_reason,
   pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, owner_epoch, created_at,
   updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?22)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?23)
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: update_session
@@ -74,9 +74,9 @@ RETURNING version, message_count, step_count, resume_count;
 -- name: relabel_session
 -- Store the fields that indexes hold, but only if one differs: an index entry rewritten is a page written.
 UPDATE __agents_states SET stream_id = ?2, parent_session_id = ?3, root_session_id = ?4, status = ?5, expires_at = ?6,
-  tags = ?7, metadata = ?8
+  due_at = ?7, tags = ?8, metadata = ?9
 WHERE session_id = ?1 AND (stream_id <> ?2 OR parent_session_id IS NOT ?3 OR root_session_id IS NOT ?4
-  OR status <> ?5 OR expires_at IS NOT ?6 OR tags <> ?7 OR metadata <> ?8);
+  OR status <> ?5 OR expires_at IS NOT ?6 OR due_at IS NOT ?7 OR tags <> ?8 OR metadata <> ?9);
 
 -- name: touch_session
 -- Move the session's counters and its time.
@@ -91,19 +91,24 @@ UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
   SELECT 1 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2);
 
 -- name: set_status
--- Set the status.
-UPDATE __agents_states SET status = ?2 WHERE session_id = ?1 AND status <> ?2;
+-- Set the status, to one that does not suspend the session.
+UPDATE __agents_states SET status = ?2, due_at = NULL WHERE session_id = ?1 AND status <> ?2;
 
 -- name: swap_status
 -- Set the status if it is one of ?3 and version, incarnation and owner epoch are ?4, ?9 and ?10 (NULL: any).
 UPDATE __agents_states SET status = ?2, version = version + 1, updated_at = ?5,
   interrupt_context = COALESCE(?6, interrupt_context), error = COALESCE(?7, error),
-  failure_reason = COALESCE(?8, failure_reason)
+  failure_reason = COALESCE(?8, failure_reason), due_at = ?11
 WHERE session_id = ?1 AND status IN (SELECT value FROM json_each(?3))
   AND (CAST(?4 AS BIGINT) IS NULL OR version = CAST(?4 AS BIGINT))
   AND (CAST(?9 AS TEXT) IS NULL OR incarnation = CAST(?9 AS TEXT))
   AND (CAST(?10 AS BIGINT) IS NULL OR owner_epoch = CAST(?10 AS BIGINT))
 RETURNING version;
+
+-- name: next_due
+-- The first moments after ?1 at which a lease ends or a session that waits is due.
+SELECT (SELECT MIN(COALESCE(lease_until, 0)) FROM __agents_runs WHERE status = 'running' AND COALESCE(lease_until, 0) > ?1),
+  (SELECT MIN(due_at) FROM __agents_states WHERE due_at > ?1);
 
 -- name: read_status
 -- Status, version and incarnation.

@@ -11,6 +11,7 @@ from ....codec import Json, decode, encode, escape_text, to_struct, unescape_tex
 from ....stores.state.commit import Slot, StoredCheckpoint, StoredSession
 from ....stores.state.run_details import DETAILS, details_from_text, details_to_text
 from ....types import (
+    Claimable,
     InterruptFlag,
     Owner,
     PendingClientToolCall,
@@ -49,14 +50,15 @@ def identity_columns(state: SessionState) -> tuple[Value, ...]:
     return state.incarnation, state.agent_type, state.user_id
 
 
-def label_columns(state: SessionState) -> tuple[Value, ...]:
-    """What else indexes hold: stream_id, parent, root, status, expires_at, tags, metadata."""
+def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
+    """What else indexes hold: stream_id, parent, root, status, expires_at, due_at, tags, metadata."""
     return (
         state.stream_id or state.session_id,
         state.parent_session_id,
         state.root_session_id,
         state.status,
         state.expires_at,
+        due_at,
         encode(list(map(escape_text, state.tags))) if state.tags else "[]",
         encode({escape_text(key): escape_text(text) for key, text in state.metadata.items()})
         if state.metadata
@@ -92,6 +94,8 @@ def _suspension_text(state: SessionState) -> str | None:
         packed["tracing_context"] = state.tracing_context
     if state.queued_messages:
         packed["queued_messages"] = state.queued_messages
+    if state.wake_at is not None:
+        packed["wake_at"] = state.wake_at
     return encode(msgspec.to_builtins(packed)) if packed else None
 
 
@@ -101,6 +105,7 @@ class _Suspension(msgspec.Struct):
     client_tool_call_ownership: dict[str, str] = {}
     tracing_context: TracingContext | None = None
     queued_messages: list[dict[str, Any]] = []
+    wake_at: int | None = None
 
 
 _NOT_SUSPENDED = _Suspension()
@@ -167,6 +172,7 @@ def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> S
         interrupt_flag=flag_from_row((found.flagged_at, found.flag_reason, found.flag_run_id, found.flag_abort)),
         tracing_context=suspension.tracing_context,
         queued_messages=suspension.queued_messages,
+        wake_at=suspension.wake_at,
         expires_at=found.expires_at,
         user_id=found.user_id,
         tags=() if found.tags == "[]" else tuple(map(unescape_text, decode(found.tags))),
@@ -294,6 +300,16 @@ def run_from_row(row: Row) -> RunRecord:
         lease_until=found.lease_until,
         **details_from_text(found.details),
     )
+
+
+RUN_COLUMNS = ", ".join(f"r.{name}" for name in RunRow._fields)
+
+
+def claimable_from_row(row: Row) -> Claimable:
+    """A row of a claimable listing: a session, its latest run (or NULL), since when it is due."""
+    width = len(SessionRow._fields)
+    *run, due_at = row[width:]
+    return Claimable(session_from_row(row[:width]).state, None if run[0] is None else run_from_row(tuple(run)), due_at)
 
 
 def ref_columns(ref: SubSessionRef) -> tuple[Value, ...]:

@@ -15,6 +15,7 @@ from ....stores.state.commit import (
     Applied,
     CellName,
     ClaimableFilter,
+    ClaimablePlace,
     Commit,
     CommitRefused,
     GuardReason,
@@ -24,6 +25,7 @@ from ....stores.state.commit import (
     StoredSession,
 )
 from ....types import (
+    Claimable,
     InterruptFlag,
     Owner,
     RunRecord,
@@ -37,7 +39,7 @@ from ..driver import BatchRefused, Row, SqlDriver, Statement
 from ..queries import Queries
 from . import rows
 from .guarded_batch import CommitBatch, cell_name, cell_names_text
-from .listing import claimable_statement, count_statement, merged_page, page_statements, prefix_statement
+from .listing import claimable_statements, count_statement, merged_page, page_statements, prefix_statement
 from .orphans import drop_orphan_statement, orphans_statement
 
 TABLES_OF_A_SESSION = (
@@ -97,9 +99,10 @@ class SqlStateStore(StateStoreBase):
         also: Mapping[str, Any],
         expected_version: int | None,
         owner: Owner | None,
+        due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
-        columns = (*rows.swap_columns(also), *rows.owner_columns(owner))
+        columns = (*rows.swap_columns(also), *rows.owner_columns(owner), due_at)
         swapped, present = await self._write_batch(
             [
                 self._queries("swap_status", session_id, new, encode(list(expected)), expected_version, now, *columns),
@@ -263,9 +266,15 @@ class SqlStateStore(StateStoreBase):
         (found,) = await self._read_batch(prefix_statement(self._queries, id_prefix, user_id, limit))
         return [rows.session_from_row(row).state for row in found]
 
-    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[SessionState]:
-        (found,) = await self._read_batch(claimable_statement(self._queries, wanted, limit, offset))
-        return [rows.session_from_row(row).state for row in found]
+    async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[Claimable]:
+        results = await self._read_batch(*claimable_statements(self._queries, wanted, limit + offset))
+        found = [rows.claimable_from_row(row) for rows_of_one in results for row in rows_of_one]
+        found.sort(key=ClaimablePlace.of)
+        return found[offset : offset + limit]
+
+    async def _next_due(self, now: int) -> int | None:
+        ((moments,),) = await self._read_batch(self._queries("next_due", now))
+        return min((each for each in moments if each is not None), default=None)
 
 
 def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ....stores.state.commit import RunChange
-from ....types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, SubSessionRef
+from ....types import CheckpointMeta, Owner, ParentCall, PendingClientToolCall, RunRecord, SessionState, SubSessionRef
 from ...tools.dump import STEPS
 from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
@@ -86,6 +86,7 @@ class Choices:
             (3, self._read_messages),
             (1, lambda name: self._owned(name, "truncate_messages", self._chance.randint(0, 12))),
             (4, self._list),
+            (3, self._due),
             (3, self._run),
             (3, self._change_run),
             (2, self._list_checkpoints),
@@ -206,6 +207,11 @@ class Choices:
         offset, limit = self._chance.randint(-10, 10), self._chance.choice((None, 1, 3, 50))
         return Call("get_messages", (name,), {"offset": offset, "limit": limit})
 
+    def _due(self, name: str) -> Call:
+        statuses = self._chance.choice((None, self._chance.sample(STATUSES, 2)))
+        types = self._chance.choice((None, ["x"]))
+        return Call("list_claimable", (self._chance.choice((4, 2**52)),), {"status": statuses, "agent_types": types})
+
     def _list(self, name: str) -> Call:
         filters: dict[str, Any] = {
             "user_id": "u",
@@ -296,6 +302,7 @@ class Choices:
             status=self._chance.choice(STATUSES),
             output=self._value(),
             error=self._chance.choice((None, "e")),
+            pending_client_tool_calls=self._chance.choice(({}, {"c": PendingClientToolCall("c", "ask")})),
             **self._identity(name),
             tags=tuple(self._tags()),
             metadata=self._metadata(),

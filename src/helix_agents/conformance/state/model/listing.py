@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ....stores.state.contract import UNSET, Unset
-from ....types import Page, SessionState, SessionStatus
+from ....types import Claimable, Page, SessionState, SessionStatus
 from .session import Session
 
 
@@ -58,24 +58,24 @@ def page_of(
     return Page(items, total if count else None, offset, limit, more, behind)
 
 
-def longest_waiting_first(
+def due_first(
     sessions: Mapping[str, Session],
     now: int,
     *,
     agent_types: Iterable[str] | None,
-    status: SessionStatus | Iterable[SessionStatus],
-) -> list[SessionState]:
-    """The sessions whose latest run has no living worker."""
-    statuses = {status} if isinstance(status, str) else set(status)
+    status: SessionStatus | Iterable[SessionStatus] | None,
+) -> dict[str, Claimable]:
+    """The sessions that a worker can continue or close, those that wait longest first, by a text that sorts alike."""
+    statuses = None if status is None else {status} if isinstance(status, str) else set(status)
     types = None if agent_types is None else set(agent_types)
-    found = []
+    found = {}
     for session in sessions.values():
-        run = session.runs[-1] if session.runs else None
-        if run is None or run.status != "running" or (run.lease_until or 0) > now:
-            continue
-        state = session.state
-        fits = state.status in statuses and (types is None or state.agent_type in types)
-        if fits and state.parent_session_id is None:
-            found.append((run.lease_until or 0, run.started_at, run.run_id, state))
-    found.sort(key=lambda it: it[:3])
-    return [msgspec.structs.replace(it[3], custom_state=None) for it in found]
+        state, run = session.state, session.runs[-1] if session.runs else None
+        is_open = run is not None and run.status == "running"
+        moment = (run.lease_until or 0) if run and is_open else session.due_at
+        fits = (statuses is None or state.status in statuses) and (types is None or state.agent_type in types)
+        if moment is not None and moment <= now and fits and state.parent_session_id is None:
+            started_at = run.started_at if run and is_open else 10**17
+            place = f"{moment:018} {started_at:018} {state.session_id}"
+            found[place] = Claimable(msgspec.structs.replace(state, custom_state=None), run, moment)
+    return dict(sorted(found.items()))

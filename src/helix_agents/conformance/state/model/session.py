@@ -35,6 +35,7 @@ class Session:
         self.staged: dict[str, dict[tuple[str, str], StagedChanges]] = {}
         self.refs: dict[str, SubSessionRef] = {}
         self.runs: list[RunRecord] = []
+        self.due_at: int | None = None
         self.checkpoints: list[Checkpoint] = []
 
     def require_version(self, expected_version: int | None) -> None:
@@ -68,13 +69,32 @@ class Session:
         self.state = msgspec.structs.replace(self.state, version=self.state.version + 1, **changes)
         return self.state.version
 
-    def overwrite(self, state: SessionState) -> None:
+    def wait(self, now: int) -> None:
+        """Note when a worker can continue the session, if it waits."""
+        state = self.state
+        self.due_at = None
+        if not state.status.startswith("suspended") or state.parent_session_id is not None:
+            return
+        open_calls = [call.deadline_at for call in state.pending_client_tool_calls.values() if not call.submitted_at]
+        for wait in state.suspended_awaiting_children.values():
+            if set(wait.tool_call_ids) - set(state.completed_client_tool_calls):
+                open_calls.append(wait.deadline_at)
+        moments = [state.wake_at]
+        if open_calls and None not in open_calls:
+            moments.append(max(each or 0 for each in open_calls))
+        if not open_calls and state.wake_at is None:
+            moments = [now]
+        given = [each for each in moments if each is not None]
+        self.due_at = max(now, min(given)) if given else None
+
+    def overwrite(self, state: SessionState, now: int) -> None:
         """Replace the session's fields, as `save_state` does."""
         kept = {name: getattr(self.state, name) for name in KEPT}
         if state.custom_state is None:
             kept["custom_state"] = self.state.custom_state
         self.state = msgspec.structs.replace(copy.deepcopy(state), **kept)
         self.bump()
+        self.wait(now)
 
     def stage(self, step_id: str, calls: Sequence[StagedChanges], now: int) -> None:
         """Keep rows until their step commits; the same call again replaces."""
@@ -175,4 +195,5 @@ class Session:
             )
         )
         fork.messages = copy.deepcopy(messages)
+        fork.wait(now)
         return fork

@@ -23,6 +23,7 @@ from ....stores.state.contract import UNSET, Unset
 from ....types import (
     Checkpoint,
     CheckpointMeta,
+    Claimable,
     Committed,
     InterruptFlag,
     Owner,
@@ -35,7 +36,7 @@ from ....types import (
     StatusSwapped,
     SubSessionRef,
 )
-from .listing import longest_waiting_first, newest_first, page_of
+from .listing import due_first, newest_first, page_of
 from .merge import naive_apply
 from .runs import RunModel
 from .session import Session
@@ -142,7 +143,7 @@ class ModelStore(RunModel):
         self._refuse_taken(run)
         session.change_run(change_run, self.now)
         session.claim(new_epoch)
-        session.overwrite(state)
+        session.overwrite(state, self.now)
         session.begin(run, self.now)
         if keep_messages is not None:
             await self.truncate_messages(session_id, keep_messages)
@@ -171,7 +172,7 @@ class ModelStore(RunModel):
         session.change_run(change_run, self.now)
         session.claim(new_epoch)
         await self.stage_calls(session_id, checkpoint.step_id, unstaged)
-        session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count))
+        session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count), self.now)
         warnings = session.promote(checkpoint.step_id) if checkpoint.kind == "step" else []
         session.messages.extend(copy.deepcopy(list(append_messages)))
         made = session.make_checkpoint(checkpoint, self.now, next(self._numbers))
@@ -227,7 +228,9 @@ class ModelStore(RunModel):
     async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
         session = self._guarded(session_id, owner=owner)
         session.require_transition(status)
-        return session.bump(status=status)
+        version = session.bump(status=status)
+        session.wait(self.now)
+        return version
 
     async def increment_step_count(self, session_id: str) -> int:
         session = self._session(session_id)
@@ -261,7 +264,9 @@ class ModelStore(RunModel):
             return StatusConflict(state.status, state.version)
         extra = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
-        return StatusSwapped(session.bump(status=new, **given))
+        version = session.bump(status=new, **given)
+        session.wait(self.now)
+        return StatusSwapped(version)
 
     # -- interrupt flag
 
@@ -371,16 +376,28 @@ class ModelStore(RunModel):
         )
         return page_of(found, limit=limit, offset=offset, cursor=cursor, count=count)
 
-    async def list_claimable(
+    async def list_due(
         self,
         now: int,
         *,
         agent_types: Iterable[str] | None = None,
-        status: SessionStatus | Iterable[SessionStatus] = "active",
+        status: SessionStatus | Iterable[SessionStatus] | None = None,
         limit: int = 100,
         offset: int = 0,
-    ) -> list[SessionState]:
-        return longest_waiting_first(self.sessions, now, agent_types=agent_types, status=status)[offset:][:limit]
+        cursor: str | None = None,
+    ) -> Page[Claimable]:
+        found = due_first(self.sessions, now, agent_types=agent_types, status=status)
+        if cursor is not None:
+            found = {place: it for place, it in found.items() if place > cursor}
+        places, more = list(found)[offset : offset + limit], len(found) > offset + limit
+        items = [copy.deepcopy(found[place]) for place in places]
+        return Page(items, None, offset, limit, more, places[-1] if more else None)
+
+    async def next_due(self, now: int) -> int | None:
+        moments = [it.due_at for it in self.sessions.values()]
+        latest = [it.runs[-1] for it in self.sessions.values() if it.runs]
+        moments += [run.lease_until for run in latest if run.status == "running"]
+        return min((each for each in moments if each is not None and each > now), default=None)
 
     # -- checkpoints
 
@@ -415,7 +432,7 @@ class ModelStore(RunModel):
         session = self._guarded(session_id, expected_version, owner, new_epoch)
         session.change_run(change_run, self.now)
         session.claim(new_epoch)
-        session.overwrite(made.state)
+        session.overwrite(made.state, self.now)
         del session.messages[made.message_count :]
         session.checkpoints = session.checkpoints[: place + 1]
         session.staged = {}

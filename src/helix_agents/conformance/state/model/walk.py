@@ -44,6 +44,9 @@ class Walk:
         expected_kind, expected, got_kind, got = await self._do(call)
         expect_same(got_kind, expected_kind, "how the call ended")
         _compare_warnings(call.method, got, expected)
+        if call.method == "list_claimable" and got_kind == "answer":
+            # The order follows the clock, which the model does not have.
+            got, expected = (sorted(each, key=lambda it: it.session_id) for each in (got, expected))
         if call.method not in _ANSWER_WARNINGS:
             expect_same(self._comparable(got), self._comparable(expected), "the answer")
         for name in call.touches:

@@ -45,6 +45,7 @@ CREATE TABLE __agents_states (
   suspension_context TEXT,
   interrupt_context TEXT,
   expires_at BIGINT,
+  due_at BIGINT,
   user_id TEXT COLLATE "C",
   tags TEXT COLLATE "C" NOT NULL DEFAULT '[]',
   metadata TEXT COLLATE "C" NOT NULL DEFAULT '{}',
@@ -62,6 +63,8 @@ CREATE INDEX __agents_states_by_agent ON __agents_states (agent_type, created_at
 CREATE INDEX __agents_states_by_status ON __agents_states (status, created_at, session_id);
 CREATE INDEX __agents_states_by_parent ON __agents_states (parent_session_id, created_at, session_id);
 CREATE INDEX __agents_states_by_expiry ON __agents_states (expires_at) WHERE expires_at IS NOT NULL;
+-- When a worker can continue a session that waits.
+CREATE INDEX __agents_states_by_due ON __agents_states (due_at, session_id) WHERE due_at IS NOT NULL;
 
 -- Tags and metadata members by their text, so that a listing by a rare one does not read all sessions.
 CREATE TABLE __agents_session_labels (
@@ -201,7 +204,8 @@ CREATE TABLE __agents_runs (
 CREATE UNIQUE INDEX __agents_runs_in_order ON __agents_runs (session_id, position);
 
 -- Open runs by the end of their lease, to find those that no worker holds.
-CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at) WHERE status = 'running';
+CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at, session_id)
+  WHERE status = 'running';
 
 CREATE TABLE __agents_sub_session_refs (
   session_id TEXT COLLATE "C" NOT NULL,

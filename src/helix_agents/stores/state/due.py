@@ -1,0 +1,38 @@
+"""When a worker can continue a session that waits. Pure: it is computed with each write, so it fits the session.
+
+A session that is active is found by the lease of its run instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...lifecycle import SUSPENDED
+from ...types import SessionState
+
+
+def due_at(session: SessionState, now: int) -> int | None:
+    """Return when a worker can continue a suspended root session; None if it waits for an answer without a deadline.
+
+    With no open question it is due now. Otherwise it is due when the last question expires, or at `wake_at` if that is
+    earlier. A time that has passed is now.
+    """
+    if session.status not in SUSPENDED or session.parent_session_id is not None:
+        return None
+    deadlines = list(_open_deadlines(session))
+    if not deadlines and session.wake_at is None:
+        return now
+    last = None if not deadlines or None in deadlines else max(each for each in deadlines if each is not None)
+    first = min((each for each in (last, session.wake_at) if each is not None), default=None)
+    return None if first is None else max(first, now)
+
+
+def _open_deadlines(session: SessionState) -> Iterator[int | None]:
+    """Yield the deadline of each thing that the session waits for; None where there is none."""
+    for call in session.pending_client_tool_calls.values():
+        if call.submitted_at is None:
+            yield call.deadline_at
+    for wait in session.suspended_awaiting_children.values():
+        # An answer to a descendant's question is noted in the root session.
+        if any(call_id not in session.completed_client_tool_calls for call_id in wait.tool_call_ids):
+            yield wait.deadline_at
