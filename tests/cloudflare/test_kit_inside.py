@@ -22,7 +22,7 @@ from tests.cloudflare.workerd import PythonWorkerd
 
 LIMIT_SECONDS = 1800
 """Long enough for the longest check on a busy machine: what does not come at all, the checks notice themselves."""
-STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR = (registry for _, registry in DOORS)
+STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR = (registry for _, registry in DOORS)
 QUICK = {"example", "tasks", "random", "faults"}
 
 
@@ -68,9 +68,9 @@ SLOW = (
 )
 SHORT = [
     *names(STATE_STORE, USAGE_STORE, MEMORY_STORE, EXECUTOR, kinds=QUICK),
-    *names(STREAM_MANAGER, kinds={"example"}),
+    *names(STREAM_MANAGER, BLOB_STORE, kinds={"example"}),
 ]
-ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, EXECUTOR)
+ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR)
 
 
 def test_importing_the_library_asks_for_no_entropy(python_workers: PythonWorkerd) -> None:

@@ -19,8 +19,7 @@ from ..clock import random_id
 from ..codec import Json
 from ..demo.served import assistant, demo_executor
 from ..errors import AlreadyRunning, HelixError, InvalidArgument
-from ..executor import AgentExecutor, RunHandle
-from ..executor.step.questions import all_waiting
+from ..executor import AgentExecutor, RunHandle, all_waiting
 from ..types import PendingClientToolCall, SessionState
 from .command import add_url, address, ensure_shared
 from .loop_thread import LoopThread
