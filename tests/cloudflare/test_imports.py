@@ -44,7 +44,7 @@ def test_names_of_d1_load_neither_a_client_nor_the_runtime() -> None:
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("database", [None, "DB", object()], ids=repr)
+@pytest.mark.parametrize("database", [None, "DB", object()], ids=["nothing", "a name", "an object"])
 async def test_what_is_not_a_database_is_rejected_with_what_would_be_one(database: object) -> None:
     for attempt in (D1StateStore, D1UsageStore):
         with pytest.raises(InvalidArgument, match=r"is not a D1 database.*BridgeD1"):
