@@ -179,6 +179,19 @@ async def test_time_to_live_must_be_positive(connect: Connect) -> None:
         RedisStateStore(connect(), ttl=0)
 
 
+@pytest.mark.parametrize("call", ["update_status", "compare_and_set_status"])
+async def test_what_a_status_change_suspends_outlives_the_time_to_live(
+    connect: Connect, prefix: str, url: str, call: str
+) -> None:
+    client = connect(url)
+    store = RedisStateStore(client, prefix=prefix, ttl=3600)
+    await store.create_session("a", agent_type="agent")
+    arguments = ("suspended_client_tool",) if call == "update_status" else ("active", "suspended_client_tool")
+    await getattr(store, call)("a", *arguments)
+    found = await _deadlines(client, prefix, "a")
+    assert min(found.values()) > time.time() * 1000 + 300 * 86_400_000
+
+
 async def test_what_waits_for_a_person_outlives_the_time_to_live(connect: Connect, prefix: str, url: str) -> None:
     client = connect(url)
     store = RedisStateStore(client, prefix=prefix, ttl=3600)

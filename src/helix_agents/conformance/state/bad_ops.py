@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import NotSerializable
 from ...stores.state.contract import StateStore
-from ..expect import expect, expect_same
+from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
+from ..tools.dump import dump
 from ..tools.sample import push, put, writes
 
 check = STATE_STORE.check
@@ -46,3 +48,23 @@ async def positions_mean_the_base(harness: Harness) -> None:
     expect(await store.merge_custom_state("a", ops), "a lost write without a warning")
     await store.merge_custom_state("a", writes(push("items", items=["d"] * 9), put("items", 8, value="missed")))
     expect_same(await _custom(store), {"items": [0, 2, 3, 4, 5, "a", "b", "c", *["d"] * 9]}, "custom state")
+
+
+@check("input", "numbers of thousands of digits in an op are refused with an error of our own")
+async def endless_numbers_in_ops(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"k": [1]})
+    before = await dump(store)
+    endless = 10**5000
+    odd: tuple[dict[str, Any], ...] = (
+        {"kind": "replace", "path": ["k", endless], "value": 1},
+        {"kind": "replace", "path": [endless], "value": 1},
+        {"kind": "replace", "key": endless, "value": 1},
+        {"kind": endless, "path": ["k"], "value": 1},
+        {"kind": "replace", "path": ["k"], "value": endless},
+        {"kind": "increment", "path": ["n"], "by": endless, "value": 0},
+    )
+    for op in odd:
+        with raises(NotSerializable, "an op with an endless number"):
+            await store.merge_custom_state("a", writes(op))
+    expect_same(await dump(store), before, "all data")

@@ -257,3 +257,13 @@ async def keys_change_type(harness: Harness) -> None:
         if isinstance(value, list):
             await store.merge_custom_state("a", writes(push("v", items=["more"])))
             expect_same(await _custom(store), {"v": [*value, "more"]}, "custom state after an append")
+
+
+@check("S5", "merge_custom_state takes writes as a plain dict, too")
+async def plain_writes_merge(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", custom_state={"items": [1]})
+    given: Any = {"ops": [push("items", items=[2])], "warnings": []}
+    expect_same(await store.merge_custom_state("a", given), [], "the warnings")
+    state = await store.load_state("a")
+    expect_same(state.custom_state if state else None, {"items": [1, 2]}, "custom state")

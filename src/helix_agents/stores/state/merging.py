@@ -142,8 +142,7 @@ class MergingStore(RunStore):
     async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
         ensure_id(session_id, "session_id")
         validate.ensure_guards(owner=owner)
-        validate.ensure_writes(writes)
-        ready = prepare(writes)
+        ready = prepare(validate.ensure_writes(writes))
         touched = ready.touched
         await self._locks.take(session_id)
         try:

@@ -33,13 +33,19 @@ def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def ensure_writes(writes: object) -> StepWrites:
-    """The writes themselves, or an error that points into the custom state they are meant for."""
+    """The writes themselves, or an error that points into the custom state they are meant for.
+
+    A dict `{"ops": [...], "warnings": [...]}` counts as well.
+    """
+    if isinstance(writes, Mapping) and "ops" in writes and writes.keys() <= {"ops", "warnings"}:
+        writes = StepWrites(writes["ops"], writes.get("warnings", []))
     if not isinstance(writes, StepWrites):
         raise InvalidArgument(
             f"Writes must be a StepWrites, not {type(writes).__name__}: use StateTracker.get_step_writes()."
         )
     ensure_many(writes.ops, "The ops of StepWrites")
     for op in writes.ops:
+        _ensure_short_numbers(op)
         if type(op) is dict and is_json(op):
             continue
         if not isinstance(op, Mapping):
@@ -53,6 +59,16 @@ def ensure_writes(writes: object) -> StepWrites:
     for warning in ensure_many(writes.warnings, "The warnings of StepWrites"):
         ensure_text(warning, "A warning")
     return writes
+
+
+def _ensure_short_numbers(op: object) -> None:
+    """Reject numbers in the frame of an op that are too long to be named in a warning."""
+    if not isinstance(op, Mapping):
+        return
+    path = op.get("path")
+    for token in (op.get("kind"), op.get("key"), *(path if isinstance(path, list | tuple) else ())):
+        if token.__class__ is int and token.bit_length() > 64:
+            raise NotSerializable("/path", "an integer of more than 64 bits")
 
 
 def _is_path(path: Iterable[object]) -> bool:

@@ -221,7 +221,8 @@ class ModelStore(RunModel):
 
     async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
         session = self._guarded(session_id, owner=owner)
-        merged, lost = naive_apply(session.state.custom_state, list(writes.ops))
+        ops = writes["ops"] if isinstance(writes, dict) else writes.ops
+        merged, lost = naive_apply(session.state.custom_state, list(ops))
         session.state = msgspec.structs.replace(session.state, custom_state=merged)
         return ["lost"] if lost else []
 
