@@ -149,3 +149,16 @@ async def test_a_blob_that_is_gone_is_a_text_for_the_model(stores: Stores) -> No
     result = await AgentExecutor(stores, llm).run(AGENT, "more", session_id="s")
     assert result.status == "completed"
     assert "blob" in llm.requests[2].messages[2]["content"][1]
+
+
+async def test_a_fork_adopts_nothing_that_was_left_under_its_id(stores: Stores) -> None:
+    executor = AgentExecutor(stores, ScriptedLLM([[Call("read_table", {})], "Done."]))
+    await executor.run(AGENT, "go", session_id="old", user_id="ann")
+    await executor.run(AGENT, "go", session_id="s", user_id="bob")
+    left = await digests(stores, "old")
+    await stores.state.delete_session("old")  # cut off before its stream, usage and blobs
+    await stores.blobs.put("old", b"secret of ann")
+    await executor.fork_session("s", "old")
+    assert await stores.streams.get_stream_info("old") is None
+    assert await stores.usage.get_entries("old") == []
+    assert await digests(stores, "old") == left == await digests(stores, "s")

@@ -23,6 +23,7 @@ async def fill(stores: Stores, user_id: str, name: str, secret: str) -> None:
     async with make_executor(stores) as executor:
         for saying, session_id in ((f"tell search {secret}", name), (f"delete {secret}", f"{name}-waits")):
             await (await executor.execute(manager, saying, session_id=session_id, user_id=user_id)).result()
+    await stores.blobs.put(name, secret.encode())
     await stores.state.fork_session(name, f"{name}-fork")
     await stores.memory.save(Memory(entity_id=user_id, content=f"likes {secret}"))
     await stores.memory.save(Memory(entity_id=f"{user_id}@work", content=f"reads {secret}"))
@@ -57,6 +58,7 @@ async def expect_erased(url: str) -> None:
         for name in ("a", "a-fork", "a-waits"):
             assert await stores.streams.get_stream_info(name) is None
             assert await stores.usage.get_entries(name) == []
+            assert (await stores.blobs.list(name)).items == []
             with pytest.raises(SessionNotFound):
                 await stores.state.get_messages(name)
         assert (await stores.memory.list_memories("ann")).items == []

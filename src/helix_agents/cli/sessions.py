@@ -110,7 +110,8 @@ async def _delete(given: argparse.Namespace, stores: Stores) -> int:
 
 async def _fork(given: argparse.Namespace, stores: Stores) -> int:
     new_id = given.to or random_id()
-    state = await stores.state.fork_session(given.session, new_id, checkpoint_id=given.checkpoint)
+    async with steering(stores) as executor:
+        state = await executor.fork_session(given.session, new_id, checkpoint_id=given.checkpoint)
     if given.json:
         emit(state)
     else:

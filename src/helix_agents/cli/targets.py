@@ -26,7 +26,7 @@ class _NoModel:
 
 def steering(stores: Stores) -> AgentExecutor:
     """An executor that can interrupt, answer and delete, but start nothing."""
-    return AgentExecutor(stores.state, stores.streams, _NoModel(), usage_store=stores.usage)
+    return AgentExecutor(stores.state, stores.streams, _NoModel(), usage_store=stores.usage, blob_store=stores.blobs)
 
 
 @asynccontextmanager

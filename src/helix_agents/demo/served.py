@@ -87,6 +87,7 @@ def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor
         stores.streams,
         llm,
         usage_store=stores.usage,
+        blob_store=stores.blobs,
         lease_seconds=lease_seconds,
         agents=[assistant, researcher, watcher],
     )

@@ -154,13 +154,21 @@ class RemoteControl:
     async def fork(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None
     ) -> SessionState:
-        """Fork a session together with its blobs, which come first: a message never refers to a missing one."""
+        """Fork a session together with its blobs, which come first: a message never refers to a missing one.
+
+        What an earlier session of the new id left behind, such as a stream or usage, is removed before.
+        """
         found = await find(self._services, session_id, user_id=user_id)
         if found.session is None:
             raise SessionNotFound(session_id)
-        blobs, store = self._services.blobs, self._services.store
-        if blobs is not None and not await store.session_exists(new_session_id):
-            await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
+        blobs, store, usage = self._services.blobs, self._services.store, self._services.usage
+        if not await store.session_exists(new_session_id):
+            await self._services.streams.delete_stream(new_session_id)
+            if usage is not None:
+                await usage.delete_entries(new_session_id, include_sub_sessions=False)
+            if blobs is not None:
+                await blobs.delete(new_session_id)
+                await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
         return await store.fork_session(session_id, new_session_id, checkpoint_id=checkpoint_id)
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:

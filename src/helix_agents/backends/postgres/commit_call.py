@@ -56,12 +56,17 @@ class CommitFunction:
             with_prefix(text.replace("__agents_commit(", f"__agents_commit_{digest}("), prefix), schema
         )
         self._qualified = qualified(self.name, schema)
+        listed = text.partition("__agents_commit(")[2].partition(") RETURNS")[0]
+        self.parameters = [" ".join(each.split()) for each in listed.split(",")]
+        """Each with its type, as the function declares them; the texts come last."""
 
     def call(self, *, as_list: bool, temporary: bool) -> str:
         """The statement that calls it, with its texts as one or as a list."""
-        texts = "$14" if as_list else f"string_to_array($14, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        last = len(self.parameters)
+        texts = f"${last}" if as_list else f"string_to_array(${last}, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
         name = f"pg_temp.{self.name}" if temporary else self._qualified
-        return f"SELECT {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {texts})"
+        given = ", ".join(f"${number}" for number in range(1, last))
+        return f"SELECT {name}({given}, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
         """Create the function; the caller has locked out others that might do the same.

@@ -14,8 +14,7 @@ from .dialect import qualified
 from .functions import BatchFunction, Prepares
 
 _TEXT = """CREATE OR REPLACE FUNCTION {name}(
-  _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
-  _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _messages text[], _t text[],
+  {parameters},
   _place int, _after int, _append int[], _a text[], _usage int[], _u text[]
 ) RETURNS text[] LANGUAGE plpgsql AS $joint$
 DECLARE
@@ -30,8 +29,7 @@ BEGIN
   IF cardinality(_usage) > 0 THEN
     PERFORM {usage}(_usage, _u);
   END IF;
-  RETURN array_prepend({commit}(_session, _now, _incarnation, _epoch, _expected, _new_epoch, _bump, _checkpoints,
-    _steps, _resumes, _expires_at, _messages, _t), _answers);
+  RETURN array_prepend({commit}({arguments}), _answers);
 END $joint$"""
 
 
@@ -47,13 +45,19 @@ class JointFunction:
         self.function_names: tuple[str, ...] = (self.name,)
         self._qualified = qualified(self.name, schema)
         names = {part: qualified(name, schema) for part, name in parts.items()}
-        self._text = _TEXT.format(name=self._qualified, **names)
+        given = commit.parameters
+        arguments = ", ".join(each.split()[0] for each in given)
+        self._text = _TEXT.format(name=self._qualified, parameters=", ".join(given), arguments=arguments, **names)
+        self._count = len(given)
 
     def call(self, *, as_list: bool) -> str:
         """The statement that calls it, with the texts of the commit as one or as a list."""
-        texts = "$13" if as_list else f"string_to_array($13, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
-        given = ", ".join(f"${number}" for number in range(1, 13))
-        return f"SELECT {self._qualified}({given}, {texts}, $14, $15, $16::int[], $17::text[], $18::int[], $19::text[])"
+        last = self._count
+        texts = f"${last}" if as_list else f"string_to_array(${last}, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
+        given = ", ".join(f"${number}" for number in range(1, last))
+        kinds = ("", "", "::int[]", "::text[]", "::int[]", "::text[]")
+        along = ", ".join(f"${number}{kind}" for number, kind in enumerate(kinds, last + 1))
+        return f"SELECT {self._qualified}({given}, {texts}, {along})"
 
     async def create(self, connection: Prepares) -> None:
         """Create the function, after those that it calls."""
