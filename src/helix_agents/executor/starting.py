@@ -105,6 +105,8 @@ class Starter:
             found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
             if found.session is not None and request.if_exists == "reject":
                 raise SessionExists(request.id)
+            if found.session is not None and await self._has_used_key(request):
+                raise AlreadyRunning(request.id)
             session = found.session or session_to_be(agent, request.id, request.session_options)
             if action is not Action.TAKE_OVER:
                 ensure_said(request.messages)
@@ -157,6 +159,16 @@ class Starter:
                 raise
             why = f"{REPLACED} while this one stalled"
             raise RunLost(found.seen.session_id, found.seen.run_id or "", why) from error
+
+    async def _has_used_key(self, request: Request) -> bool:
+        """Return whether the same request has started a run, which may even have finished.
+
+        Asked after the read that guards the claim: a run that starts later makes the store reject the claim.
+        """
+        key = request.run_metadata.get("key")
+        if key is None:
+            return False
+        return any(run.metadata.get("key") == key for run in await self._services.store.list_runs(request.id))
 
     async def _started_before(self, request: Request, keyed: KeyedRequest) -> RunHandle | None:
         """Return the run that an idempotency key has started, continued if its process died."""
