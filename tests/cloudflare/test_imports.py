@@ -14,6 +14,7 @@ ONLY_INSIDE = (
     "AgentServer",
     "AgentWorkflow",
     "CloudflareAgentExecutor",
+    "DOBlobStore",
     "DOMemoryStore",
     "DOStateStore",
     "DOStreamManager",

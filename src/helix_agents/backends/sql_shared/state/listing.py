@@ -122,7 +122,9 @@ def _due_conditions(queries: Queries, wanted: ClaimableFilter) -> _Conditions:
 def _due_page(queries: Queries, tables: str, conditions: _Conditions, moment: str, order: str, limit: int) -> Statement:
     columns = _session_columns(queries)[0]
     conditions.params.append(limit)
-    sql = f"{columns}, {RUN_COLUMNS}, {moment} FROM {tables}{_where(conditions)} ORDER BY {order}"
+    # D1 returns rows by name, so no two columns may have the same one.
+    run = ", ".join(f"{column.strip()} AS run_{number}" for number, column in enumerate(RUN_COLUMNS.split(",")))
+    sql = f"{columns}, {run}, {moment} AS due FROM {tables}{_where(conditions)} ORDER BY {order}"
     return Statement(f"{sql} LIMIT ?{len(conditions.params)}", tuple(conditions.params))
 
 
