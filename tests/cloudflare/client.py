@@ -64,7 +64,7 @@ class Client:
         for block in text.split("\n\n"):
             lines = dict(line.partition(": ")[::2] for line in block.splitlines() if not line.startswith(":"))
             if "event" in lines:
-                number = int(lines["id"].removesuffix("-end")) if "id" in lines else None
+                number = int(lines["id"]) if lines.get("id", "").isdigit() else None  # final frames have the id `N-end`
                 events.append((lines["event"], number, json.loads(lines["data"])))
         return events
 
