@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..agent import AgentRegistry
 from ..codec import Json
-from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionNotFound
+from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionExists, SessionNotFound
 from ..ids import RESERVED_PREFIX, ensure_id
 from ..stores.blobs.spaces import link_space
 from ..types import Page, SessionState
@@ -156,19 +156,21 @@ class RemoteControl:
     ) -> SessionState:
         """Fork a session together with its blobs, which come first: a message never refers to a missing one.
 
-        What an earlier session of the new id left behind, such as a stream or usage, is removed before.
+        Raises `SessionExists` if an earlier session of the new id left a stream or usage behind: the fork must not
+        adopt them, and deleting them here could hit a session that another process has created since.
         """
         found = await find(self._services, session_id, user_id=user_id)
         if found.session is None:
             raise SessionNotFound(session_id)
         blobs, store, usage = self._services.blobs, self._services.store, self._services.usage
-        if not await store.session_exists(new_session_id):
-            await self._services.streams.delete_stream(new_session_id)
-            if usage is not None:
-                await usage.delete_entries(new_session_id, include_sub_sessions=False)
-            if blobs is not None:
-                await blobs.delete(new_session_id)
-                await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
+        if await store.session_exists(new_session_id):
+            raise SessionExists(new_session_id)
+        if await self._services.streams.get_stream_info(new_session_id) is not None:
+            raise SessionExists(new_session_id)
+        if usage is not None and await usage.get_entries(new_session_id):
+            raise SessionExists(new_session_id)
+        if blobs is not None:
+            await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
         return await store.fork_session(session_id, new_session_id, checkpoint_id=checkpoint_id)
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
