@@ -44,7 +44,7 @@ from .stores.memory.contract import MemoryStore
 from .stores.state.contract import StateStore
 from .stores.usage.contract import UsageStore
 from .streams.contract import StreamManager
-from .tools.tool import ModelRetry, ToolContext, tool
+from .tools import ModelRetry, ToolContext, tool
 from .types import (
     Checkpoint,
     CheckpointMeta,

@@ -26,7 +26,8 @@ from helix_agents.llm.contract import ModelEvent, ModelRequest, TextDelta
 from helix_agents.llm.scripted import Line, Script
 from helix_agents.messages import Message
 from helix_agents.stores.usage import contract as usage
-from helix_agents.tools.tool import MAX_AMOUNT, Tool, ToolContext, tool
+from helix_agents.tools import Tool, ToolContext, tool
+from helix_agents.tools.context import MAX_AMOUNT
 from helix_agents.types import RunRecord
 
 QUICK = RetryPolicy(first_wait_seconds=0.001)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..agent import Agent
 from ..llm.scripted import Call, Reply, Script, ScriptedLLM
-from ..tools.tool import ToolContext, tool
+from ..tools import ToolContext, tool
 
 QUESTION = "How do ants find the shortest way?"
 

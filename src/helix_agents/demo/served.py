@@ -15,7 +15,7 @@ from ..errors import ModelError
 from ..executor import AgentExecutor
 from ..llm.contract import ModelRequest
 from ..llm.scripted import Call, Line, Reply, ScriptedLLM
-from ..tools.tool import ToolContext, tool
+from ..tools import ToolContext, tool
 from .researcher import SCRIPT, researcher
 
 LONG_TALK = 40

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import mcp
 
 from ..errors import HelixError, InvalidArgument, ToolsUnavailable
-from ..tools.tool import Tool, ToolContext
+from ..tools import Tool, ToolContext
 from .connection import Connection, ConnectionLost, Server
 from .results import result_of
 

@@ -1,6 +1,7 @@
 """Tools: Python functions that a model may call, and the context that such a function may ask for."""
 
 from ..content import Audio, File, Image
+from .context import ToolContext, ToolOutlet, ensure_amount
 from .tool import (
     AnswerNotJson,
     ApprovalRule,
@@ -8,9 +9,6 @@ from .tool import (
     Execution,
     ModelRetry,
     Tool,
-    ToolContext,
-    ToolOutlet,
-    ensure_amount,
     tool,
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from .tool import Tool, ToolContext, tool
+from .context import ToolContext
+from .tool import Tool, tool
 
 
 def memory_tools(*, source: str = "default", limit: int = 5) -> list[Tool]:

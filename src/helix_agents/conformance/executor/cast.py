@@ -13,7 +13,7 @@ from typing import Any
 
 from ...agent import Agent
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 
 Journal = Callable[[str], None]
 """Told of every execution of a tool: `"session call"`."""

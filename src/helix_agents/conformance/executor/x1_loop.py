@@ -12,7 +12,7 @@ from ...errors import AlreadyRunning
 from ...executor import Hooks
 from ...executor.run.hooks import RunInfo
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import check, chunks_of, custom_state, executing, of_type, simple_agent, transcript

@@ -12,7 +12,7 @@ from ...errors import AlreadyRunning, InvalidArgument, ModelError
 from ...executor import AgentExecutor
 from ...llm.contract import ModelEvent, ModelRequest
 from ...llm.scripted import Call, Line, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .frozen import Freezer

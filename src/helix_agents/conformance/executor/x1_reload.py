@@ -15,7 +15,7 @@ from ...executor import AgentExecutor
 from ...executor.stream.snapshot import SessionView
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...state import apply_patch
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect_same
 from ..harness import Harness, StoreSet
 from .harness import check, custom_state, executing, transcript

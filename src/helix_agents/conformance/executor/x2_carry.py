@@ -16,7 +16,7 @@ from ...state import StepWrites
 from ...stores.along import Along
 from ...streams.records import NewChunk
 from ...streams.writer import BatchingWriter
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ...types import CheckpointMeta, SessionState, StagedChanges
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet

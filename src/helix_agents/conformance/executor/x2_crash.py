@@ -11,7 +11,7 @@ from ...agent import Agent
 from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost
 from ...executor import AgentExecutor
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .cast import make_author, make_llm

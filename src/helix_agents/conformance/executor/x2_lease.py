@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import AlreadyRunning, RunLost
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import Clockwork, Parts, check, executing, simple_agent

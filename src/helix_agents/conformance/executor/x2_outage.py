@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ...errors import RunLost, StoreUnavailable
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from ..registry import NotApplicable

@@ -11,7 +11,7 @@ from ...agent import Agent
 from ...errors import AlreadyRunning, NotResumable, RunLost
 from ...executor import AgentExecutor, AgentResult, RunHandle
 from ...llm.scripted import Call, Reply, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
 from .frozen import Freezer

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import AlreadyRunning, InvalidArgument, NotResumable
 from ...executor import AgentResult
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ...types import SessionState
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet

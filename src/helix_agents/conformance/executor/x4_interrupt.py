@@ -11,7 +11,7 @@ from ...executor.run.hooks import RunInfo
 from ...llm.contract import ModelRequest
 from ...llm.scripted import Call, Script, ScriptedLLM
 from ...stores.state.contract import StateStore
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ...types import StagedChanges
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet

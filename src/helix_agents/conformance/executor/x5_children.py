@@ -6,7 +6,7 @@ import asyncio
 
 from ...agent import Agent
 from ...llm.scripted import Call, Reply, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import Clockwork, check, chunks_of, custom_state, executing, of_type, simple_agent, transcript

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ...agent import Agent
 from ...errors import RunLost
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
 from .frozen import Freezer

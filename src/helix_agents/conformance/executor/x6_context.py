@@ -8,7 +8,7 @@ from typing import Any
 from ...agent import Agent
 from ...errors import InvalidArgument
 from ...llm.scripted import Call, Script, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ...types import SessionState
 from ..expect import expect_same, raises
 from ..harness import Harness

@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import StoreError, StoreUnavailable
 from ...llm.scripted import Call, ScriptedLLM
-from ...tools.tool import Tool, ToolContext, tool
+from ...tools import Tool, ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import Parts, check, chunks_of, custom_state, executing, simple_agent, transcript

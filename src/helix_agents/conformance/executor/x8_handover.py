@@ -11,7 +11,7 @@ import msgspec
 from ...errors import AlreadyRunning, IdempotencyConflict, InvalidArgument, ModelError, StaleTicket
 from ...executor import AgentExecutor, Stepper, Ticket
 from ...llm.scripted import Call, Line, ScriptedLLM
-from ...tools.tool import ToolContext, tool
+from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from ..tools.dump import dump

@@ -18,7 +18,7 @@ from ...content import MEDIA, as_parts
 from ...errors import InvalidArgument
 from ...messages import Message
 from ...stores.blobs.contract import BlobStore
-from ...tools.tool import ModelRetry, Tool, ToolContext
+from ...tools import ModelRetry, Tool, ToolContext
 
 MAX_RESULT_CHARS = 60_000
 """How much of a text result goes into the conversation, unless the tool says otherwise."""

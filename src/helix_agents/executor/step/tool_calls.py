@@ -19,8 +19,8 @@ from ...messages import ToolCall
 from ...safe_text import get_logger, without_credentials
 from ...state import Op, StateTracker, StepWrites
 from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
+from ...tools import AnswerNotJson, ModelRetry, Tool, ToolContext
 from ...tools.calling import ToolEscape
-from ...tools.tool import AnswerNotJson, ModelRetry, Tool, ToolContext
 from ...types import StagedChanges
 from ...values import InvalidInput
 from ..run.stop_signal import StopSignal

@@ -1,0 +1,209 @@
+"""ToolContext: what a tool may know and do besides its arguments.
+
+It knows neither stores nor the executor: what a tool does goes to a `ToolOutlet`, in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from ..codec import Json, ensure_storable
+from ..errors import InvalidArgument
+from ..ids import ensure_id
+from ..state import Op, StateTracker, StepWrites, TypedState
+from ..stores.memory.contract import MemoryStore
+from ..stores.memory.scoped import ScopedMemory
+
+if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Deps = DefaultTypeVar("Deps", default=Any)
+    State = DefaultTypeVar("State", default=Any)
+else:
+    Deps = TypeVar("Deps")
+    State = TypeVar("State")
+
+MAX_AMOUNT = 10**15
+"""The most that one amount of `record_usage` may be, as the usage stores have it."""
+
+
+class ToolOutlet(Protocol):
+    """Where a context sends what its tool does; called in the event loop's thread."""
+
+    def state_changed(
+        self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
+    ) -> None:
+        """An update was made: what it changed, the state after it, and how to get all writes of the call."""
+        ...
+
+    def emit(self, name: str, data: Json) -> None: ...
+
+    def record_usage(self, name: str, value: float) -> None: ...
+
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class ToolContext(Generic[Deps, State]):
+    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type.
+
+    `ToolContext[Deps]` also says what the tool expects of `deps`, and `ToolContext[Deps, State]` as what it sees the
+    state (`ToolContext[None, State]` if it needs no deps). `user_id` and `metadata` are the session's.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, kinds: Any) -> Any:
+            """What is left out may be anything: type variables have no defaults before Python 3.13."""
+            given = kinds if isinstance(kinds, tuple) else (kinds,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
+
+    def __init__(
+        self,
+        tracker: StateTracker,
+        outlet: ToolOutlet,
+        *,
+        session_id: str,
+        run_id: str,
+        tool_call_id: str,
+        user_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        deps: Any = None,
+        memory_store: MemoryStore | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self.tool_call_id = tool_call_id
+        self.user_id = user_id
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
+        self._deps = deps
+        self._memory_store = memory_store
+        self._tracker = tracker
+        self._typed: TypedState[Any] | None = None
+        self._outlet = outlet
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def state(self) -> State:
+        """The session's custom state as this tool sees it: committed state plus its own updates. Immutable.
+
+        With `ToolContext[Deps, State]` an instance of `State`; a tool that changes it in place fails.
+        """
+        state: State = self._tracker.state if self._typed is None else self._typed.state  # type: ignore[assignment]
+        return state
+
+    @property
+    def deps(self) -> Deps:
+        """What was given to `execute(..., deps=...)`, or whatever else started this run. Never stored."""
+        if self._deps is None:
+            raise InvalidArgument(
+                f"No deps were given to run {self.run_id!r}: give deps=... to execute, resume or retry, or "
+                "deps_factory=... to the executor."
+            )
+        deps: Deps = self._deps
+        return deps
+
+    @property
+    def memory(self) -> ScopedMemory:
+        """What is remembered of the session's user, over all sessions. For async tools."""
+        if self._memory_store is None:
+            raise InvalidArgument(
+                "This executor has no memory store: use AgentExecutor(stores, ...), or give memory_store=..."
+            )
+        if self.user_id is None:
+            raise InvalidArgument(
+                f"Session {self.session_id!r} has no user to remember things about: give execute(..., user_id=...)."
+            )
+        return ScopedMemory(self._memory_store, self.user_id)
+
+    def update_state(self, fn: Callable[[State], object]) -> State:
+        """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
+
+        With `ToolContext[Deps, State]` the draft is an instance of `State`. Siblings do not see it; it is merged and
+        committed with the step, or dropped if this tool fails.
+        """
+        changed: State = self._update(self._tracker if self._typed is None else self._typed, fn)
+        return changed
+
+    def _update(self, changer: StateTracker | TypedState[Any], fn: Callable[[Any], object]) -> Any:
+        with self._lock:
+            self._ensure_open()
+            changed = changer.update(fn)
+            # Read here, under the lock: the loop must not look at a tracker that a thread is changing.
+            ops, state = self._tracker.drain_ops(), self._tracker.state
+        if ops:
+            self._at_home(lambda: self._outlet.state_changed(ops, state, self._writes))
+        return changed
+
+    def increment(self, *path: str, by: float = 1) -> None:
+        """Count: the number at `path` of the state grows by so much. What parallel tools count adds up."""
+        if not path or not all(isinstance(key, str) for key in path):
+            raise InvalidArgument(f"increment() takes the keys that lead to a number of the state, not {path!r}.")
+
+        def count(draft: Any) -> None:
+            for key in path[:-1]:
+                draft = draft[key]
+            draft.increment(path[-1], by)
+
+        self._update(self._tracker, count)
+
+    def see_state_as(self, schema: Any) -> None:
+        """From now on `state` and drafts are instances of `schema`; None: plain JSON."""
+        self._typed = None if schema is None else TypedState(self._tracker, schema)
+
+    def ensure_untouched(self) -> None:
+        """Raise `InvalidArgument` if the tool has changed `state` in place, which would be lost."""
+        if self._typed is not None:
+            self._typed.ensure_untouched()
+
+    def _writes(self, keys: Collection[str] | None) -> StepWrites:
+        with self._lock:
+            return self._tracker.get_step_writes(keys)
+
+    def emit(self, name: str, data: Json = None) -> None:
+        """Send a `custom` chunk to whoever reads the stream."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"The name of a custom chunk must be a string, not {name!r}.")
+        ensure_storable(data)  # here, where the tool hears of it, not when the chunk is written
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.emit(name, data))
+
+    def record_usage(self, name: str, value: float = 1) -> None:
+        """Count something under the session's usage, e.g. pages fetched."""
+        ensure_id(name, "the name of an amount")
+        ensure_amount(value)  # here, where the tool hears of it, not when the step is committed
+        self._ensure_open()
+        self._at_home(lambda: self._outlet.record_usage(name, value))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody asked the run to stop; a long tool should look, and return early."""
+        return self._outlet.interrupted
+
+    def close(self) -> None:
+        """Refuse further use: the call has its outcome (a thread that outlives its timeout must not write)."""
+        with self._lock:
+            self._closed = True
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument(f"Tool call {self.tool_call_id!r} has ended: its context takes nothing more.")
+
+    def _at_home(self, action: Callable[[], None]) -> None:
+        if threading.get_ident() == self._home:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+
+def ensure_amount(value: object) -> None:
+    """Refuse what cannot be counted."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
+        raise InvalidArgument(f"An amount must be a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")
