@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from helix_agents import Agent, AgentExecutor, ModelError, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents.errors import ModelError
 from helix_agents.llm import Call, Line, ModelRequest
 
 

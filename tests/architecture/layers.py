@@ -44,7 +44,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "agent": frozenset({"core", "state", "tools", "schema", "llm", "limits", "history"}),
     "executor": GROUND | AGENT_SIDE,
     "operations": BELOW_SERVER,
-    "server": BELOW_SERVER,
+    # Built on the hooks of the executor, which does not know it.
+    "telemetry": BELOW_SERVER,
+    "server": BELOW_SERVER | {"telemetry"},
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends", "operations"},
     "demo": BELOW_SERVER | {"backends"},

@@ -12,14 +12,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from helix_agents import InvalidArgument, StoreError, StoreUnavailable, StreamNotActive, open_stores
+from helix_agents import InvalidArgument, StoreUnavailable, StreamNotActive, open_stores
 from helix_agents.backends.cloudflare.bridge import Bridge, BridgeD1, BridgeObject
 from helix_agents.backends.cloudflare.d1 import D1MemoryStore, D1StateStore, D1UsageStore, run_migration
 from helix_agents.backends.cloudflare.http import MAX_AT_ONCE
 from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
 from helix_agents.backends.sql_shared.driver import Statement
-from helix_agents.errors import NotMigrated
+from helix_agents.errors import NotMigrated, StoreError
 from tests.cloudflare.client import narrow_session
 from tests.cloudflare.homes import Home
 from tests.cloudflare.inside.costs import costs

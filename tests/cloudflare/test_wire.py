@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from helix_agents import InvalidArgument, StoreError, StoreUnavailable
+from helix_agents import InvalidArgument, StoreUnavailable
 from helix_agents.backends.cloudflare.wire import MissingTable, refusal, to_wire
 from helix_agents.backends.sql_shared.driver import BatchRefused, Statement
 from helix_agents.backends.sql_shared.queries import Queries
+from helix_agents.errors import StoreError
 
 
 def test_integers_travel_as_text_and_become_integers_again() -> None:

@@ -8,9 +8,9 @@ from enum import Enum
 
 import pytest
 
-from helix_agents import InvalidArgument, NotSerializable, StoreCorrupt
+from helix_agents import InvalidArgument, NotSerializable
 from helix_agents.codec import decode, decode_many, encode, ensure_json, escape_text, unescape_text
-from helix_agents.errors import shown
+from helix_agents.errors import StoreCorrupt, shown
 from helix_agents.ids import ensure_id
 
 

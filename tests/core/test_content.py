@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from helix_agents import Audio, File, Image
-from helix_agents.content import as_part, as_parts, described
+from helix_agents import File, Image
+from helix_agents.content import Audio, as_part, as_parts, described
 from helix_agents.errors import InvalidArgument
 from helix_agents.messages import ensure_sayable
 from helix_agents.values import to_json

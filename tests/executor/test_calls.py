@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from helix_agents import AgentExecutor, InMemoryStateStore, InMemoryStreamManager
+from helix_agents import AgentExecutor
 from helix_agents.conformance.executor.harness import Clockwork, Parts, make_executor, simple_agent
 from helix_agents.conformance.executor.x9_standing import Gated, ask
+from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager
 from helix_agents.llm.scripted import Call, ScriptedLLM
 
 AGENT = simple_agent(ask)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, InvalidArgument, ModelError, ScriptedLLM, UsageLimits, open_stores, tool
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, UsageLimits, open_stores, tool
 from helix_agents.backends.registry import Stores
+from helix_agents.errors import ModelError
 from helix_agents.executor import AgentResult
 from helix_agents.history import History, HistoryContext, last, summarized, within_tokens
 from helix_agents.llm import Call, ModelRequest, Reply, TextDelta, TokenUsage

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, ModelError, RetryPolicy, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, open_stores, tool
+from helix_agents.errors import ModelError
+from helix_agents.executor import RetryPolicy
 from helix_agents.executor.run.hooks import Hooks, RunInfo
 from helix_agents.llm import Call, ModelEvent, ModelRequest, TextDelta
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, ModelError, ScriptedLLM, memory_tools, open_stores, tool
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
-from helix_agents.errors import InvalidArgument
+from helix_agents.errors import InvalidArgument, ModelError
 from helix_agents.llm import Call
+from helix_agents.tools import memory_tools
 
 
 @pytest.fixture(params=["memory:", "sqlite:helix.db"])

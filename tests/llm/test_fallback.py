@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from helix_agents import Agent, AgentExecutor, FallbackLLM, InvalidArgument, ModelError, ScriptedLLM, open_stores
+from helix_agents import Agent, AgentExecutor, FallbackLLM, InvalidArgument, ScriptedLLM, open_stores
+from helix_agents.errors import ModelError
 from helix_agents.executor import AgentResult, RetryPolicy
 from helix_agents.llm import Call, Reply
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from helix_agents import HelixError, InvalidArgument, SqliteStateStore, Stores, StoreUnavailable, open_stores
+from helix_agents import HelixError, InvalidArgument, Stores, StoreUnavailable, open_stores
 from helix_agents.backends import registry
 from helix_agents.backends.sql_shared.schema import migrate as migrations
 from helix_agents.backends.url import StoresUrl, parse_url
 from helix_agents.errors import NotMigrated
+from helix_agents.sqlite import SqliteStateStore
 
 
 @pytest.mark.parametrize("scheme", ["sqlite:", "sqlite://", "sqlite:///"])

@@ -19,7 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "openai": ("helix_agents.llm.openai",),
     "anthropic": ("helix_agents.llm.anthropic",),
     "google": ("helix_agents.llm.gemini",),
-    "otel": ("helix_agents.executor.run.tracing",),
+    "otel": ("helix_agents.telemetry.spans",),
     "cloudflare": ("helix_agents.backends.cloudflare.bridge",),
     "temporal": ("helix_agents.runtimes.temporal",),
     "dbos": ("helix_agents.runtimes.dbos",),

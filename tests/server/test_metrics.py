@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 
-from tests.executor.test_metrics import figures
 from tests.server.running import Running, execute, result
 from tests.server.test_problems import assert_problem
+from tests.telemetry.test_metrics import figures
 
 
 async def test_an_admin_reads_figures_of_runs_and_stores(

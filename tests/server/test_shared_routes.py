@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from helix_agents import Agent, AgentExecutor, InMemoryStateStore, InMemoryStreamManager, InvalidArgument, ScriptedLLM
+from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM
 from helix_agents.codec import MAX_DEPTH
+from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager
 from helix_agents.server import create_app
 from helix_agents.server.app import HelixApp
 from helix_agents.server.requests import parse_json

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from helix_agents import CheckpointMeta, InvalidArgument, SqliteStateStore, StoreCorrupt, StoreUnavailable
+from helix_agents import CheckpointMeta, InvalidArgument, StoreUnavailable
 from helix_agents.backends.sql_shared.driver import BatchRefused, Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from helix_agents.errors import StoreCorrupt
+from helix_agents.sqlite import SqliteStateStore
 from tests.sqlite.held import Held
 
 CREATE = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, CONSTRAINT guard_small CHECK (n < 100))"

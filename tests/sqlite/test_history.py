@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from helix_agents import CheckpointMeta, SessionState, SqliteStateStore
+from helix_agents import CheckpointMeta, SessionState
 from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
 from helix_agents.codec import decode
+from helix_agents.sqlite import SqliteStateStore
 
 SESSION = "session"
 

@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 
-from helix_agents import (
-    CheckpointMeta,
-    Committed,
-    InvalidArgument,
-    SessionNotFound,
-    SessionState,
-    SqliteStateStore,
-    VersionConflict,
-)
+from helix_agents import CheckpointMeta, InvalidArgument, SessionNotFound, SessionState, VersionConflict
 from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.backends.sqlite.driver import SqliteDriver
+from helix_agents.sqlite import SqliteStateStore
 from helix_agents.state import StateTracker
+from helix_agents.types import Committed
 from tests.sqlite.held import Held
 
 START: dict[str, Any] = {"n": 0, "items": [], "by_name": {}}

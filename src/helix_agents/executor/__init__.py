@@ -6,8 +6,7 @@ from .inbox import Waiting
 from .options import ExecuteOptions, Input, SubmitOptions
 from .remote import DELETED_REASON
 from .retrying import impatient
-from .run.hooks import Hooks, RunInfo
-from .run.metrics import MetricsHooks, MetricsSink, OpenMetrics
+from .run.hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
 from .run.model_call import RetryPolicy
 from .services import Services
 from .session.admin import restore_session
@@ -21,6 +20,7 @@ from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 
 __all__ = [
     "DELETED_REASON",
+    "INTERRUPTED",
     "Action",
     "AgentExecutor",
     "AgentResult",
@@ -30,9 +30,7 @@ __all__ = [
     "Hooks",
     "Input",
     "Intent",
-    "MetricsHooks",
-    "MetricsSink",
-    "OpenMetrics",
+    "ModelAnswer",
     "Outcome",
     "RetryPolicy",
     "RunHandle",

@@ -8,9 +8,10 @@ from starlette.requests import HTTPConnection
 
 from ..agent import Agent
 from ..errors import InvalidArgument
-from ..executor import AgentExecutor, MetricsHooks, OpenMetrics, impatient
+from ..executor import AgentExecutor, impatient
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
+from ..telemetry import MetricsHooks, OpenMetrics
 from ..types import SessionState
 from .access import ensure_new_id, visible_session
 from .auth import Authenticate, User, authenticated

@@ -1,1 +1,5 @@
 """Live delivery of chunks: the contract, and what all backends share."""
+
+from .contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
+
+__all__ = ["StoredChunk", "StreamInfo", "StreamManager", "StreamOutcome", "StreamReader", "StreamWriter"]

@@ -2,6 +2,7 @@
 
 from ..content import Audio, File, Image
 from .context import ToolContext, ToolOutlet, ensure_amount
+from .memory_tools import memory_tools
 from .tool import (
     AnswerNotJson,
     ApprovalRule,
@@ -25,5 +26,6 @@ __all__ = [
     "ToolContext",
     "ToolOutlet",
     "ensure_amount",
+    "memory_tools",
     "tool",
 ]

@@ -1,9 +1,9 @@
 """OpenTelemetry spans for runs, steps, model calls and tools, through the hooks, by the GenAI conventions (`gen_ai.*`).
 
-Names, counts and reasons only: never what was said, asked or returned.
+Reports names, counts and reasons, never contents.
 
 The spans of a session hang below one root span: its ids are stored in the session (`tracing_context`), so that a run
-that another process resumes, days later, goes on in the same trace. Needs only the OpenTelemetry API; which spans are
+that another process resumes, days later, continues the same trace. Needs only the OpenTelemetry API; which spans are
 kept and where they go is the application's set-up.
 """
 
@@ -12,10 +12,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...messages import Message
-from ...types import TracingContext
-from ..step.decisions import Outcome
-from .hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
+from ..executor import INTERRUPTED, Hooks, ModelAnswer, Outcome, RunInfo
+from ..messages import Message
+from ..types import TracingContext
 
 try:
     from opentelemetry import trace

@@ -11,10 +11,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
 from helix_agents.backends.registry import Stores
-from helix_agents.executor import MetricsHooks, OpenMetrics
-from helix_agents.executor.run.meters import OpenTelemetryMeters
-from helix_agents.executor.run.metrics import MAX_SERIES
 from helix_agents.llm import Call, Reply, TokenUsage
+from helix_agents.telemetry import MetricsHooks, OpenMetrics, OpenTelemetryMeters
+from helix_agents.telemetry.metrics import MAX_SERIES
 
 LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
 

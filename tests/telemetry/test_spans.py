@@ -14,9 +14,9 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import open_stores
 from helix_agents.errors import ModelError
 from helix_agents.executor import AgentExecutor
-from helix_agents.executor.run.tracing import OpenTelemetryHooks
 from helix_agents.llm import Call, ModelEvent, ModelRequest, Reply, ScriptedLLM, TextDelta, TokenUsage
 from helix_agents.llm.contract import ToolCallDelta
+from helix_agents.telemetry import OpenTelemetryHooks
 from helix_agents.tools import ModelRetry, tool
 
 

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ...messages import Message
-from ...types import TracingContext
-from ..step.decisions import Outcome
-from .hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
+from ..executor import INTERRUPTED, Hooks, ModelAnswer, Outcome, RunInfo
+from ..messages import Message
+from ..types import TracingContext
 
 Labels = Mapping[str, str]
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
