@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helix_agents.agent import Agent
-from helix_agents.backends.inmemory.state_store import Beside, InMemoryStateStore
+from helix_agents.backends.inmemory.state_store import InMemoryBeside, InMemoryStateStore
 from helix_agents.backends.inmemory.stream_manager import InMemoryStreamManager
 from helix_agents.backends.inmemory.usage_store import InMemoryUsageStore
 from helix_agents.backends.registry import Stores, open_stores
@@ -25,7 +25,7 @@ from helix_agents.types import StagedChanges
 class Recording(InMemoryStateStore):
     """Remembers which rows were staged in one write."""
 
-    def __init__(self, beside: Beside | None = None) -> None:
+    def __init__(self, beside: InMemoryBeside | None = None) -> None:
         super().__init__(beside=beside)
         self.writes: list[list[str]] = []
 
@@ -82,7 +82,7 @@ async def test_where_one_write_carries_everything_the_last_outcomes_travel_with_
         await go_on.wait()
         return "waited"
 
-    store = Recording(Beside(streams, usage))
+    store = Recording(InMemoryBeside(streams, usage))
     calls = [Call("save", {"n": 1}), Call("wait"), Call("save", {"n": 2})]
     script = ScriptedLLM([calls, [Call("save", {"n": 3})], "Done."])
     agent = Agent("main", tools=[save, wait], state={"seen": []})

@@ -99,11 +99,11 @@ class RedisHarness(Harness):
         return f"{__name__}:open_stream_manager {json.dumps(made)}"
 
     async def traces(self, session_id: str) -> list[str]:
-        return [found for client in _administrators(self.url) for found in _mentions(client, self.prefix, session_id)]
+        return [found for client in administrators(self.url) for found in _mentions(client, self.prefix, session_id)]
 
     async def stored_bytes(self) -> int:
         total = 0
-        for client in _administrators(self.url):
+        for client in administrators(self.url):
             with client:
                 for key in client.scan_iter(match=f"{self.prefix}*", count=1000):
                     total += client.memory_usage(key, samples=0) or 0
@@ -112,13 +112,13 @@ class RedisHarness(Harness):
 
 def forget_prefix(url: str, prefix: str) -> None:
     """Remove every key of a check."""
-    for client in _administrators(url):
+    for client in administrators(url):
         with client:
             for key in client.scan_iter(match=f"{prefix}*", count=1000):
                 client.unlink(key)
 
 
-def _administrators(url: str) -> list[redis.Redis]:
+def administrators(url: str) -> list[redis.Redis]:
     """Blocking clients without a password for every server behind a URL."""
     if not url.startswith("redis+cluster://"):
         return [redis.Redis.from_url(url)]

@@ -7,6 +7,7 @@ become visible with it or not at all: one transaction instead of three, and nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +26,25 @@ class Carrier:
     def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
         """Whether writes can carry chunks and usage `along` to these stores: then all of it happens, or none."""
         return False
+
+    def carries_to(self, session_id: str, stream_id: str) -> bool:
+        """Whether writes of this session reach that stream. On a cluster the two may live on different servers."""
+        return True
+
+
+Streams = TypeVar("Streams", bound=StreamManager)
+Usage = TypeVar("Usage", bound=UsageStore)
+
+
+class Beside(NamedTuple, Generic[Streams, Usage]):
+    """The stores that live where a state store does, so that its writes can carry to them."""
+
+    streams: Streams
+    usage: Usage
+
+    def holds(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        """Whether these are the ones."""
+        return streams is self.streams and usage in (None, self.usage)
 
 
 class Along(msgspec.Struct, frozen=True):

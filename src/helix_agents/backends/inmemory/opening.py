@@ -9,7 +9,7 @@ from ..registry import Stores
 from ..url import STREAM_OPTIONS, StoresUrl
 from .blob_store import InMemoryBlobStore
 from .memory_store import InMemoryMemoryStore
-from .state_store import Beside, InMemoryStateStore
+from .state_store import InMemoryBeside, InMemoryStateStore
 from .stream_manager import InMemoryStreamManager
 from .usage_store import InMemoryUsageStore
 
@@ -23,7 +23,7 @@ async def open_memory(url: StoresUrl) -> AsyncIterator[Stores]:
     streams = InMemoryStreamManager(**url.stream_retention())
     try:
         usage = InMemoryUsageStore()
-        state = InMemoryStateStore(beside=Beside(streams, usage))
+        state = InMemoryStateStore(beside=InMemoryBeside(streams, usage))
         yield Stores(state, streams, usage, InMemoryMemoryStore(), InMemoryBlobStore())
     finally:
         await streams.close()

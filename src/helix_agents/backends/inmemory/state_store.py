@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, decode, encode, to_struct
+from ...stores.along import Beside
 from ...stores.state.base import StateStoreBase
 from ...stores.state.cells import rebuild
 from ...stores.state.commit import (
@@ -49,11 +50,7 @@ replace = msgspec.structs.replace
 Kept = TypeVar("Kept", SessionState, RunRecord, SubSessionRef)
 
 
-class Beside(NamedTuple):
-    """The stores of the same process whose writes a commit can carry."""
-
-    streams: InMemoryStreamManager
-    usage: InMemoryUsageStore
+InMemoryBeside = Beside[InMemoryStreamManager, InMemoryUsageStore]
 
 
 class InMemoryStateStore(StateStoreBase):
@@ -67,7 +64,7 @@ class InMemoryStateStore(StateStoreBase):
         *,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
-        beside: Beside | None = None,
+        beside: InMemoryBeside | None = None,
     ) -> None:
         super().__init__(clock=clock, ids=ids)
         self._data = Sessions() if sessions is None else sessions
@@ -112,7 +109,7 @@ class InMemoryStateStore(StateStoreBase):
         return plan.applied._replace(sequence=sequence), {name: session.custom.text(name) for name in want}
 
     def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
-        return self._beside is not None and streams is self._beside.streams and usage in (None, self._beside.usage)
+        return self._beside is not None and self._beside.holds(streams, usage)
 
     def _carry(self, commit: Commit) -> tuple[Commit, int]:
         """Store what goes along, unless the stream refuses it; the commit with its position, and the last sequence."""

@@ -11,7 +11,7 @@ import asyncpg
 
 from ...errors import HelixError, InvalidArgument
 from ..registry import Stores
-from ..sql_shared.beside import Beside
+from ..sql_shared.beside import SqlBeside
 from ..url import STREAM_OPTIONS, StoresUrl, as_bool
 from .blob_store import PostgresBlobStore
 from .driver import PostgresDriver
@@ -75,7 +75,7 @@ async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
             await driver.ensure_prepared(url.shown)
         usage = PostgresUsageStore(pool, driver=driver)
         yield Stores(
-            PostgresStateStore(pool, driver=driver, beside=Beside(streams, usage)),
+            PostgresStateStore(pool, driver=driver, beside=SqlBeside(streams, usage)),
             streams,
             usage,
             PostgresMemoryStore(pool, driver=driver),

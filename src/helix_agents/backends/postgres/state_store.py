@@ -12,7 +12,7 @@ from ...stores.state.commit import Applied, CellName, Commit, StoredSession
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ...types import Owner, SubSessionRef
-from ..sql_shared.beside import OF_STREAMS, Beside
+from ..sql_shared.beside import OF_STREAMS, SqlBeside
 from ..sql_shared.driver import BatchRefused
 from ..sql_shared.state import rows
 from ..sql_shared.state.store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
@@ -54,7 +54,7 @@ class PostgresStateStore(SqlStateStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         driver: PostgresDriver | None = None,
-        beside: Beside | None = None,
+        beside: SqlBeside | None = None,
     ) -> None:
         self._beside = beside
         self._postgres = driver or PostgresDriver(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from ...codec import encode, escape_text
 from ...errors import InvalidArgument
@@ -31,10 +32,10 @@ STATIC = (
     ":subsession",
     ":subsession:ids",
 )
-"""The keys that a session has at most once. `commit.lua` holds the same list: all expire together."""
+"""The keys that a session has at most once. `lua/words.lua` holds the same list: all expire together."""
 
 IN_EVERY_COMMIT = 10
-"""As many of them, the first, are declared by every program: `commit.lua` knows them by their places."""
+"""As many of them, the first, are declared by every program: the script knows them by their places."""
 
 
 def checked_prefix(prefix: str) -> str:
@@ -236,27 +237,32 @@ def field_name(key: str) -> str:
     return escape_text(key)
 
 
-class StreamKeys:
-    """The keys of one stream: STREAM of chunks, HASH with its head, HASH of what each producer wrote last."""
+class StreamKeys(NamedTuple):
+    """The keys of one stream: HASH with its head, STREAM of chunks, HASH of what each producer wrote last."""
 
-    def __init__(self, prefix: str, stream_id: str) -> None:
-        self.chunks = f"{prefix}:stream:{{{stream_id}}}"
-        self.meta = f"{prefix}:stream:meta:{{{stream_id}}}"
-        self.producers = f"{prefix}:stream:producers:{{{stream_id}}}"
-        self.all = (self.meta, self.chunks, self.producers)
+    meta: str
+    chunks: str
+    producers: str
+
+    @classmethod
+    def of(cls, prefix: str, stream_id: str) -> StreamKeys:
+        """Return the keys of a stream."""
+        kinds = ("stream:meta", "stream", "stream:producers")
+        return cls(*[f"{prefix}:{kind}:{{{stream_id}}}" for kind in kinds])
 
 
 class UsageKeys:
-    """The keys of usage: all in one slot, since entries of several sessions are recorded together."""
+    """The keys of usage: entries in the slot of their session, their order by time and the links in one slot."""
 
     def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self._head = f"{prefix}:usage:{{{prefix}}}"
         self.by_time = f"{self._head}:time"
         """ZSET: session and entry id -> timestamp."""
 
     def entries(self, session_id: str) -> str:
         """HASH: entry id -> entry."""
-        return f"{self._head}:entries:{session_id}"
+        return f"{self._prefix}:usage:entries:{{{session_id}}}"
 
     def below(self, session_id: str) -> str:
         """SET: the sessions directly below."""

@@ -16,6 +16,7 @@ from .blob_store import RedisBlobStore
 from .client.connection import Client
 from .client.driver_errors import TranslatedErrors
 from .memory_store import RedisMemoryStore
+from .sessions.carrying import RedisBeside
 from .sessions.expiry import SESSION_TTL_SECONDS
 from .sessions.store import RedisStateStore
 from .stream_manager import RedisStreamManager
@@ -56,10 +57,13 @@ async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
         # Each is closed from the moment it is there: what comes after it may refuse its options.
         client = _client(url)
         opened.push_async_callback(client.aclose)
+        ttl = url.option("session_ttl_seconds", int, SESSION_TTL_SECONDS)
+        beside = RedisBeside(
+            RedisStreamManager(client, prefix=prefix, **url.stream_retention()), RedisUsageStore(client, prefix=prefix)
+        )
         stores = Stores(
-            RedisStateStore(client, prefix=prefix, ttl=url.option("session_ttl_seconds", int, SESSION_TTL_SECONDS)),
-            RedisStreamManager(client, prefix=prefix, **url.stream_retention()),
-            RedisUsageStore(client, prefix=prefix),
+            RedisStateStore(client, prefix=prefix, ttl=ttl, beside=beside),
+            *beside,
             RedisMemoryStore(client, prefix=prefix),
             RedisBlobStore(client, prefix=prefix),
         )

@@ -1,7 +1,7 @@
 """RedisStreamManager: the verbs of streams on Redis Streams, with the sequence as the id of an entry.
 
-Changes are one script each (`stream.lua`), or WATCH and MULTI where scripts are forbidden (`multi_streams.py`); reads
-are one MULTI. All keys of a stream share a hash tag and expire together.
+Changes are one script each (`lua/stream.lua`), or WATCH and MULTI where scripts are forbidden
+(`streams_without_scripts.py`); reads are one MULTI. All keys of a stream share a hash tag and expire together.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from redis import exceptions as redis_errors
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_MEMORY_MS, StreamManagerBase
-from ...streams.records import NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
 from .client.connection import Client
 from .client.driver_errors import NotReached, TranslatedErrors
 from .client.servers import Servers
 from .keys import StreamKeys, checked_prefix
-from .program.runner import Script, evaluate, is_forbidden
+from .program.runner import STREAM, Refused, evaluate, is_forbidden
 from .program.streams_without_scripts import MultiStreams
+from .program.vocabulary import AppendWords, Program
 from .sessions.session_hash import as_fields
 from .wakeup import ChannelWakeup
 
@@ -31,7 +32,6 @@ REPEATABLE = frozenset({"open", "status", "delete"})
 """Changes that are sent again when their reply was lost. Appends are repeated by the writer; a rewind leaves a mark."""
 
 _encoder = msgspec.msgpack.Encoder()
-STREAM = Script("stream.lua")
 
 
 class RedisStreamManager(StreamManagerBase):
@@ -70,7 +70,7 @@ class RedisStreamManager(StreamManagerBase):
     # -- changing
 
     async def _change(self, stream_id: str, what: str, now: int, *, fence: int | None = None, **arguments: Any) -> Any:
-        keys = StreamKeys(self._prefix, stream_id)
+        keys = StreamKeys.of(self._prefix, stream_id)
         arguments |= {
             "now": now,
             "fence": False if fence is None else fence,
@@ -91,7 +91,7 @@ class RedisStreamManager(StreamManagerBase):
     async def _run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
         if self._scripts_allowed:
             try:
-                return await evaluate(self._servers, STREAM, keys.all, [_encoder.encode([what, arguments])])
+                return await evaluate(self._servers, STREAM, keys, [_encoder.encode([what, arguments])])
             except redis_errors.ResponseError as error:
                 if not is_forbidden(error):
                     raise
@@ -113,13 +113,33 @@ class RedisStreamManager(StreamManagerBase):
         now: int,
     ) -> int:
         words = [word for chunk in chunks for word in (str(chunk.step), chunk.text)]
-        outcome, *sequence = await self._change(
+        outcome, *detail = await self._change(
             stream_id, "append", now, fence=fence, producer=producer_id, counter=counter, chunks=words
         )
-        _ensure_not_fenced(stream_id, fence, [outcome, *sequence])
-        if outcome != b"stored":
-            raise StreamNotActive(stream_id, outcome.decode())
-        return int(sequence[0])
+        return _stored_at(stream_id, fence, outcome.decode(), *detail)
+
+    # -- appending with a commit
+
+    def append_with(self, program: Program, append: Append) -> None:
+        """Let a program of the same slot append these chunks."""
+        now = append.now
+        about = AppendWords(
+            append.producer_id,
+            append.counter,
+            "" if append.fence is None else append.fence,
+            now,
+            self._expired_before(now),
+            self.ttl_seconds * 1000,
+            self.max_chunks,
+            self._channels.channel(append.stream_id),
+        )
+        chunks = [(chunk.step, chunk.text) for chunk in append.chunks]
+        program.append(StreamKeys.of(self._prefix, append.stream_id), about, append.ends, chunks)
+
+    def stored_before(self, append: Append, refused: Refused) -> int:
+        """Return the sequence of an append that was stored earlier; raise if the stream rejects it."""
+        _, outcome, detail = refused.reason.split(":")
+        return _stored_at(append.stream_id, append.fence, outcome, detail)
 
     async def _set_status(
         self,
@@ -164,11 +184,11 @@ class RedisStreamManager(StreamManagerBase):
     # -- reading
 
     async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
-        meta = StreamKeys(self._prefix, stream_id).meta
+        meta = StreamKeys.of(self._prefix, stream_id).meta
         return self._living(stream_id, await self._servers.one(meta, "HGETALL", meta), now)
 
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
-        keys = StreamKeys(self._prefix, stream_id)
+        keys = StreamKeys.of(self._prefix, stream_id)
         while True:
             commands = [("HGETALL", keys.meta), ("XRANGE", keys.chunks, str(after + 1), "+", "COUNT", limit)]
             meta, entries = await self._servers.run(keys.meta, commands, atomic=True)
@@ -191,6 +211,16 @@ class RedisStreamManager(StreamManagerBase):
 def _ensure_not_fenced(stream_id: str, fence: int | None, reply: Any) -> None:
     if fence is not None and isinstance(reply, list) and reply[0] == b"fenced":
         raise StreamFenced(stream_id, fence, int(reply[1]))
+
+
+def _stored_at(stream_id: str, fence: int | None, outcome: str, detail: Any = None) -> int:
+    """Return the sequence that an append led to, or raise what its outcome means."""
+    if outcome == "fenced":
+        assert fence is not None
+        raise StreamFenced(stream_id, fence, int(detail))
+    if outcome != "stored":
+        raise StreamNotActive(stream_id, outcome)
+    return int(detail)
 
 
 def _head(stream_id: str, fields: dict[str, str]) -> StreamHead:

@@ -1,6 +1,9 @@
 """RedisUsageStore: entries by session, one order by time for all of them.
 
-Sums are added up from the entries of the tree that is asked for. Entries do not expire: bills outlive sessions.
+Entries live in the slot of their session, so that a commit can take them along. The order by time and the links
+between sessions have a slot of their own and are written first: what they name and is not there is skipped. On one
+server all of it is one write. Sums are added up from the entries of the tree that is asked for. Entries do not expire:
+bills outlive sessions.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
 from .client.connection import Client, Command
 from .client.servers import Servers
 from .keys import UsageKeys, checked_prefix
-from .program.runner import Refused, Runner
-from .program.vocabulary import ABSENT, Program
+from .program.runner import Done, Refused, Runner
+from .program.vocabulary import Program
 from .sessions.session_hash import as_fields, as_texts, struct_text
 
 SEPARATOR = "\x1f"
+INDEX = ""
+"""The program of what concerns many sessions, among those of single ones."""
 PAGE = 500
 MAX_ATTEMPTS = 100
 
@@ -45,28 +50,61 @@ class RedisUsageStore(UsageStoreBase):
         for entry in entries:
             first.setdefault((entry.session_id, entry.id), entry)
         fresh = list(first.values())
-        for _ in range(MAX_ATTEMPTS):
-            if not fresh:
-                return 0
-            if not isinstance(await self._runner.run(self._recording(fresh)), Refused):
-                return len(fresh)
-            asked: list[Command] = [("HEXISTS", self._keys.entries(each.session_id), each.id) for each in fresh]
-            known = await self._servers.run(self._keys.by_time, asked)
-            fresh = [entry for entry, exists in zip(fresh, known, strict=True) if not exists]
-        raise StoreUnavailable("Too many writers recorded usage at once: try again.")
+        if not (fresh := await self._unknown(list(first.values()))):
+            return 0
+        programs = self._programs(entry.session_id for entry in fresh)
+        self._enter(programs[INDEX], fresh)
+        for entry in fresh:
+            programs[entry.session_id].answer("HSETNX", *self._entry_words(entry))
+        done = [await self._runner.run(program) for program in dict.fromkeys(programs.values())]
+        return sum(int(new) for each in done if isinstance(each, Done) for new in each.answers)
 
-    def _recording(self, entries: list[UsageEntry]) -> Program:
-        program = Program(self._keys.by_time)
-        program.repeatable = True
+    def _programs(self, session_ids: Iterable[str]) -> dict[str, Program]:
+        """One program for everything; on a cluster one for the index and one for each session."""
+        index = Program(self._keys.by_time)
+        apart = self._servers.is_cluster
+        programs = {INDEX: index} | {
+            each: Program(self._keys.entries(each)) if apart else index for each in session_ids
+        }
+        for program in programs.values():
+            program.repeatable = True
+        return programs
+
+    async def _unknown(self, entries: list[UsageEntry]) -> list[UsageEntry]:
+        asked = [(key, ("HEXISTS", key, each.id)) for each in entries for key in [self._keys.entries(each.session_id)]]
+        return [entry for entry, known in zip(entries, await self._servers.each(asked), strict=True) if not known]
+
+    def _entry_words(self, entry: UsageEntry) -> tuple[str, str, str]:
+        return self._keys.entries(entry.session_id), entry.id, struct_text(entry)
+
+    def _enter(self, program: Program, entries: Iterable[UsageEntry]) -> None:
+        """Enter the entries in the order by time, and link their sessions."""
         for entry in entries:
-            program.require("known", ABSENT, "HGET", self._keys.entries(entry.session_id), entry.id)
-        for entry in entries:
-            program.do("HSET", self._keys.entries(entry.session_id), entry.id, struct_text(entry))
-            program.do("ZADD", self._keys.by_time, str(entry.timestamp), _member(entry))
+            program.do("ZADD", self._keys.by_time, "NX", str(entry.timestamp), _member(entry))
             for above, below in _links(entry):
                 program.do("SADD", self._keys.below(above), below)
                 program.do("SADD", self._keys.above(below), above)
-        return program
+
+    # -- recording with a commit
+
+    async def announce(self, entries: list[UsageEntry]) -> None:
+        """Write what another slot has to know before a program records these entries."""
+        if entries and self._servers.is_cluster:
+            program = self._programs(())[INDEX]
+            self._enter(program, entries)
+            await self._runner.run(program)
+
+    async def retract(self, entries: list[UsageEntry]) -> None:
+        """Take an announcement back, after the program was refused."""
+        if entries and self._servers.is_cluster and (gone := await self._unknown(entries)):
+            await self._servers.one(self._keys.by_time, "ZREM", self._keys.by_time, *map(_member, gone))
+
+    def record_with(self, program: Program, entries: list[UsageEntry]) -> None:
+        """Let a program of the entries' slot record them."""
+        if not self._servers.is_cluster:
+            self._enter(program, entries)
+        for entry in entries:
+            program.do("HSETNX", *self._entry_words(entry))
 
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
         found = [entry for entry in await self._of([session_id]) if entry.kind in kinds]
@@ -77,8 +115,8 @@ class RedisUsageStore(UsageStoreBase):
         return map(sums_of, await self._of(tree))
 
     async def _of(self, session_ids: list[str]) -> list[UsageEntry]:
-        commands = [("HGETALL", self._keys.entries(each)) for each in session_ids]
-        replies = await self._servers.run(self._keys.by_time, commands, atomic=True)
+        keys = map(self._keys.entries, session_ids)
+        replies = await self._servers.each([(key, ("HGETALL", key)) for key in keys])
         return [_entry(text) for reply in replies for text in as_fields(reply).values()]
 
     async def _select(
@@ -111,42 +149,56 @@ class RedisUsageStore(UsageStoreBase):
 
     async def _read(self, members: list[str]) -> list[UsageEntry]:
         places = [member.split(SEPARATOR) for member in members]
-        commands = [("HGET", self._keys.entries(session_id), entry_id) for session_id, entry_id in places]
-        replies = await self._servers.run(self._keys.by_time, commands)
+        wanted = [(self._keys.entries(session_id), entry_id) for session_id, entry_id in places]
+        replies = await self._servers.each([(key, ("HGET", key, entry_id)) for key, entry_id in wanted])
         return [_entry(reply.decode()) for reply in replies if reply is not None]
 
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
+        removed, gone = 0, set[str]()
         for _ in range(MAX_ATTEMPTS):
             tree = await self._tree(session_id) if include_sub_sessions else [session_id]
-            program, removed = await self._removing(tree, links=include_sub_sessions)
-            if not isinstance(await self._runner.run(program), Refused):
+            programs, counts = await self._removing(tree, gone, links=include_sub_sessions)
+            # The index goes last: if this is cut short, it can be done again and finds what is left.
+            for program in reversed(dict.fromkeys(programs.values())):
+                if isinstance(await self._runner.run(program), Refused):
+                    break
+                removed += sum(count for each, count in counts.items() if programs[each] is program)
+            else:
                 return removed
         raise StoreUnavailable(f"Usage of session {session_id!r} changes too fast to be deleted: try again.")
 
-    async def _removing(self, tree: list[str], *, links: bool) -> tuple[Program, int]:
-        asked: list[Command] = []
+    async def _removing(
+        self, tree: list[str], gone: set[str], *, links: bool
+    ) -> tuple[dict[str, Program], dict[str, int]]:
+        """What deletes the sessions of a tree, and how many entries each of them has.
+
+        `gone`: the members of the order by time that have to go, those of earlier attempts included.
+        """
+        asked: list[tuple[str, Command]] = []
         for each in tree:
-            asked += [("HKEYS", self._keys.entries(each)), ("SMEMBERS", self._keys.below(each))]
-            asked.append(("SMEMBERS", self._keys.above(each)))
-        replies = [as_texts(reply) for reply in await self._servers.run(self._keys.by_time, asked, atomic=True)]
-        program, removed = Program(self._keys.by_time), 0
+            entries, below, above = self._keys.entries(each), self._keys.below(each), self._keys.above(each)
+            asked += [(entries, ("HKEYS", entries)), (below, ("SMEMBERS", below)), (above, ("SMEMBERS", above))]
+        replies = [as_texts(reply) for reply in await self._servers.each(asked)]
+        programs, counts = self._programs(tree), {}
+        index = programs[INDEX]
         for place, each in enumerate(tree):
-            ids, below, above = replies[3 * place : 3 * place + 3]
-            program.require("changed", len(ids), "HLEN", self._keys.entries(each))
-            program.require("changed", len(below), "SCARD", self._keys.below(each))
-            removed += len(ids)
-            program.do("DEL", self._keys.entries(each))
-            for start in range(0, len(ids), PAGE):
-                members = [f"{each}{SEPARATOR}{entry_id}" for entry_id in ids[start : start + PAGE]]
-                program.do("ZREM", self._keys.by_time, *members)
+            ids, children, parents = replies[3 * place : 3 * place + 3]
+            counts[each] = len(ids)
+            programs[each].require("changed", len(ids), "HLEN", self._keys.entries(each))
+            programs[each].do("DEL", self._keys.entries(each))
+            index.require("changed", len(children), "SCARD", self._keys.below(each))
+            gone.update(f"{each}{SEPARATOR}{entry_id}" for entry_id in ids)
             if links:
-                for other in above:
-                    program.do("SREM", self._keys.below(other), each)
-                for other in below:
-                    program.do("SREM", self._keys.above(other), each)
-                program.do("DEL", self._keys.below(each))
-                program.do("DEL", self._keys.above(each))
-        return program, removed
+                for other in parents:
+                    index.do("SREM", self._keys.below(other), each)
+                for other in children:
+                    index.do("SREM", self._keys.above(other), each)
+                index.do("DEL", self._keys.below(each))
+                index.do("DEL", self._keys.above(each))
+        members = sorted(gone)
+        for start in range(0, len(members), PAGE):
+            index.do("ZREM", self._keys.by_time, *members[start : start + PAGE])
+        return programs, counts
 
     async def _tree(self, session_id: str) -> list[str]:
         """The session and all below it; each once, so that a circle ends."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from ...stores.along import Along
+from ...stores.along import Along, Beside
 from ...stores.state.commit import Applied, Commit, CommitRefused
-from ...stores.usage.contract import UsageStore
-from ...streams.contract import StreamManager
 from .driver import BatchRefused, Row, Statement
 from .streams.manager import SqlStreamManager
 from .usage.store import SqlUsageStore
@@ -16,15 +12,8 @@ OF_STREAMS = frozenset({"producer", "stream"})
 """The guards of an append."""
 
 
-class Beside(NamedTuple):
+class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
     """The stores on the driver of a state store."""
-
-    streams: SqlStreamManager
-    usage: SqlUsageStore
-
-    def holds(self, streams: StreamManager, usage: UsageStore | None) -> bool:
-        """Whether these are the ones."""
-        return streams is self.streams and usage in (None, self.usage)
 
     def statements(self, along: Along) -> tuple[list[Statement], list[Statement]]:
         """What the append and the usage come to."""

@@ -12,7 +12,7 @@ from typing import cast
 
 from ...errors import InvalidArgument, NotMigrated
 from ..registry import Stores
-from ..sql_shared.beside import Beside
+from ..sql_shared.beside import SqlBeside
 from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.queries import with_prefix
@@ -51,7 +51,7 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
             await ensure_migrated(driver, url.shown, prefix=prefix)
         usage = SqlUsageStore(driver, prefix=prefix)
         yield Stores(
-            SqliteStateStore(path, prefix=prefix, driver=driver, beside=Beside(streams, usage)),
+            SqliteStateStore(path, prefix=prefix, driver=driver, beside=SqlBeside(streams, usage)),
             streams,
             usage,
             SqlMemoryStore(driver, prefix=prefix),

@@ -10,7 +10,7 @@ from ...stores.along import Along
 from ...stores.state.commit import Applied, CellName, CellTexts, Commit
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
-from ..sql_shared.beside import OF_STREAMS, Beside
+from ..sql_shared.beside import OF_STREAMS, SqlBeside
 from ..sql_shared.driver import BatchRefused
 from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.state.planned_commit import planned_commits
@@ -36,7 +36,7 @@ class SqliteStateStore(SqlStateStore):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         driver: SqliteDriver | None = None,
-        beside: Beside | None = None,
+        beside: SqlBeside | None = None,
     ) -> None:
         self._own_driver = driver is None
         self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)

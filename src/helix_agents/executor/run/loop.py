@@ -90,7 +90,7 @@ async def open_run(
         step=session.step_count,
         ensure_owner=watch.ensure_owner,
         parent=parent.emitter if parent else None,
-        carries=services.carries,
+        carries=services.carries and services.store.carries_to(session.session_id, session.stream_id),
     )
     context = RunContext(
         services=services,

@@ -37,6 +37,9 @@ class DelegatingStateStore(StateStore):
     def carries(self, *args: Any) -> bool:
         return self.inner.carries(*args)
 
+    def carries_to(self, session_id: str, stream_id: str) -> bool:
+        return self.inner.carries_to(session_id, stream_id)
+
     async def create_session(self, *args: Any, **options: Any) -> SessionState:
         return await self.inner.create_session(*args, **options)
 

@@ -40,18 +40,22 @@ class Done(NamedTuple):
     steps: int
     resumes: int
     messages: int
+    sequence: int
+    """That of the last chunk which went along."""
     answers: list[Any]
 
 
 class Script:
-    """A Lua file of this package."""
+    """Lua files of this package, joined to one script: a later one uses what earlier ones define."""
 
-    def __init__(self, name: str) -> None:
-        self.source = files(__package__).joinpath(name).read_text(encoding="utf-8")
+    def __init__(self, *parts: str) -> None:
+        lua = files(__package__).joinpath("lua")
+        self.source = "\n".join(lua.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in parts)
         self.digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-COMMIT = Script("commit.lua")
+COMMIT = Script("words", "append", "custom_state", "deadline", "guards", "operations")
+STREAM = Script("append", "stream")
 
 
 def is_forbidden(error: Exception) -> bool:
@@ -96,8 +100,8 @@ class Runner:
                     raise
                 reply = await self._reply(program)
         if reply[0] == 1:
-            removed, turn, moved, version, steps, resumes, messages, *answers = reply[1:]
-            return Done(removed, turn, moved, int(version), int(steps), int(resumes), messages, answers)
+            removed, turn, moved, version, steps, resumes, messages, sequence, *answers = reply[1:]
+            return Done(removed, turn, moved, int(version), int(steps), int(resumes), messages, int(sequence), answers)
         seen = [None if each is None else each.decode() for each in reply[1:]]
         seen += [None] * (4 - len(seen))
         numbers = [None if each is None else int(each) for each in seen[2:4]]

@@ -1,10 +1,10 @@
-"""Changes of streams without scripts: WATCH the meta hash, look, MULTI, EXEC; the same effects as `stream.lua`."""
+"""Changes of streams without scripts: WATCH the meta hash, look, MULTI, EXEC; the same effects as `lua/stream.lua`."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from redis import exceptions as redis_errors
@@ -51,7 +51,7 @@ class MultiStreams:
 
 async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
     await link.one("WATCH", keys.meta)
-    change = _Change(link, keys, arguments, as_fields(await link.one("HGETALL", keys.meta)))
+    change = StreamChange(link, keys, arguments, as_fields(await link.one("HGETALL", keys.meta)))
     answer = await getattr(change, what)()
     if not change.commands:
         await link.one("UNWATCH")
@@ -67,7 +67,7 @@ async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str,
 WHOLE_HEAD = object()
 
 
-class _Change:
+class StreamChange:
     """One attempt at one change: what to queue."""
 
     def __init__(self, link: Link, keys: StreamKeys, arguments: dict[str, Any], fields: dict[str, str]) -> None:
@@ -101,6 +101,10 @@ class _Change:
         return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
 
     async def append(self) -> Any:
+        return await self.refusal() or [b"stored", str(await self.store(self._a["chunks"])).encode()]
+
+    async def refusal(self) -> list[bytes] | None:
+        """Why an append changes nothing, with the number that goes with the reason."""
         if self._missing:
             return [b"deleted"]
         known = await self._link.one("HGET", self._keys.producers, self._a["producer"])
@@ -110,16 +114,20 @@ class _Change:
                 return [b"stored", sequence]
         if self._fenced:
             return self._refusal
-        if self._status != "active":
-            return [self._status.encode()]
-        chunks = self._a["chunks"]
+        return None if self._status == "active" else [self._status.encode()]
+
+    async def store(self, chunks: list[str], ends: str | None = None) -> int:
+        """Queue an append, and perhaps the end of the stream; the sequence of the last chunk."""
         self._add(chunks)
         await self._retain(len(chunks) // 2)
-        self._save({})
+        if ends is None:
+            self._save({})
+        else:
+            self._save_status("ended", ends, False)
         remembered = f"{self._a['counter']}:{self._head['latest']}:{self._a['now']}"
         self._queue("HSET", self._keys.producers, self._a["producer"], remembered)
         self._keep_alive()
-        return [b"stored", str(self._head["latest"]).encode()]
+        return self._head["latest"]
 
     async def status(self) -> Any:
         if self._missing:
@@ -129,12 +137,7 @@ class _Change:
         self._raise_fence()
         if self._status not in self._a["allowed"]:
             return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
-        self._save({"status": self._a["status"], "revision": self._head["revision"] + 1})
-        for field in ("final_output", "error"):
-            text = self._a[field]
-            self._queue(
-                *(("HDEL", self._keys.meta, field) if text is False else ("HSET", self._keys.meta, field, text))
-            )
+        self._save_status(self._a["status"], self._a["final_output"], self._a["error"])
         self._keep_alive()
         return WHOLE_HEAD
 
@@ -165,8 +168,7 @@ class _Change:
         self._queue("DEL", self._keys.chunks)
         self._head |= {"kept": 0, "floor": 0}
         self._add(self._a["marker"])
-        self._queue("HDEL", self._keys.meta, "final_output", "error")
-        self._save({"status": "active", "revision": self._head["revision"] + 1})
+        self._save_status("active", False, False)
         producers = as_fields(await self._link.one("HGETALL", self._keys.producers))
         oldest = self._a["now"] - self._a["producer_memory"]
         for producer, remembered in producers.items():
@@ -178,7 +180,7 @@ class _Change:
     async def delete(self) -> Any:
         if self._fenced:
             return self._refusal
-        self._queue("DEL", *self._keys.all)
+        self._queue("DEL", *self._keys)
         return 1
 
     # -- parts
@@ -197,9 +199,16 @@ class _Change:
         counters = {name: self._head[name] for name in ("latest", "floor", "kept", "first")}
         self._set({**counters, "updated_at": self._a["now"], **fields})
 
+    def _save_status(self, status: str, final_output: str | Literal[False], error: str | Literal[False]) -> None:
+        self._save({"status": status, "revision": self._head["revision"] + 1})
+        for field, text in (("final_output", final_output), ("error", error)):
+            self._queue(
+                *(("HDEL", self._keys.meta, field) if text is False else ("HSET", self._keys.meta, field, text))
+            )
+
     def _keep_alive(self) -> None:
         if self._a["ttl"]:
-            for key in self._keys.all:
+            for key in self._keys:
                 self._queue("PEXPIRE", key, int(self._a["ttl"] * 1.1 + 1000))
 
     def _add(self, chunks: list[str]) -> None:

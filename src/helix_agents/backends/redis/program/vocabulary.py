@@ -1,4 +1,4 @@
-"""Programs: one atomic write as flat words, in the operations that `commit.lua` and `without_scripts.py` understand.
+"""Programs: one atomic write as flat words, in operations that `lua/` and `without_scripts.py` understand.
 
 A program has guards (conditions with a reason), then writes, in order. Keys are numbered, so that each is sent once,
 and all that can be known beforehand are declared, as a cluster wants. What a commit means in these words is up to
@@ -8,12 +8,12 @@ and all that can be known beforehand are declared, as a cluster wants. What a co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..client.connection import Argument
-from ..keys import SessionKeys
+from ..keys import SessionKeys, StreamKeys
 
 ABSENT: Final = False
 """What a missing value compares equal to."""
@@ -30,10 +30,24 @@ MAX_ARGUMENTS = 500_000
 _encoder = msgspec.msgpack.Encoder()
 
 
+class AppendWords(NamedTuple):
+    """What a stream must know of an append before it takes any chunks."""
+
+    producer: str
+    counter: int
+    fence: Argument
+    """`""` without one."""
+    now: int
+    expired_before: int
+    ttl_ms: int
+    max_chunks: int
+    channel: str
+
+
 class Program:
     """One atomic write. `keys[0]` decides where it runs."""
 
-    __slots__ = ("_guarded", "_guards", "_places", "_writes", "header", "keys", "repeatable")
+    __slots__ = ("_guarded", "_guards", "_places", "_streams", "_writes", "header", "keys", "repeatable")
 
     def __init__(self, first_key: str) -> None:
         self.keys: list[str] = [first_key]
@@ -44,10 +58,11 @@ class Program:
         self._guards: list[Argument] = []
         self._writes: list[Argument] = []
         self._guarded: set[str] = set()
+        self._streams: list[str] = []
 
     @classmethod
     def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
-        """A program that writes a session: `commit.lua` knows the session's main hash and its keys by their places."""
+        """A program that writes a session: the script knows the session's main hash and its keys by their places."""
         program = cls(keys.main)
         program.keys = list(keys.of_commit)
         program.header = (ttl_ms, keys.head, keys.tail)
@@ -112,6 +127,19 @@ class Program:
         """Return the reply to this command, after all writes."""
         self._writes += ("answer", len(words) + 2, command, self.key(key), *words)
 
+    # -- chunks that go along
+
+    def append(self, keys: StreamKeys, about: AppendWords, ends: str | None, chunks: Iterable[tuple[int, str]]) -> None:
+        """Append chunks, given as step and text, to a stream of the same slot, unless the stream refuses.
+
+        `ends`: the stream ends with this output.
+        """
+        places = [self.key(key) for key in keys]
+        self._streams.append(keys.meta)
+        self._guards += ("stream", len(places) + len(about), *places, *about)
+        words = [word for chunk in chunks for word in chunk]
+        self._writes += ("chunks", len(words) + 1, "" if ends is None else f"={ends}", *words)
+
     # -- reading a program
 
     @property
@@ -121,7 +149,9 @@ class Program:
 
     def watched(self) -> Iterable[str]:
         """The keys that must not change between looking and writing, where the two are apart."""
-        return self.keys[:1] if self.is_session else sorted(self._guarded)  # every write of a session touches its hash
+        if self.is_session:  # every write of a session touches its hash, every append the head of its stream
+            return [self.keys[0], *self._streams]
+        return sorted(self._guarded)
 
     def operations(self) -> Iterator[tuple[str, list[str]]]:
         """Guards and writes one by one, their words as the server sees them."""

@@ -1,7 +1,7 @@
 """Programs without scripts: WATCH, look, MULTI, write, EXEC; again from the start if anything changed in between.
 
 Every write of a session touches its main hash, so watching that one key is watching the session. `_Attempt` knows the
-operations of `commit.lua`: what reads there is asked on the watched connection here, what writes there is queued.
+operations of `lua/`: what reads there is asked on the watched connection here, what writes there is queued.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ....errors import StoreUnavailable
 from ....stores.state.commit import LIST, OBJECT
 from ..client.connection import Argument, Command, Link
 from ..client.servers import Servers
-from ..keys import STATIC
+from ..keys import STATIC, StreamKeys
 from ..sessions.history import SEPARATOR
 from ..sessions.session_hash import as_fields, as_texts
+from .streams_without_scripts import StreamChange
 from .vocabulary import ANYTHING, BATCH, Program
 
 MAX_ATTEMPTS = 300
@@ -71,6 +72,8 @@ class MultiRunner:
             answers = await link.transaction([*attempt.commands, *attempt.answers])
             if answers is None:
                 return None
+            if attempt.channel:  # beside the transaction: a user without permission for it may still write
+                await link.ask([("PUBLISH", attempt.channel, "")])
             return [1, *attempt.counted(), *answers[len(attempt.commands) :]]
 
 
@@ -80,6 +83,8 @@ class _Attempt:
     def __init__(self, link: Link, program: Program) -> None:
         self.commands: list[Command] = []
         self.answers: list[Command] = []
+        self.channel = ""
+        """Whom to tell of chunks that went along."""
         self._removed = self._turn = self._moved = 0
         self._link = link
         self._program = program
@@ -91,7 +96,8 @@ class _Attempt:
         self._new: set[str] = set()
         self._notes: list[str] = []
         self._refused: str | None = None
-        self._skip = 0
+        self._skip = self._sequence = 0
+        self._stream_change: StreamChange | None = None
 
     async def look(self) -> list[Any] | None:
         """Read what the operations need to know and queue what they do; the reply if a guard does not hold."""
@@ -111,7 +117,7 @@ class _Attempt:
         """What the script would have counted, and the counters of the session."""
         session = [int(self._main.get(field, 0)) for field in ("version", "step_count", "resume_count")]
         messages = self._lengths.get(self._keys[MESSAGES], 0) if self._program.is_session else 0
-        return [self._removed, self._turn, self._moved, *session, messages]
+        return [self._removed, self._turn, self._moved, *session, messages, self._sequence]
 
     # -- small words
 
@@ -195,6 +201,27 @@ class _Attempt:
     async def _rows(self, reason: str, key: str, beginning: str, *fields: str) -> None:
         if set(await self._beginning_with(self._key(key), beginning)) != set(fields):
             self._refused = reason
+
+    # -- chunks that go along
+
+    async def _stream(self, meta: str, chunks: str, producers: str, *words: str) -> None:
+        keys = StreamKeys(*map(self._key, (meta, chunks, producers)))
+        producer, counter, fence, *numbers, channel = words
+        now, expired_before, ttl_ms, max_chunks = map(int, numbers)
+        about = {"producer": producer, "counter": int(counter), "fence": int(fence) if fence else False, "now": now}
+        about |= {"expired_before": expired_before, "ttl": ttl_ms, "max_chunks": max_chunks}
+        fields = as_fields(await self._link.one("HGETALL", keys.meta))
+        self._stream_change = StreamChange(self._link, keys, about, fields)
+        if refusal := await self._stream_change.refusal():
+            reason, detail = [*refusal, b""][:2]
+            self._refused = f"stream:{reason.decode()}:{detail.decode()}"
+        self.channel = channel
+
+    async def _chunks(self, ends: str, *chunks: str) -> None:
+        change = self._stream_change
+        assert change is not None
+        self._sequence = await change.store(list(chunks), ends[1:] if ends else None)
+        self.commands += change.commands
 
     # -- writes to anything
 
@@ -309,11 +336,13 @@ class _Attempt:
 
     # -- the rest of a session
 
-    async def _checkpoint(self, short: str, rest: str) -> None:
+    async def _checkpoint(self, short: str, before: str, position: str, behind: str) -> None:
         await self._log()
+        if position.startswith("~"):
+            position = str(self._sequence - int(position[1:]))
         undo, messages = [str(await self._length(self._keys[each])) for each in (UNDO, MESSAGES)]
         session = [self._main[field] for field in ("status", "created_at", "incarnation")]
-        facts = (undo, self._main["version"], messages, *session, rest)
+        facts = (undo, self._main["version"], messages, *session, f"{before}{position}{behind}")
         number = await self._append(self._keys[CHECKPOINTS], [SEPARATOR.join(facts)]) + 1
         self._create("HSET", self._keys[CHECKPOINT_IDS], short, number)
 

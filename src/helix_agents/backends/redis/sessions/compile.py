@@ -1,6 +1,6 @@
 """From a `Commit` to a program: guards in the order of the contract, writes in the order of the reference.
 
-All that a commit means on Redis is said here, in the few operations of `program.py`.
+All that a commit means on Redis is said here, in the few operations of `vocabulary.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ....types import Owner, SessionState
 from ..client.connection import Argument
 from ..keys import SessionKeys, digest_of, field_name, short_checkpoint_id
 from ..program.vocabulary import ABSENT, ANYTHING, BATCH, Program
+from .carrying import Load
 from .expiry import lives_until
 from .history import SEPARATOR, Entry, add_take_back
 from .session_hash import IDENTITY, numbered_run, run_text, struct_text, to_hash
@@ -44,16 +45,19 @@ def compiled(
     announced: bool = False,
     run_taken: bool = False,
     rewind: Rewind | None = None,
+    load: Load | None = None,
 ) -> Program:
     """The program of a commit.
 
     `announced`: the index knows where this commit will put the session, so it need not refuse. `run_taken`: the run id
     belongs to another session, which is known already but has its place among the guards. `unique` names what this
-    commit puts on the shelf.
+    commit puts on the shelf. `load`: what goes along; the stream refuses after the session has not.
     """
     program = Program.of_session(keys, ttl_ms)
     program.repeatable = commit.stage is not None  # always alone in its commit, and the same rows replace themselves
     _add_guards(program, commit, keys, announced=announced, run_taken=run_taken, rewind=rewind)
+    if load is not None:
+        load.put_on(program)
     _add_fields(program, commit, announced=announced)
     if commit.keep_messages is not None:
         program.op("cut", program.key(keys.messages), commit.keep_messages)
@@ -68,9 +72,11 @@ def compiled(
     _add_staging(program, commit, keys)
     if commit.checkpoint is not None:
         row = commit.checkpoint
-        facts = encode([row.checkpoint_id, row.step_id, row.step_count, row.stream_sequence, commit.now, row.kind])
+        before = f"{encode([row.checkpoint_id, row.step_id, row.step_count])[:-1]},"
+        behind = f",{encode([commit.now, row.kind])[1:]}{SEPARATOR}{row.state}"
         short = short_checkpoint_id(commit.session_id, row.checkpoint_id)
-        program.op("checkpoint", short, f"{facts}{SEPARATOR}{row.state}")
+        position = None if load is None else load.position
+        program.op("checkpoint", short, before, row.stream_sequence if position is None else position, behind)
     if (change := commit.change_run) is not None:
         program.do("HSET", keys.runs, change.wanted.run_id, numbered_run(change.wanted))
     if commit.run is not None:

@@ -13,18 +13,22 @@ from typing import Any
 
 import msgspec
 
+from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import encode
 from ....errors import StoreUnavailable
 from ....lifecycle import SUSPENDED
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
 from ....stores.state.plan import refused_owner
+from ....stores.usage.contract import UsageStore
+from ....streams.contract import StreamManager
 from ....types import Owner, SessionStatus, StatusConflict, StatusSwapped
-from ..client.connection import Command
+from ..client.connection import Client, Command
 from ..keys import SessionKeys, labels_of, run_key, short_checkpoint_id, status_facet
 from ..program.runner import Done, Refused
 from ..program.vocabulary import Program
+from .carrying import RedisBeside
 from .compile import Rewind, compiled, finish, require_session, set_fields, status_word
-from .expiry import WAITING_MS, lives_until
+from .expiry import SESSION_TTL_SECONDS, WAITING_MS, lives_until
 from .history import entry_of
 from .read_verbs import MAX_ATTEMPTS
 from .runs_and_refs import RedisRecords
@@ -39,6 +43,26 @@ class RedisStateStore(RedisRecords):
     """A state store on Redis or Valkey, one server or a cluster. The client stays the caller's."""
 
     _created = 0
+
+    def __init__(
+        self,
+        redis: Client,
+        *,
+        prefix: str = "agent",
+        ttl: int = SESSION_TTL_SECONDS,
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        beside: RedisBeside | None = None,
+    ) -> None:
+        super().__init__(redis, prefix=prefix, ttl=ttl, clock=clock, ids=ids)
+        self._beside = beside
+
+    def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        return self._beside is not None and self._beside.holds(streams, usage)
+
+    def carries_to(self, session_id: str, stream_id: str) -> bool:
+        return session_id == stream_id or not self._servers.is_cluster
+
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
@@ -55,6 +79,9 @@ class RedisStateStore(RedisRecords):
             await self._claimable.enter_waiting(commit.session_id, commit.due_at)
         if commit.refs:
             await self._index.note_refs(commit.session_id, [ref.sub_session_id for ref in commit.refs])
+        load = None
+        if commit.along is not None and self._beside is not None:
+            load = await self._beside.load(commit.along)
         for _ in range(MAX_ATTEMPTS):
             rewind = None if commit.restore_number is None else await self._read_rewind(keys, commit.restore_number)
             program = compiled(
@@ -66,9 +93,12 @@ class RedisStateStore(RedisRecords):
                 announced=announced_at is not None,
                 run_taken=run_taken,
                 rewind=rewind,
+                load=load,
             )
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
+                if load is not None:
+                    load.landed()
                 await self._afterwards(commit, announced_at, token, moved=bool(answer.moved))
                 return _applied(answer), dict(zip(names, map(text_or_none, answer.answers), strict=True))
             if answer.reason == "index":
@@ -77,6 +107,8 @@ class RedisStateStore(RedisRecords):
                 commit = msgspec.structs.replace(commit, change_run=change)
             elif answer.reason != "rewind":
                 await self._after_refusal_of(commit, answer, token)
+                if load is not None:
+                    return await load.refused(commit, answer), {}
                 raise CommitRefused(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
 
@@ -275,4 +307,4 @@ class RedisStateStore(RedisRecords):
 
 
 def _applied(done: Done) -> Applied:
-    return Applied(done.version, done.messages, done.steps, done.resumes, done.removed, done.turn)
+    return Applied(done.version, done.messages, done.steps, done.resumes, done.removed, done.turn, done.sequence)

@@ -1,0 +1,106 @@
+-- Appends to a stream. `s` is the stream: its keys (meta, chunks, producers), its head as it is by now, and `a`, what
+-- the caller wants: now, expired_before, fence (false without one), ttl, max_chunks, channel. The id of a chunk in the
+-- Redis stream is `<sequence>-0`. streams_without_scripts.py does the same where scripts are forbidden.
+
+local PAGE = 500
+local HEAD = { 'status', 'latest', 'floor', 'kept', 'first', 'updated_at', 'refreshed_at', 'revision', 'created_at',
+  'fence' }
+
+local function number(value) return string.format('%.0f', value) end
+
+local function stream_at(meta, chunks, producers, a)
+  local s, found = { meta = meta, chunks = chunks, producers = producers, a = a }, redis.call('HMGET', meta, unpack(HEAD))
+  for place, name in ipairs(HEAD) do s[name] = place == 1 and found[place] or tonumber(found[place]) end
+  s.missing = not s.status or s.updated_at <= a.expired_before
+  -- A caller with a smaller fence than the stream's has been replaced by a newer owner.
+  s.fenced = a.fence and (s.fence or 0) > a.fence
+  return s
+end
+
+-- Keys live a tenth longer than they must, so that not every write has to move their deadline.
+local function keep_alive(s, made_key)
+  local a = s.a
+  if a.ttl == 0 then return end
+  if not made_key and a.now - (s.refreshed_at or 0) < a.ttl / 10 then return end
+  for _, key in ipairs({ s.meta, s.chunks, s.producers }) do redis.call('PEXPIRE', key, number(a.ttl * 1.1 + 1000)) end
+  redis.call('HSET', s.meta, 'refreshed_at', number(a.now))
+end
+
+-- Adds chunks, given as step and text in turn; whether that made the key.
+local function add(s, texts, first, last)
+  local made_key = s.kept == 0
+  if made_key and last >= first then s.first = s.latest + 1 end
+  for place = first, last, 2 do
+    s.latest = s.latest + 1
+    s.kept = s.kept + 1
+    local facts = texts[place] .. ':' .. number(s.a.now)
+    redis.call('XADD', s.chunks, number(s.latest) .. '-0', 'm', facts, 'c', texts[place + 1])
+  end
+  return made_key
+end
+
+-- Drops the oldest chunks: what is too many, and what is too old, but of the latter nothing that was just added.
+local function retain(s, added)
+  local excess = s.a.max_chunks > 0 and math.max(0, s.kept - s.a.max_chunks) or 0
+  local dropped, count, more = 0, math.min(excess + 1, PAGE), true
+  while more do
+    local entries = redis.call('XRANGE', s.chunks, number(s.first), '+', 'COUNT', count)
+    more = #entries == count
+    for _, entry in ipairs(entries) do
+      local written_at = tonumber(string.match(entry[2][2], ':(.*)$'))
+      local old = s.kept - dropped > added and written_at <= s.a.expired_before
+      s.first = tonumber(string.match(entry[1], '^%d+'))
+      if dropped >= excess and not old then
+        more = false
+        break
+      end
+      dropped = dropped + 1
+      s.floor = s.first
+      s.first = s.first + 1
+    end
+  end
+  if dropped == 0 then return end
+  s.kept = s.kept - dropped
+  redis.call('XTRIM', s.chunks, 'MINID', '~', number(s.first) .. '-0')
+end
+
+local function save(s, ...)
+  redis.call('HSET', s.meta, 'latest', number(s.latest), 'floor', number(s.floor), 'kept', number(s.kept),
+    'first', number(s.first), 'updated_at', number(s.a.now), ...)
+end
+
+local function set_status(s, status, final_output, error)
+  save(s, 'status', status, 'revision', s.revision + 1)
+  if final_output then redis.call('HSET', s.meta, 'final_output', final_output)
+  else redis.call('HDEL', s.meta, 'final_output') end
+  if error then redis.call('HSET', s.meta, 'error', error) else redis.call('HDEL', s.meta, 'error') end
+end
+
+-- Readers of the stream are told to look. A user without permission for the channel may still write.
+local function publish(s) redis.pcall('PUBLISH', s.a.channel, '') end
+
+-- Why an append changes nothing, and the number that goes with the reason; nil if nothing speaks against it.
+local function refusal(s, producer, counter)
+  if s.missing then return 'deleted' end
+  local known = redis.call('HGET', s.producers, producer)
+  if known then
+    local last, stored = string.match(known, '^(%d+):(%d+)')
+    if tonumber(last) >= tonumber(counter) then return 'stored', stored end
+  end
+  if s.fenced then return 'fenced', number(s.fence) end
+  if s.status ~= 'active' then return s.status end
+end
+
+-- Stores the chunks; the sequence of the last one.
+local function append(s, producer, counter, texts, first, last)
+  local added = (last - first + 1) / 2
+  local made_key = add(s, texts, first, last)
+  local too_many = s.a.max_chunks > 0 and s.kept > s.a.max_chunks
+  if too_many or s.created_at <= s.a.expired_before then retain(s, added) end
+  save(s)
+  local remembered = counter .. ':' .. number(s.latest) .. ':' .. number(s.a.now)
+  local made_producers = redis.call('HSET', s.producers, producer, remembered) == 1
+  keep_alive(s, made_key or made_producers)
+  publish(s)
+  return number(s.latest)
+end
