@@ -28,7 +28,7 @@ async def test_a_pool_executes_what_is_submitted_and_says_who_did_it() -> None:
             workers = await list_workers(stores.streams, ours.services.clock())
             assert [(each.name, each.at_once) for each in workers] == [("w1", 4)]
         (run,) = await stores.state.list_runs("late")
-        assert (run.status, run.metadata["worker"]) == ("completed", "w1")
+        assert (run.status, run.worker) == ("completed", "w1")
 
 
 async def test_a_pool_that_stops_hands_its_runs_over_and_another_goes_on_in_the_same_record() -> None:
@@ -45,7 +45,7 @@ async def test_a_pool_that_stops_hands_its_runs_over_and_another_goes_on_in_the_
         async with WorkerPool(second, name="second") as pool:
             await pool.run_until_idle()
         (run,) = await stores.state.list_runs("s")
-        assert (run.status, run.step_count, run.metadata["worker"]) == ("completed", STEPS + 1, "second")
+        assert (run.status, run.step_count, run.worker) == ("completed", STEPS + 1, "second")
         state = await stores.state.load_state("s")
         assert state is not None
         assert state.custom_state == {"done": [0, 1, 2]}
@@ -163,7 +163,7 @@ async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
             handle = await front.submit(Agent("greeter"), "Say hello")
             assert (await asyncio.wait_for(handle.result(), 60)).output == "Hello!"
             (run,) = await stores.state.list_runs(handle.session_id)
-            assert run.metadata["worker"] == "w"
+            assert run.worker == "w"
         process.send_signal(signal.SIGTERM)
         log = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
         assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -179,7 +179,7 @@ async def test_users_do_not_see_which_worker_ran_a_run(memory: Stores) -> None:
     executor = AgentExecutor(memory, ScriptedLLM(["Hi."]), agents=[other])
     await executor.run(other, "hi", session_id="s", user_id="ann")
     (run,) = await memory.state.list_runs("s")
-    await memory.state.update_run_status(run.run_id, run.status, metadata={**run.metadata, "worker": "host-7"})
+    await memory.state.create_run("s", "run-2", turn=run.turn, worker="host-7")
     app = create_app(executor, authenticate=lambda connection: ROOT if "x-root" in connection.headers else ANN)
     async with client_of(app) as client:
         for path in ("/sessions/s", "/sessions/s/runs", "/sessions/s/snapshot"):

@@ -44,7 +44,7 @@ async def _turn(stores: StoreSet, listed: SessionState) -> Turn | None:
     if await stores.streams.get_stream_info(session.stream_id) is None:
         return None
     chunks: list[Chunk] = [stored.chunk for stored in await stores.streams.get_all_chunks(session.stream_id)]
-    state = await state_at(stores.state, session, int(run.metadata.get("first_step", 0)) if run else 0)
+    state = await state_at(stores.state, session, run.first_step if run else 0)
     last: tuple[str, dict[str, Json]] = ("", {})  # its process died: the connection is cut
     if session.status == "completed":
         last = ("end", {"status": "completed", "output": session.output})

@@ -300,6 +300,6 @@ def _last_of_turn(runs: list[RunRecord], run_id: str) -> RunRecord | None:
     """Return the last of the runs that continued a run, or the run itself."""
     last = next((run for run in runs if run.run_id == run_id), None)
     for run in runs:
-        if last is not None and run.metadata.get("resumes") == last.run_id:
+        if last is not None and run.resumes == last.run_id:
             last = run
     return last

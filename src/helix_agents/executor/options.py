@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypedDict, get_args
-
-import msgspec
 
 from ..agent import Agent
 from ..codec import Json
@@ -67,7 +65,6 @@ class Request:
     session_id: str | None
     user_id: str | None
     session_options: Mapping[str, Any]
-    run_metadata: dict[str, Json] = field(default_factory=dict)
     deps: Any = None
     if_exists: IfExists = "continue"
     if_running: IfRunning = "reject"
@@ -109,7 +106,6 @@ def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Requ
             "expires_at": options.get("expires_at"),
             "custom_state": as_state(options.get("custom_state")),
         },
-        {"limits": msgspec.to_builtins(limits)} if isinstance(limits, UsageLimits) else {},
         options.get("deps"),
         if_exists,
         if_running,

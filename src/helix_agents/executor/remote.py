@@ -238,5 +238,5 @@ class RemoteControl:
 
 
 def _turn_of(found: Found) -> int:
-    """Return how many steps the session had when its current turn started."""
-    return int(found.run.metadata.get("first_step", 0)) if found.run is not None else 0
+    """Return the number of the session's current turn."""
+    return found.run.turn if found.run is not None else 0

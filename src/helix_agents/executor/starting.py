@@ -6,12 +6,13 @@ Each asks the table (`session/standing.py`) what its intent means for the sessio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from ..agent import Agent
-from ..codec import Json
 from ..errors import (
     AlreadyRunning,
     InvalidArgument,
@@ -53,23 +54,22 @@ class Starter:
     async def start(self, request: Request, *, released: bool = False, engine: str | None = None) -> RunHandle:
         """Start what is requested. `released`: leave the run to a worker, or to an engine."""
         ensure_countable(self._services, request.limits, request.agent.limits)
-        if released:
-            noted: dict[str, Json] = {"submitted": True} if engine is None else {"engine": engine}
-            request = replace(request, run_metadata={**request.run_metadata, **noted})
+        limits = None if request.limits is None else msgspec.to_builtins(request.limits)
+        queued = released and engine is None
+        new = NewRun(self._new_id(), released=released, engine=engine, queued=queued, limits=limits)
         if request.key is None:
-            return await self._start_or(replace(request, session_id=request.session_id or new_session_id()), released)
+            return await self._start_or(replace(request, session_id=request.session_id or new_session_id()), new)
         keyed = keyed_request(request.key, request.fingerprint)
+        new = msgspec.structs.replace(new, idempotency_key=keyed.key, request_digest=keyed.digest)
         if request.session_id is None:
             session_id = await session_of_key(self._services.streams, keyed.key, request.user_id)
             request = replace(request, session_id=session_id)
-        note = {"key": keyed.key, "request": keyed.digest}
-        request = replace(request, run_metadata={**request.run_metadata, **note})
         if (started := await self._started_before(request, keyed)) is not None:
             return started
         if request.if_running == "interrupt":
             await self._remote.make_room(request.id)
         try:
-            return await self._start(request, released)
+            return await self._start(request, new)
         except (AlreadyRunning, SessionExists):
             # Perhaps by the same request, sent twice at the same moment.
             if (started := await self._started_before(request, keyed)) is None:
@@ -81,11 +81,11 @@ class Starter:
         artifacts = Artifacts(self._services.blobs, session.root_session_id or session.session_id)
         return replace(request, messages=await artifacts.without_bytes(request.messages))
 
-    async def _start_or(self, request: Request, released: bool) -> RunHandle:
+    async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
         """Start; if the session is running, do instead what was asked for, however often that changes."""
         for _ in range(MAX_TRIES):
             try:
-                return await self._start(request, released)
+                return await self._start(request, new)
             except AlreadyRunning:
                 if request.if_running == "reject":
                     raise
@@ -98,9 +98,8 @@ class Starter:
                         return self._runs.handle(request.agent, found.existing, found.run)
         raise AlreadyRunning(request.id)
 
-    async def _start(self, request: Request, released: bool) -> RunHandle:
-        agent, intent = request.agent, Intent.SUBMIT if released else Intent.START
-        new = NewRun(self._new_id(), request.run_metadata, released)
+    async def _start(self, request: Request, new: NewRun) -> RunHandle:
+        agent, intent = request.agent, Intent.SUBMIT if new.released else Intent.START
         for _ in range(MAX_TRIES):
             found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
             if found.session is not None and request.if_exists == "reject":
@@ -111,19 +110,19 @@ class Starter:
             if action is not Action.TAKE_OVER:
                 ensure_said(request.messages)
             request = await self._without_bytes(request, session)
-            deps = None if released else await self._runs.deps_for(agent, session, request.deps)
+            deps = None if new.released else await self._runs.deps_for(agent, session, request.deps)
             try:
                 claim = await self._claim(found, action, request, new)
             except SessionExists:
                 await self._ensure_may_continue(request)
                 continue
             except RunLost:
-                if not released:
+                if not new.released:
                     raise
                 # A worker found the run before its stream was ready here, and has made it ready.
                 taken = await find(self._services, request.id)
                 return self._runs.handle(agent, taken.existing, taken.run)
-            if released:
+            if new.released:
                 return self._runs.handle(agent, claim.session, claim.run)
             return await self._runs.start(agent, claim, deps, key=request.key is not None)
         raise AlreadyRunning(request.id)
@@ -146,7 +145,7 @@ class Starter:
         if len(messages) > 1 or (not messages and not new.released):
             raise InvalidArgument(f"Session {request.id!r} is {session.status}: continue with one message.")
         if not messages:
-            await decided(services, Intent.RESUME, request.id, engine=_engine_of(found.run))
+            await decided(services, Intent.RESUME, request.id, engine=found.seen.engine)
         message = messages[0] if messages else None
         return await self._not_stalled(found, take_over(services, session, found.run, new, message=message))
 
@@ -165,10 +164,9 @@ class Starter:
 
         Asked after the read that guards the claim: a run that starts later makes the store reject the claim.
         """
-        key = request.run_metadata.get("key")
-        if key is None:
+        if request.key is None:
             return False
-        return any(run.metadata.get("key") == key for run in await self._services.store.list_runs(request.id))
+        return any(run.idempotency_key == request.key for run in await self._services.store.list_runs(request.id))
 
     async def _started_before(self, request: Request, keyed: KeyedRequest) -> RunHandle | None:
         """Return the run that an idempotency key has started, continued if its process died."""
@@ -181,7 +179,7 @@ class Starter:
             if run is None:
                 return None
             latest = runs[-1]
-            if found.seen.standing is Standing.LAPSED and latest.metadata.get("key") == keyed.key:
+            if found.seen.standing is Standing.LAPSED and latest.idempotency_key == keyed.key:
                 try:
                     return await self.resume(request.agent, request.id, deps=request.deps, key=True)
                 except (AlreadyRunning, NotResumable):
@@ -215,9 +213,9 @@ class Starter:
             claiming = continue_run(self._services, session, run)
         elif action is Action.BEGIN:
             assert message is not None
-            claiming = begin_turn(self._services, session, run, [message], self._new({}))
+            claiming = begin_turn(self._services, session, run, [message], NewRun(self._new_id()))
         else:
-            claiming = take_over(self._services, session, run, self._new({}), message=message)
+            claiming = take_over(self._services, session, run, NewRun(self._new_id()), message=message)
         return await self._runs.start(agent, await self._not_stalled(found, claiming), deps, key=key)
 
     async def retry(
@@ -236,8 +234,7 @@ class Starter:
             raise NotResumable(session_id, "nothing to retry")
         if session.failure_reason == INPUT_REFUSED:
             raise NotResumable(session_id, "its input was refused and is gone; execute() starts another turn")
-        kept = {"limits": run.metadata["limits"]} if "limits" in run.metadata else {}
-        new = NewRun(self._new_id(), {**kept, "engine": engine} if engine else kept, released=engine is not None)
+        new = NewRun(self._new_id(), released=engine is not None, engine=engine, limits=run.limits)
         claim = await self._not_stalled(found, begin_turn(self._services, session, run, [], new))
         if engine is not None:
             return self._runs.handle(agent, claim.session, claim.run)
@@ -257,12 +254,8 @@ class Starter:
             assert run is not None
             claim = await continue_run(self._services, session, run, worker=worker)
         else:
-            new = self._new({} if worker is None else {"worker": worker})
-            claim = await take_over(self._services, session, run, new)
+            claim = await take_over(self._services, session, run, NewRun(self._new_id(), worker=worker))
         return await self._runs.start(agent, claim, deps)
-
-    def _new(self, metadata: Mapping[str, Json]) -> NewRun:
-        return NewRun(self._new_id(), metadata)
 
     def _new_id(self) -> str:
         return f"run-{self._services.ids()}"
@@ -270,7 +263,3 @@ class Starter:
 
 async def _closed(services: Any, session: SessionState, run: RunRecord) -> Any:
     await close(services, session, run)
-
-
-def _engine_of(run: RunRecord | None) -> str | None:
-    return run.metadata.get("engine") if run is not None else None

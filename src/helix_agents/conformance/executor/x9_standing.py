@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import AlreadyRunning, HelixError, NotResumable, SessionNotFound
 from ...executor import Stepper
+from ...limits import UsageLimits
 from ...llm.contract import ModelEvent, ModelRequest
 from ...llm.scripted import Call, Line, ScriptedLLM
 from ...tools.tool import tool
@@ -289,6 +290,30 @@ async def poisoned(harness: Harness) -> None:
         clock.pass_seconds(60)
     session = await stores.state.load_state("s")
     expect_same(session and session.failure_reason, "poisoned", "why it failed")
+
+
+@check("X9", "the fields of a run say what the executor knows about it, and its metadata is the caller's")
+async def fields_of_runs(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), Clockwork()
+    agent, limits = simple_agent(), UsageLimits(steps=5)
+    await _crashed(stores, clock, "s", limits=limits, idempotency_key="k")
+    async with executing(stores, ScriptedLLM(["One.", "Two."]), clock=clock, agents=[agent]) as executor:
+        for handle in await executor.recover():
+            await handle.result()
+        await executor.submit(agent, "More", session_id="s")
+        for handle in await executor.recover():
+            await handle.result()
+    runs = await stores.state.list_runs("s")
+    expect_same(
+        [(run.turn, run.attempt, run.first_step) for run in runs], [(1, 1, 0), (1, 2, 0), (2, 1, 1)], "the runs"
+    )
+    expect_same([run.resumes for run in runs], [None, runs[0].run_id, None], "what they resume")
+    expect_same([run.idempotency_key for run in runs], ["k", "k", None], "their keys")
+    expect_same([run.limits is not None for run in runs], [True, True, False], "their limits")
+    expect_same([run.queued for run in runs], [False, False, True], "which were submitted")
+    expect_same([run.metadata for run in runs], [{}, {}, {}], "the metadata")
+    resumed = [chunk["turn"] for chunk in of_type(await chunks_of(stores, "s"), "run_started", "run_resumed")]
+    expect_same(resumed, [2], "the turns on the stream")
 
 
 @check("X9", "a session of another user does not exist, whatever is asked of it")

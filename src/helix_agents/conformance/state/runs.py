@@ -106,12 +106,13 @@ async def a_turn_may_have_several_runs(harness: Harness) -> None:
     given = (("run-2", 0), ("run-3", 2), ("run-4", 2), ("run-5", 0), ("run-6", 1), ("run-7", 0))
     for run_id, turn in given:
         await store.save_state("a", plain_state("a"), run=RunRecord(run_id, "a", turn))
+    await store.create_run("a", "run-8", turn=2)
     store = await harness.reopen()
     turns = [(run.run_id, run.turn) for run in await store.list_runs("a")]
-    numbers = (1, 2, 2, 2, 3, 1, 2)
+    numbers = (1, 2, 2, 2, 3, 1, 2, 2)
     expect_same(turns, [(f"run-{place}", turn) for place, turn in enumerate(numbers, start=1)], "the runs and turns")
     last = await store.get_current_run("a")
-    expect_same(last.run_id if last else None, "run-7", "the current run")
+    expect_same(last.run_id if last else None, "run-8", "the current run")
 
 
 @check("input", "odd fields of runs are refused")

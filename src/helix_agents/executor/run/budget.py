@@ -31,7 +31,7 @@ def ensure_countable(services: Services, *given: UsageLimits | None) -> None:
 
 def limits_of(context: RunContext) -> list[UsageLimits]:
     """The limits of the agent, and those that the run was started with, in whatever process."""
-    given = context.claim.run.metadata.get("limits")
+    given = context.claim.run.limits
     own = [] if given is None else [msgspec.convert(given, UsageLimits)]
     return own if context.agent.limits is None else [context.agent.limits, *own]
 
@@ -107,7 +107,7 @@ async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
 async def _began_at(context: RunContext) -> int:
     """When the turn began, in whatever process."""
     runs = await context.services.store.list_runs(context.session_id)
-    starts = [run.started_at for run in runs if run.metadata.get("first_step") == context.first_step]
+    starts = [run.started_at for run in runs if run.turn == context.claim.run.turn]
     return min(starts, default=context.claim.run.started_at)
 
 

@@ -30,7 +30,7 @@ from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...messages import Message, ToolCall
 from ...safe_text import get_logger
 from ...stores.usage.contract import SubagentEntry, UsageEntry
-from ...types import RunRecord, SessionState, SubSessionRef, SuspendedChildWait
+from ...types import ParentCall, RunRecord, SessionState, SubSessionRef, SuspendedChildWait
 from ..handle import AgentResult, result_of
 from ..run_context import RunContext
 from ..services import Services
@@ -122,7 +122,7 @@ class _ChildCall:
         self._agent = tool.agent
         self._session_id = child_session_id(parent.session_id, tool, call)
         # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
-        self._origin = {"parent_tool_call_id": call["id"], "input": call["arguments"]["input"]}
+        self._origin = ParentCall(call["id"], call["arguments"]["input"], parent.run_id)
         self._show_history = False
         self._started_at = 0
         self._incarnation: str | None = None
@@ -202,8 +202,7 @@ class _ChildCall:
 
     async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
         """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
-        metadata = {**self._origin, "parent_run_id": self._parent.run_id}
-        new = NewRun(f"run-{self._services.ids()}", metadata)
+        new = NewRun(f"run-{self._services.ids()}", parent_call=self._origin)
         mine = self._is_mine(session, run)
         if session is None or (session.status in SESSION_TERMINAL and not mine):
             above = self._parent.owned.session
@@ -271,7 +270,8 @@ class _ChildCall:
         """Whether the child's latest run was begun for this very call, and did not merely end with its parent's."""
         if session is None or run is None or session.failure_reason == PARENT_FAILED:
             return False
-        return self._origin.items() <= run.metadata.items()
+        call, mine = run.parent_call, self._origin
+        return call is not None and (call.tool_call_id, call.input) == (mine.tool_call_id, mine.input)
 
     async def _note_cascade(self) -> None:
         """Let the child's session say why it was interrupted, if that was to let the parent suspend."""

@@ -103,7 +103,7 @@ async def open_run(
         hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
         artifacts=Artifacts(services.blobs, session.root_session_id or session.session_id, owned.messages),
         then=list(claim.then),
-        first_step=int(run.metadata.get("first_step", session.step_count)),
+        first_step=run.first_step,
         deps=parent.deps if parent else deps,
     )
     if claim.announce:
@@ -125,7 +125,7 @@ def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext 
         agent_type=agent.name,
         turn=claim.run.turn,
         parent_run_id=parent.run_id if parent else None,
-        parent_tool_call_id=claim.run.metadata.get("parent_tool_call_id") if parent else None,
+        parent_tool_call_id=claim.run.parent_call.tool_call_id if claim.run.parent_call else None,
         tracing_context=claim.session.tracing_context,
         model=named(agent.llm or services.llm, "model"),
         provider=named(agent.llm or services.llm, "provider"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -32,26 +32,22 @@ from ...errors import (
     VersionConflict,
 )
 from ...ids import step_id
-from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
-from ...types import CheckpointMeta, Owner, RunRecord, SessionState, StagedChanges
+from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..step.queued_messages import queued_in
 from ..stream.prepare import ReadyStream, fresh_stream, last_commit, ready_stream
 from .observe import Sessions, load_messages
-from .standing import UNOWNED, ended_as
+from .standing import UNOWNED, crashes_of, ended_as
 
 logger = get_logger("helix_agents.executor")
 
 REPLACED = "another process has taken the session over"
 DIED = "Its process died; another run continued."
-
-OF_ONE_RUN = ("follow_up", "open_step", "engine", "worker")
-"""What a run does not inherit from the one it takes over."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +76,32 @@ class Claim:
         return RunLost(self.session.session_id, self.run.run_id, why)
 
 
-class NewRun(NamedTuple):
-    """A run that a claim is about to start: its id, what its record says, and whether it is left to a worker."""
+class NewRun(msgspec.Struct, frozen=True):
+    """A run that a claim is about to start, as its record is going to describe it.
+
+    `released`: the claim leaves it to a worker or to an engine. A run that takes another one over inherits the limits,
+    the key and the call of that one, unless it has its own.
+    """
 
     run_id: str
-    metadata: Mapping[str, Json]
     released: bool = False
+    engine: str | None = None
+    worker: str | None = None
+    queued: bool = False
+    limits: Json = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    parent_call: ParentCall | None = None
+
+    def record(self, session_id: str, turn: int, earlier: RunRecord | None = None, **fields: Any) -> RunRecord:
+        """Return the run's record. `earlier`: the run that it takes over."""
+        given = msgspec.structs.asdict(self)
+        del given["released"]
+        if earlier is not None:
+            inherited = ("queued", "limits", "idempotency_key", "request_digest", "parent_call")
+            given |= {name: given[name] or getattr(earlier, name) for name in inherited}
+            fields |= {"metadata": earlier.metadata, "resumes": earlier.run_id, "attempt": earlier.attempt + 1}
+        return RunRecord(session_id=session_id, turn=turn, **given, **fields)
 
 
 def next_epoch(session: SessionState | None, now: int) -> int:
@@ -123,7 +139,7 @@ async def create_turn(
     now, options = services.clock(), dict(session_options)
     custom_state = options.pop("custom_state", None)
     stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
-    record = _record(services, session_id, new, now, stream, first_step=0, turn=1)
+    record = _first_record(services, session_id, new, now, stream, first_step=0, turn=1)
     epoch = max(next_epoch(None, now), stream.fence + 1 if stream else 0)
     session = await services.store.create_session(
         session_id,
@@ -151,9 +167,8 @@ async def begin_turn(
         *messages,
     ]
     stream = await services.streams.get_stream_info(session.stream_id)
-    record = _record(
-        services, session.session_id, new, now, stream, first_step=first_step, turn=run.turn + 1 if run else 1
-    )
+    turn = run.turn + 1 if run is not None else 1
+    record = _first_record(services, session.session_id, new, now, stream, first_step=first_step, turn=turn)
     wanted = msgspec.structs.replace(
         session,
         status="active",
@@ -172,7 +187,7 @@ async def begin_turn(
     return await _start_stream(services, claim, stream)
 
 
-def _record(
+def _first_record(
     services: Services,
     session_id: str,
     new: NewRun,
@@ -183,13 +198,13 @@ def _record(
     turn: int,
 ) -> RunRecord:
     """Return the record of a run that starts a turn; it expects the stream to be as it was read."""
-    return RunRecord(
-        new.run_id,
+    return new.record(
         session_id,
         turn,
+        first_step=first_step,
+        claimed_step=first_step,
         # A stream that exists is going to be reset, which appends a chunk.
         start_sequence=stream.latest_sequence + 1 if stream else 0,
-        metadata={**new.metadata, "first_step": first_step, "claimed_step": first_step},
         lease_until=UNOWNED if new.released else now + services.lease_ms,
         started_at=now,
     )
@@ -215,6 +230,7 @@ async def take_over(
     Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session from this claim.
     """
     now = services.clock()
+    earlier = await _run_of_turn(services, session, run)
     # What was put aside was shown completely; only what was never committed has to be taken back.
     crashed = session.status == "active" or run is None
     committed = await last_commit(services.store, session) if crashed else None
@@ -228,12 +244,16 @@ async def take_over(
     # While a step is open, queued messages stay queued: the commit of that step takes them.
     said = [*said, *([] if is_open else queued_in(session)), *([] if message is None else [message])]
     then = said if is_open else []
-    record = RunRecord(
-        new.run_id,
+    record = new.record(
         session.session_id,
-        0,
+        earlier.turn if earlier is not None else 1,
+        earlier,
+        first_step=earlier.first_step if earlier is not None else session.step_count,
+        claimed_step=session.step_count,
+        crashes=crashes_of(session, run) if crashed else 0,
+        follow_up=list(then),
+        open_step=session.step_count + 1 if then else None,
         start_sequence=stream.latest_sequence if stream else 0,
-        metadata=_inherited(session, run, new, then, crashed=crashed),
         lease_until=now + services.lease_ms,
         started_at=now,
     )
@@ -298,32 +318,17 @@ async def _open_stream(
     return replace(await _placed(services, claim, ready), staged=staged, rewound=ready.rewound)
 
 
+async def _run_of_turn(services: Services, session: SessionState, run: RunRecord | None) -> RunRecord | None:
+    """Return the last run of the turn that the session is in: an earlier one than its latest run's after a restore."""
+    if run is None or run.first_step <= session.step_count:
+        return run
+    runs = await services.store.list_runs(session.session_id)
+    return next((each for each in reversed(runs) if each.first_step <= session.step_count), None)
+
+
 def _said_since(run: RunRecord | None, session: SessionState) -> list[Message]:
     """Return what the user said to runs that never committed it."""
-    if run is None or run.metadata.get("open_step") != session.step_count + 1:
-        return []
-    return list(run.metadata.get("follow_up", []))
-
-
-def _inherited(
-    session: SessionState, run: RunRecord | None, new: NewRun, then: Sequence[Message], *, crashed: bool
-) -> dict[str, Json]:
-    """Return what the record of a run says that takes another one over."""
-    before = {k: v for k, v in (run.metadata if run else {}).items() if k not in OF_ONE_RUN}
-    said = {"follow_up": list(then), "open_step": session.step_count + 1} if then else {}
-    crashes = crashes_of(session, run) if crashed else 0
-    # A session that was restored to an earlier turn continues that one.
-    first_step = min(int(before.pop("first_step", session.step_count)), session.step_count)
-    resumes = run.run_id if run is not None else None
-    own = {"first_step": first_step, "claimed_step": session.step_count, "resumes": resumes, "crashes": crashes}
-    return {**before, **new.metadata, **said, **own}
-
-
-def crashes_of(session: SessionState, run: RunRecord | None) -> int:
-    """Return how many runs in a row have died without a commit, the latest included, which has just been found dead."""
-    if run is None or run.status != "running" or run.metadata.get("claimed_step") != session.step_count:
-        return 0
-    return int(run.metadata.get("crashes", 0)) + 1
+    return [] if run is None or run.open_step != session.step_count + 1 else list(run.follow_up)
 
 
 # -- a released run
@@ -344,14 +349,12 @@ async def continue_run(
     now = services.clock()
     known = messages is not None
     stream = None if known else await services.streams.get_stream_info(session.stream_id)
-    first_step = int(run.metadata.get("first_step", session.step_count))
-    begins = session.suspended_step_id is not None or session.step_count == first_step
-    metadata = run.metadata if worker is None else {**run.metadata, "worker": worker}
-    change = leased_run(run, now + services.lease_ms, metadata=metadata)
+    begins = session.suspended_step_id is not None or session.step_count == run.first_step
+    change = leased_run(run, now + services.lease_ms, claimed_step=session.step_count, worker=worker or run.worker)
     step = session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
     wanted = msgspec.structs.replace(session, suspended_step_id=step)
     mine = await take(services, session, wanted, change=change)
-    resumes = run.metadata.get("resumes") is not None
+    resumes = run.resumes is not None
     claim = Claim(
         mine,
         await load_messages(services.store, session.session_id) if messages is None else messages,
@@ -369,7 +372,7 @@ async def continue_run(
         if stream is None or stream.status in ("ended", "failed"):
             # The process that queued the run died before its stream was ready.
             await fresh_stream(services.streams, session.stream_id, claim.fence, seen=stream)
-        elif session.step_count > run.metadata.get("claimed_step", session.step_count):
+        elif session.step_count > run.claimed_step:
             # The process that did the last step may have died before it announced the commit.
             committed = await last_commit(services.store, session)
             await ready_stream(
@@ -443,8 +446,3 @@ async def _placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim
     except (RunNotFound, SessionNotFound) as error:
         raise claim.lost("the session was deleted") from error
     return replace(claim, run=placed)
-
-
-def is_poisoned(session: SessionState, run: RunRecord | None, limit: int) -> bool:
-    """Return whether this session has killed so many processes without a commit that it must not kill another."""
-    return session.status not in SESSION_TERMINAL and crashes_of(session, run) >= limit

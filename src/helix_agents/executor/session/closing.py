@@ -33,15 +33,13 @@ from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
 from ..stream.prepare import close_stream, pause_at_rest, take_back
-from .claim import REPLACED, is_poisoned, leased_run, take
+from .claim import REPLACED, leased_run, take
 from .observe import Found, Sessions, find, load_messages, observe
-from .standing import Action, Decision, Intent, Standing, decide, ended_as, refusal
+from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, refusal
 
 POLL_SECONDS = 0.02
 MAX_TRIES = 10
 MAX_WAIT_SECONDS = 10.0
-POISONED_AFTER = 20
-"""How many processes in a row may die in a session without a commit before it is failed."""
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
 """How a write fails of a process that no longer owns what it closes."""
@@ -62,13 +60,16 @@ class Ending(NamedTuple):
 async def close(services: Sessions, session: SessionState, run: RunRecord) -> None:
     """Close the stream and the record of a dead run. Raises `AlreadyRunning` and `RunLost`.
 
-    A run that was asked to stop and died before it read that is stopped on the way.
+    A run that must end (`Seen.must_end`) is ended on the way.
     """
     flag = session.interrupt_flag
-    if session.status == "active" and flag is not None and flag.run_id == run.run_id:
-        failed = Ending("failed", flag.reason or "aborted", "aborted")
-        await end(services, session, run, failed if flag.abort else Ending("interrupted", flag.reason))
-        return
+    if session.status == "active":
+        why = f"{POISONED_AFTER} processes in a row died in this run without a commit."
+        ending = Ending("failed", why, "poisoned")
+        if flag is not None and flag.run_id == run.run_id:
+            failed = Ending("failed", flag.reason or "aborted", "aborted")
+            ending = failed if flag.abort else Ending("interrupted", flag.reason)
+        return await end(services, session, run, ending)
     change = leased_run(run, services.clock() + services.lease_ms)
     await _finish(services, session, await take(services, session, session, change=change), run)
 
@@ -232,10 +233,6 @@ async def _is_settled(services: Sessions, found: Found, decision: Decision) -> b
     try:
         if decision.action is Action.CLOSE_FIRST and run is not None:
             await close(services, session, run)
-            return False
-        if decision.action is Action.TAKE_OVER and is_poisoned(session, run, POISONED_AFTER):
-            why = f"{POISONED_AFTER} processes in a row died in this run without a commit."
-            await end(services, session, run, Ending("failed", why, "poisoned"))
             return False
     except (AlreadyRunning, RunLost):
         return False

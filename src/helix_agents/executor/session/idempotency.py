@@ -38,8 +38,8 @@ def find_run(session_id: str, runs: list[RunRecord], keyed: KeyedRequest) -> Run
     Raises `IdempotencyConflict` if the key came with another request.
     """
     for run in runs:
-        if run.metadata.get("key") == keyed.key:
-            if run.metadata.get("request") != keyed.digest:
+        if run.idempotency_key == keyed.key:
+            if run.request_digest != keyed.digest:
                 raise IdempotencyConflict(session_id, keyed.key)
             return run
     return None

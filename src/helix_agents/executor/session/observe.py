@@ -14,7 +14,7 @@ from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
 from ...types import RunRecord, SessionState
 from ..step.questions import all_waiting
-from .standing import Intent, Seen, Standing, decide, described, standing
+from .standing import Intent, Seen, Standing, crashes_of, decide, described, standing
 
 SETTLED = {Standing.ORPHANED, Standing.RELEASED, Standing.LAPSED, Standing.READY, Standing.STOPPED}
 """Standings of sessions without an owner: only there does it matter whether anything was said or asked."""
@@ -86,17 +86,18 @@ async def observe(services: Sessions, session: SessionState, run: RunRecord | No
     if at is Standing.READY and (waits := await all_waiting(services.store, session, now)):
         at = Standing.WAITING
         questions = tuple(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
-    flag, metadata = session.interrupt_flag, run.metadata if run is not None else {}
+    flag, engine = session.interrupt_flag, run.engine if run is not None else None
     return Seen(
         at,
         session.session_id,
         run.run_id if run is not None else None,
         session.status,
-        metadata.get("engine"),
-        queued="submitted" in metadata or metadata.get("engine") is not None,
+        engine,
+        queued=engine is not None or (run is not None and run.queued),
         lease_until=run.lease_until if run is not None and run.status == "running" else None,
         stop=flag if flag is not None and run is not None and flag.run_id == run.run_id else None,
         questions=questions,
+        crashes=crashes_of(session, run) if at is Standing.LAPSED else 0,
     )
 
 

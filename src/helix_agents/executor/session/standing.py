@@ -21,6 +21,9 @@ from ...types import InterruptFlag, RunRecord, RunStatus, SessionState, SessionS
 UNOWNED: Final = 0
 """Lease value of a run that was released cleanly: any worker may continue it immediately."""
 
+POISONED_AFTER: Final = 20
+"""How many processes in a row may die in a session without a commit before it is failed."""
+
 
 # -- 1. how a session stands
 
@@ -72,6 +75,13 @@ class Seen(NamedTuple):
     lease_until: int | None = None
     stop: InterruptFlag | None = None
     """An interrupt or abort that the run was asked for and may not have read."""
+    crashes: int = 0
+    """How many processes in a row died in the session without a commit."""
+
+    @property
+    def must_end(self) -> bool:
+        """Whether no process may continue the run: it was asked to stop, or it kills every process."""
+        return self.stop is not None or self.crashes >= POISONED_AFTER
 
 
 def standing(
@@ -112,6 +122,13 @@ def standing(
     if session.status in SUSPENDED:
         return Standing.WAITING if open_questions else Standing.READY
     return Standing.STOPPED
+
+
+def crashes_of(session: SessionState, run: RunRecord | None) -> int:
+    """Return how many runs in a row died without a commit, if the latest one, which is still open, did."""
+    if run is None or run.status != "running" or run.claimed_step != session.step_count:
+        return 0
+    return run.crashes + 1
 
 
 def ended_as(session: SessionState) -> RunStatus:
@@ -339,14 +356,14 @@ TABLE: Final[Mapping[tuple[Standing, Intent], Decision]] = dict(rows())
 def decide(seen: Seen, intent: Intent, *, engine: str | None = None) -> Decision:
     """Return what to do. `engine`: the engine that asks, if one does.
 
-    Four rules apply before the table. A run that was asked to stop and died is stopped before anything else. A
-    scheduler leaves runs of another scheduler alone, except to close them. Until the run of an engine stops, no one
-    else continues it; when its questions are answered, that engine does. A caller that waits for a queued run keeps
-    waiting if its process died: a worker continues it.
+    Four rules apply before the table. A run that died and must end (it was asked to stop, or too many processes died
+    in it) is closed before anything else. A scheduler leaves runs of another scheduler alone, except to close them.
+    Until the run of an engine stops, no one else continues it; when its questions are answered, that engine does. A
+    caller that waits for a queued run keeps waiting if its process died: a worker continues it.
     """
     decision = TABLE[seen.standing, intent]
     unowned = seen.standing in (Standing.RELEASED, Standing.LAPSED)
-    if unowned and seen.stop is not None and decision.action in (Action.CONTINUE, Action.TAKE_OVER):
+    if unowned and seen.must_end and decision.action in (Action.CONTINUE, Action.TAKE_OVER):
         return close1st
     if intent is Intent.RECOVER and seen.engine != engine and decision.action not in (Action.CLOSE, Action.CLOSE_FIRST):
         return leave

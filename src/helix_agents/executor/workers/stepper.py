@@ -178,7 +178,7 @@ class Stepper:
         if action is Action.CLOSE:
             await close(services, session, run)
         if action is Action.TAKE_OVER:
-            new = NewRun(f"run-{services.ids()}", {"engine": self._engine})
+            new = NewRun(f"run-{services.ids()}", engine=self._engine)
             return found, await take_over(services, session, run, new)
         if action is not Action.CONTINUE:
             return found, None
@@ -194,7 +194,7 @@ class Stepper:
         if run.run_id == ticket.run_id:
             return True
         runs = await self._services.store.list_runs(ticket.session_id)
-        resumed = {each.run_id: each.metadata.get("resumes") for each in runs}
+        resumed = {each.run_id: each.resumes for each in runs}
         earlier = resumed.get(run.run_id)
         while earlier is not None and earlier != ticket.run_id:
             earlier = resumed.get(earlier)
@@ -212,7 +212,7 @@ def _ticket(session: SessionState, run: RunRecord | None) -> Ticket:
         agent_type=session.agent_type,
         run_id=run.run_id if run else "",
         version=session.version,
-        first_step=run.metadata.get("first_step", 0) if run else 0,
+        first_step=run.first_step if run else 0,
         steps=session.step_count,
         status=session.status,
         output=session.output,

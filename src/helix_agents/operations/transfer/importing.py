@@ -20,6 +20,7 @@ from ...state import apply_patch
 from ...state.writes import StepWrites
 from ...stores.memory.contract import Memory
 from ...stores.state.contract import StateStore
+from ...stores.state.run_details import DETAILS
 from ...types import CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
 from .exporting import Progress, TransferStores
 from .records import Record, blocks, read_header
@@ -182,7 +183,8 @@ def _as_new(state: SessionState, custom_state: Json) -> SessionState:
 
 async def _write_run(store: StateStore, run: RunRecord) -> None:
     # A run that was going on when it was exported is not going on here: its lease has lapsed.
-    await store.create_run(run.session_id, run.run_id, metadata=run.metadata, lease_until=0)
+    details = {name: getattr(run, name) for name in DETAILS}
+    await store.create_run(run.session_id, run.run_id, turn=run.turn, metadata=run.metadata, lease_until=0, **details)
     if run.status != "running":
         await store.update_run_status(
             run.run_id,

@@ -140,9 +140,7 @@ class WorkflowsRuntime(EngineRuntime):
 
     async def _instances(self, ticket: Ticket) -> list[str]:
         """Return the names of the instances that may have a run: of the runs that it continues, then its own."""
-        resumed = {
-            run.run_id: run.metadata.get("resumes") for run in await self._services.store.list_runs(ticket.session_id)
-        }
+        resumed = {run.run_id: run.resumes for run in await self._services.store.list_runs(ticket.session_id)}
         names, run_id = [], ticket.run_id
         while run_id:
             names.append(instance_name(run_id, part_of(ticket)))

@@ -279,7 +279,7 @@ def _visible_run(call: Call, run: RunRecord) -> dict[str, Json]:
     """Return a run as this user may see it: the names of hosts and processes are for admins."""
     shown: dict[str, Json] = msgspec.to_builtins(run)
     if not call.user.is_admin:
-        shown["metadata"] = {name: value for name, value in run.metadata.items() if name != "worker"}
+        shown["worker"] = None
     return shown
 
 

@@ -98,8 +98,7 @@ class AgUiStream(NamedTuple):
     async def encoder(self, context: ServerContext, session: SessionState) -> TurnEncoder:
         """Return an encoder that knows the state with which the turn started."""
         run = await context.store.get_current_run(session.session_id)
-        first_step = int(run.metadata.get("first_step", 0)) if run else 0
-        state = await state_at(context.store, session, first_step)
+        state = await state_at(context.store, session, run.first_step if run else 0)
         return AgUiEncoder(session.session_id, self.run_id or (run.run_id if run else session.session_id), state)
 
     def framing(self) -> Framing:

@@ -22,6 +22,7 @@ class RunsAndCheckpoints(ABC):
         session_id: str,
         run_id: str,
         *,
+        turn: int = 0,
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
@@ -29,7 +30,7 @@ class RunsAndCheckpoints(ABC):
         owner: Owner | None = None,
         **details: Any,
     ) -> RunRecord:
-        """Start a run: the next turn of its session. Rejects a `run_id` that exists.
+        """Start a run. Rejects a `run_id` that exists. `turn` 0: the next turn of the session.
 
         `details`: fields of `RunRecord` from `attempt` on. Does not change the version. Raises `VersionConflict` if
         `expected_version` is given and not the session's (S3).

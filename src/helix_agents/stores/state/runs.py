@@ -32,6 +32,7 @@ class RunStore(StatusStore):
         session_id: str,
         run_id: str,
         *,
+        turn: int = 0,
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
@@ -43,7 +44,7 @@ class RunStore(StatusStore):
         validate.ensure_guards(expected_version=expected_version, owner=owner)
         now = self._clock()
         _ensure_details(details)
-        wanted = RunRecord(run_id, session_id, 0, start_sequence=start_sequence, lease_until=lease_until)
+        wanted = RunRecord(run_id, session_id, turn, start_sequence=start_sequence, lease_until=lease_until)
         wanted = msgspec.structs.replace(wanted, **details)
         run = new_run(session_id, wanted, now, {} if metadata is None else metadata)
         applied = await self._write(

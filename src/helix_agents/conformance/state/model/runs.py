@@ -55,6 +55,7 @@ class RunModel(StateStore):
         session_id: str,
         run_id: str,
         *,
+        turn: int = 0,
         start_sequence: int = 0,
         metadata: Mapping[str, Json] | None = None,
         lease_until: int | None = None,
@@ -66,7 +67,7 @@ class RunModel(StateStore):
         wanted = RunRecord(
             run_id,
             session_id,
-            0,
+            turn,
             start_sequence=start_sequence,
             metadata=dict(metadata or {}),
             lease_until=lease_until,

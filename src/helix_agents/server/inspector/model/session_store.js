@@ -218,14 +218,12 @@ export class SessionStore {
 		return this.#earlier;
 	}
 
-	// The turn that a run belongs to: a run that resumes another one goes on with its turn.
 	turnOf(runId) {
-		const place = this.runs.findIndex((run) => run.run_id === runId);
-		return place < 0 ? undefined : this.runs.slice(0, place + 1).filter((run) => !run.metadata?.resumes).length;
+		return this.runs.find((run) => run.run_id === runId)?.turn;
 	}
 
 	workerOf(runId) {
-		const worker = this.runs.find((run) => run.run_id === runId)?.metadata?.worker;
+		const worker = this.runs.find((run) => run.run_id === runId)?.worker;
 		return worker ?? (runId ? `run ${runId.replace(/^run-/, "").slice(0, 6)}` : "a process");
 	}
 

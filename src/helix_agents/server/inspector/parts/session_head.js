@@ -42,7 +42,7 @@ function facts(store) {
 		session.user_id && fact("User", h("a", { href: link([], { user_id: session.user_id }) }, shown(session.user_id))),
 		session.parent_session_id && fact("Parent", to(session.parent_session_id)),
 		session.forked_from && fact("Forked from", to(session.forked_from.session_id), ` after ${plural(session.forked_from.message_count, "message")}`),
-		run && fact("Turn", String(store.turnOf(run.run_id) || 1), run.metadata?.worker ? [" on ", shown(run.metadata.worker)] : ""),
+		run && fact("Turn", String(store.turnOf(run.run_id) || 1), run.worker ? [" on ", shown(run.worker)] : ""),
 		fact("Step", String(session.step_count)),
 		usage?.tokens.total > 0 && fact("Tokens", brief(usage.tokens.total)),
 		usage?.custom.cost > 0 && fact("Cost", money(usage.custom.cost)),
