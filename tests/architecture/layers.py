@@ -119,6 +119,8 @@ class Source:
     path: Path
     tree: ast.Module
     line_count: int
+    import_nodes: tuple[tuple[ast.Import | ast.ImportFrom, bool], ...]
+    """Each import statement, and whether it is inside a function."""
 
     @property
     def is_package(self) -> bool:
@@ -132,7 +134,9 @@ def read_sources(root: Path) -> dict[str, Source]:
         parts = path.relative_to(root).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
-        sources[module] = Source(module, path, ast.parse(text, str(path)), len(text.splitlines()))
+        tree = ast.parse(text, str(path))
+        nodes = tuple(_walk(tree, inside_function=False))
+        sources[module] = Source(module, path, tree, len(text.splitlines()), nodes)
     return sources
 
 
@@ -146,7 +150,7 @@ def room_of(module: str) -> str:
 
 def imports_of(source: Source, known: dict[str, Source]) -> list[Import]:
     found = []
-    for node, inside_function in _walk(source.tree, inside_function=False):
+    for node, inside_function in source.import_nodes:
         for target in _targets(node, source, known):
             found.append(Import(source.module, node.lineno, target, inside_function))
     return found

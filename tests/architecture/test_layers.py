@@ -31,9 +31,13 @@ CHECKS: list[Check] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def sources() -> dict[str, Source]:
+    return layers.read_sources(SOURCE_ROOT)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_tree_keeps_the_rule(check: Check) -> None:
-    sources = layers.read_sources(SOURCE_ROOT)
+def test_the_tree_keeps_the_rule(check: Check, sources: dict[str, Source]) -> None:
     assert "helix_agents.errors" in sources
     breaches = check(sources)
     assert not breaches, "\n" + "\n".join(breaches)
