@@ -5,16 +5,23 @@ The TypedDicts describe what the executor writes; a store accepts any JSON objec
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+import itertools
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Literal, Required, TypedDict
 
 from .codec import ensure_object
 from .content import Content, as_part
 from .errors import InvalidArgument
+from .ids import ensure_own_id
 
 Message = dict[str, Any]
 """Any JSON object with a string `role`."""
 
 ROLES = ("user", "system", "developer", "assistant", "tool", "thinking")
+
+
+IDENTIFIED = ("user", "assistant")
+"""The roles of messages that have an `id`."""
 
 
 class ToolCall(TypedDict):
@@ -25,11 +32,12 @@ class ToolCall(TypedDict):
     arguments: dict[str, Any]
 
 
-class UserMessage(TypedDict):
-    """What a user says."""
+class UserMessage(TypedDict, total=False):
+    """What a user says. `id`: the client's own if it is valid and new in the conversation, else the library's."""
 
-    role: Literal["user"]
-    content: Content
+    role: Required[Literal["user"]]
+    content: Required[Content]
+    id: str
 
 
 class SystemMessage(TypedDict):
@@ -43,6 +51,7 @@ class AssistantMessage(TypedDict, total=False):
     """A model's reply. `native`: the provider's own form of it (see `helix_agents.llm.native`)."""
 
     role: Literal["assistant"]
+    id: str
     content: str
     thinking: str
     tool_calls: list[ToolCall]
@@ -90,6 +99,37 @@ def ensure_sayable(message: Message) -> None:
             as_part(part)
 
 
+def ids_of(messages: Iterable[Message]) -> set[str]:
+    """Return the ids that the messages have."""
+    return {given for message in messages if isinstance(given := message.get("id"), str)}
+
+
+def identified(messages: Sequence[Message], taken: Container[str], step_id: str) -> list[Message]:
+    """Return the messages with an id on each user and assistant message, as a conversation stores them.
+
+    A valid id that is not `taken` is kept. Any other is replaced by one that follows from the step, so a step that is
+    written again after a crash gives the same ids.
+    """
+    result: list[Message] = []
+    new: set[str] = set()
+    for message in messages:
+        if message["role"] in IDENTIFIED:
+            if not _is_id(given := message.get("id")) or given in taken or given in new:
+                names = itertools.chain((f"msg-{step_id}",), (f"msg-{step_id}-{n}" for n in itertools.count(2)))
+                message = {**message, "id": next(name for name in names if name not in taken and name not in new)}
+            new.add(message["id"])
+        result.append(message)
+    return result
+
+
+def _is_id(given: object) -> bool:
+    try:
+        ensure_own_id(given, "id")
+    except InvalidArgument:
+        return False
+    return True
+
+
 def is_thinking(message: Message) -> bool:
     """Whether a message is nothing but the model's reasoning, to be left out on request."""
     return bool(message["role"] == "thinking")
@@ -103,6 +143,11 @@ def without_thinking(message: Message) -> Message:
 def without_native(message: Message) -> Message:
     """Return the message as clients, hooks and other models may see it; the same object if nothing is left out."""
     return _without(message, "native")
+
+
+def without_id(message: Message) -> Message:
+    """Return the message without its id, to compare it with one of another run."""
+    return _without(message, "id")
 
 
 def _without(message: Message, *names: str) -> Message:

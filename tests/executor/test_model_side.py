@@ -23,6 +23,7 @@ from helix_agents.llm.contract import (
     ToolCallDelta,
 )
 from helix_agents.llm.scripted import Script
+from helix_agents.messages import without_id
 from helix_agents.tools import ToolContext, tool
 
 
@@ -162,7 +163,7 @@ async def test_nothing_that_came_before_a_new_beginning_counts(stores: Stores) -
         rollup = await handle.get_usage_rollup()
     assert (result.output, result.finish_reason, rollup.tokens.total) == ("Done.", None, 0)
     answer = (await stores.state.get_messages("s")).items[-1]
-    assert answer == {"role": "assistant", "content": "Done."}
+    assert without_id(answer) == {"role": "assistant", "content": "Done."}
     shown = [stored.chunk["type"] for stored in await stores.streams.get_all_chunks("s")]
     assert [kind for kind in shown if kind in ("thinking", "text_delta", "tool_arg_delta")] == ["text_delta"]
 

@@ -47,11 +47,12 @@ async def test_the_next_turn_streams_from_where_it_begins(alice: httpx.AsyncClie
 
 
 async def test_messages_may_be_given_as_a_list(alice: httpx.AsyncClient, sid: str) -> None:
-    body = {"agent_type": "manager", "session_id": sid, "message": [{"role": "user", "content": "hello", "x": 1}]}
+    said = {"role": "user", "content": "hello", "x": 1, "id": "m1"}
+    body = {"agent_type": "manager", "session_id": sid, "message": [said]}
     assert (await alice.post("/execute", json=body)).status_code == 202
     assert (await result(alice, sid))["output"] == "You said: hello"
     stored = (await alice.get(f"/sessions/{sid}/messages")).json()
-    assert stored["items"][0] == {"role": "user", "content": "hello", "x": 1}
+    assert stored["items"][0] == said
     assert stored["total"] == 2
 
 

@@ -22,7 +22,7 @@ from ..chunks import Chunk
 from ..codec import encode
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
-from ..messages import Message
+from ..messages import Message, without_id
 from .researcher import QUESTION, make_llm, researcher
 from .work import work
 
@@ -160,8 +160,8 @@ async def undisturbed(url: str, stores: Stores) -> None:
 
 
 async def transcript(stores: Stores, session_id: str) -> list[Message]:
-    """All messages of a session."""
-    return list((await stores.state.get_messages(session_id, limit=None)).items)
+    """Return all messages of a session, without the ids, which differ from run to run."""
+    return [without_id(message) for message in (await stores.state.get_messages(session_id, limit=None)).items]
 
 
 async def demo(url: str, out: TextIO) -> int:

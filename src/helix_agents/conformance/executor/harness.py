@@ -11,7 +11,7 @@ from ...agent import Agent
 from ...clock import system_clock
 from ...executor import AgentExecutor
 from ...llm.contract import LLM
-from ...messages import Message
+from ...messages import Message, without_id
 from ...stores.state.contract import StateStore
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
@@ -60,8 +60,8 @@ async def executing(stores: StoreSet, llm: LLM, **options: Any) -> AsyncIterator
 
 
 async def transcript(stores: StoreSet, session_id: str) -> list[Message]:
-    """All messages of a session."""
-    return list((await stores.state.get_messages(session_id, limit=None)).items)
+    """Return all messages of a session, without the ids, which differ from run to run."""
+    return [without_id(message) for message in (await stores.state.get_messages(session_id, limit=None)).items]
 
 
 async def custom_state(stores: StoreSet, session_id: str) -> Any:

@@ -383,7 +383,9 @@ class Run:
         answered = await call.ask(request)
         if not isinstance(answered, Answered):
             return answered.message
-        step = OpenStep(step_id_of(session, context.run_id), number, answered.message, context.owned.state)
+        step_id = step_id_of(session, context.run_id)
+        (answer,) = context.owned.identified([answered.message], step_id)
+        step = OpenStep(step_id, number, answer, context.owned.state)
         self._open = step
         step.before = self._history.to_commit()
         step.usage = self._token_entries(number, answered.usage)

@@ -32,7 +32,7 @@ from ...errors import (
     VersionConflict,
 )
 from ...ids import step_id
-from ...messages import Message
+from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
@@ -141,17 +141,19 @@ async def create_turn(
     stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
     record = _first_record(services, session_id, new, now, stream, first_step=0, turn=1)
     epoch = max(next_epoch(None, now), stream.fence + 1 if stream else 0)
+    checkpoint = turn_checkpoint(new.run_id, 0)
+    messages = identified(messages, (), checkpoint.step_id)
     session = await services.store.create_session(
         session_id,
         agent_type=agent.name,
         custom_state=agent.initial_state() if custom_state is None else custom_state,
         messages=messages,
-        checkpoint=turn_checkpoint(new.run_id, 0),
+        checkpoint=checkpoint,
         run=record,
         owner_epoch=epoch,
         **options,
     )
-    claim = Claim(session, list(messages), record, claimed_at=now)
+    claim = Claim(session, messages, record, claimed_at=now)
     return await _start_stream(services, claim, stream)
 
 
@@ -182,6 +184,7 @@ async def begin_turn(
         interrupt_context=None,
     )
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
+    given = identified(given, ids_of(history), checkpoint.step_id)
     mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
     claim = Claim(mine, [*history, *given], record, claimed_at=now)
     return await _start_stream(services, claim, stream)
@@ -267,16 +270,10 @@ async def take_over(
         interrupt_context=None,
         queued_messages=session.queued_messages if is_open else [],
     )
-    written = [] if is_open else said
-    mine = await take(
-        services,
-        session,
-        wanted,
-        written,
-        turn_checkpoint(new.run_id, session.step_count) if written else None,
-        run=record,
-        change=ended_run(session, run, now),
-    )
+    checkpoint = turn_checkpoint(new.run_id, session.step_count)
+    written = [] if is_open else identified(said, ids_of(history), checkpoint.step_id)
+    start, ended = checkpoint if written else None, ended_run(session, run, now)
+    mine = await take(services, session, wanted, written, start, run=record, change=ended)
     if run is not None and run.status == "running":
         logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
     claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)

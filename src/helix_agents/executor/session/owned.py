@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import EpochConflict, LeaseConflict, RunLost, SessionNotFound, VersionConflict
-from ...messages import Message
+from ...messages import Message, identified, ids_of
 from ...stores.along import Along
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
@@ -38,6 +38,7 @@ class OwnedSession:
         """The claim that every write carries."""
         self._store = store
         self._call_ids: set[str] = set()
+        self._message_ids: set[str] = set()
         self._read = 0
         self._lock = asyncio.Lock()  # a lease may be claimed again while a step commits
 
@@ -54,10 +55,20 @@ class OwnedSession:
     @property
     def call_ids(self) -> set[str]:
         """The ids of all tool calls in the conversation. Do not change it."""
-        for message in self.messages[self._read :]:
-            self._call_ids.update(call["id"] for call in message.get("tool_calls", ()))
-        self._read = len(self.messages)
+        self._read_ids()
         return self._call_ids
+
+    def identified(self, messages: Sequence[Message], step_id: str) -> list[Message]:
+        """Return messages that are about to enter the conversation, with their ids."""
+        self._read_ids()
+        return identified(messages, self._message_ids, step_id)
+
+    def _read_ids(self) -> None:
+        new = self.messages[self._read :]
+        for message in new:
+            self._call_ids.update(call["id"] for call in message.get("tool_calls", ()))
+        self._message_ids |= ids_of(new)
+        self._read = len(self.messages)
 
     async def save(self, change: Change, *, keep_messages: int | None = None, messages: Sequence[Message] = ()) -> None:
         """Write changed fields, not custom state. Raises `RunLost`.
@@ -151,7 +162,7 @@ class OwnedSession:
     ) -> Committed:
         """Commit at the version seen last, or raise `VersionConflict`."""
         async with self._lock:
-            changed = change(self.session)
+            changed, messages = change(self.session), self.identified(messages, meta.step_id)
             try:
                 committed = await self._store.save_state_and_promote_staging(
                     self.session_id,

@@ -142,7 +142,7 @@ class Endings:
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
         await self._writer.write(commit, step, all_of_the_queue=True)
-        context.then, context.heard = [], heard
+        context.then, context.heard = [], self._owned.messages[-len(heard) :] if heard else []
         return None if commit.status == "active" else await self._finish(commit)
 
     async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:

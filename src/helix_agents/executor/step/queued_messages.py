@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...clock import IdSource
-from ...messages import Message
+from ...messages import Message, identified
 from ...stores.state.contract import StateStore
 from ...types import SessionState
 from .questions import change_session
@@ -33,8 +33,12 @@ class NewlyQueued(Exception):
 async def enqueue(
     store: StateStore, ids: IdSource, session_id: str, messages: Sequence[Message]
 ) -> SessionState | None:
-    """Enter messages for the run that has the session; None if the session has come to rest meanwhile."""
-    entries: list[dict[str, Any]] = [{"id": f"queued-{ids()}", "message": message} for message in messages]
+    """Store messages for the run that owns the session; return None if the session has stopped since.
+
+    A message has an id from here on. The run replaces it if the conversation has a message with that id.
+    """
+    identifiable = [identified([message], (), ids())[0] for message in messages]
+    entries: list[dict[str, Any]] = [{"id": f"queued-{ids()}", "message": message} for message in identifiable]
     entered = False
 
     def enter(session: SessionState) -> SessionState | None:

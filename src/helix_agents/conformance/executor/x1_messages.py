@@ -1,0 +1,100 @@
+"""X1: the messages of a conversation have ids, which outlive crashes, forks and restores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...executor.step.decisions import step_id_of
+from ...llm.scripted import Call, ScriptedLLM
+from ...tools.tool import tool
+from ..expect import expect, expect_same
+from ..harness import Harness, StoreSet
+from .harness import Clockwork, check, executing, make_executor, simple_agent
+from .mortal import Died, Life
+from .x1_queue import Gated
+
+LEASE_SECONDS = 30.0
+
+
+async def _messages(stores: StoreSet, session_id: str) -> list[Any]:
+    return list((await stores.state.get_messages(session_id, limit=None)).items)
+
+
+async def _ids(stores: StoreSet, session_id: str) -> list[str]:
+    """Return the ids of the user and assistant messages, all of which must have one that no other has."""
+    messages = [message for message in await _messages(stores, session_id) if message["role"] in ("user", "assistant")]
+    ids: list[Any] = [message.get("id") for message in messages]
+    expect(all(isinstance(given, str) and given for given in ids), f"messages without an id: {ids}")
+    expect_same(len(set(ids)), len(ids), f"the number of different ids in {ids}")
+    return ids
+
+
+@check("X1", "a user message keeps its id if that is valid and new in the conversation")
+async def ids_of_messages(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    gated = Gated()
+    async with executing(stores, gated.llm()) as executor:
+        handle = await executor.execute(gated.agent, {"role": "user", "content": "Go", "id": "mine-1"}, session_id="s")
+        await gated.begun.wait()
+        for given in ("mine-2", "mine-1", "", 7, "{}", "helix/1", "x" * 300, None):
+            message = {"role": "user", "content": f"{given}", "id": given}
+            await executor.execute(gated.agent, message, session_id="s", if_running="enqueue")
+        gated.gate.set()
+        await handle.result()
+        again = [{"role": "user", "content": "A", "id": "mine-2"}, {"role": "user", "content": "B", "id": "mine-3"}]
+        await executor.run(gated.agent, again, session_id="s")
+    kept = [given if given.startswith("mine") else "" for given in await _ids(stores, "s")]
+    expect_same(kept, ["mine-1", "", "mine-2", *[""] * 7, "", "", "mine-3", ""], "the ids that were kept")
+
+
+@check(
+    "X1",
+    "a step that a crash repeats gives its messages the same ids; forks and restored sessions keep them",
+    kind="faults",
+)
+async def ids_are_stable(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS}
+    for last in range(1, 40):
+        session_id = f"dead at {last}"
+        life = Life(last)
+        dying = make_executor(life.wrap(stores), llm, **options)
+        try:
+            await (await dying.execute(agent, "Go", session_id=session_id)).result()
+        except Died:
+            await life.bury()
+        await dying.close()
+        clock.pass_seconds(LEASE_SECONDS + 1)
+        if not (before := await _known_ids(stores, session_id)):
+            continue
+        async with executing(stores, llm, **options) as executor:
+            if (await executor.can_resume(session_id)).can_resume:
+                await (await executor.resume(agent, session_id)).result()
+            expect_same((await _ids(stores, session_id))[: len(before)], before, f"the ids of a run {session_id}")
+        if not life.over:
+            break
+    ids = await _ids(stores, session_id)
+    first = (await stores.state.list_checkpoints(session_id, limit=50)).items[-1]
+    async with executing(stores, llm, **options) as executor:
+        await executor.fork_session(session_id, "fork")
+        expect_same(await _ids(stores, "fork"), ids, "the ids of a fork")
+        await executor.restore(session_id, first.checkpoint_id)
+    expect_same(await _ids(stores, session_id), ids[:1], "the ids of a session that was restored")
+
+
+async def _known_ids(stores: StoreSet, session_id: str) -> list[str]:
+    """Return the ids of what is stored, and of a reply that is staged."""
+    session, run = await stores.state.load_state(session_id), await stores.state.get_current_run(session_id)
+    if session is None or run is None:
+        return []
+    staged = await stores.state.list_staged(session_id, step_id_of(session, run.run_id))
+    answers: list[Any] = [row.result for row in staged if row.kind == "answer"]
+    return [*await _ids(stores, session_id), *(answer["message"]["id"] for answer in answers)]
