@@ -244,6 +244,35 @@ def inside_breaches(sources: dict[str, Source]) -> list[str]:
     ]
 
 
+LOOP = (f"{PACKAGE}.executor.run.", f"{PACKAGE}.executor.step.")
+PLAIN_STORES = frozenset({"StateStore", "StreamManager", "Services"})
+
+
+def unguarded_breaches(sources: dict[str, Source]) -> list[str]:
+    """Ways from the agent loop to a plain store, whose writes carry neither the owner's epoch nor its fence.
+
+    The loop has an `OwnedSession` and a `FencedStream`; their private stores are not for others either.
+    """
+    breaches = []
+    for source in sources.values():
+        if not source.module.startswith(LOOP):
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom):
+                names = sorted(PLAIN_STORES & {alias.name for alias in node.names})
+            elif isinstance(node, ast.Attribute) and node.attr.strip("_") in ("store", "streams"):
+                is_own = node.attr.startswith("_") and ast.unparse(node.value) == "self"
+                names = [] if is_own else [ast.unparse(node)]
+            else:
+                continue
+            breaches += [
+                f"{source.module}, line {node.lineno}: {name} is out of the loop's reach; "
+                "write through the OwnedSession or the FencedStream."
+                for name in names
+            ]
+    return breaches
+
+
 def cycle_breaches(sources: dict[str, Source]) -> list[str]:
     """Modules that import each other, directly or through others (imports for type checking count too)."""
     edges: dict[str, set[str]] = {module: set() for module in sources}

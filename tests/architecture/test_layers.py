@@ -25,6 +25,7 @@ CHECKS: list[Check] = [
     layers.hidden_import_breaches,
     layers.cycle_breaches,
     layers.inside_breaches,
+    layers.unguarded_breaches,
     layers.file_breaches,
     layers.function_breaches,
     layers.polling_breaches,
@@ -78,6 +79,12 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
             "not from helix_agents.executor.session.claim",
             {"server/app.py": "from ..executor.session.claim import X", "executor/session/claim.py": ""},
         ),
+    ],
+    layers.unguarded_breaches: [
+        ("StateStore is out of the loop's reach", {"executor/run/loop.py": "from ...stores import StateStore"}),
+        ("Services is out of the loop's reach", {"executor/step/work.py": "from ..services import Services"}),
+        ("a.streams is out of the loop's reach", {"executor/step/work.py": "def f(a):\n    a.streams.reset('s')"}),
+        ("a.owned._store is out of the loop's reach", {"executor/run/loop.py": "def f(a):\n    a.owned._store"}),
     ],
     layers.cycle_breaches: [
         ("stores.a -> helix_agents.stores.b", {"stores/a.py": "from . import b", "stores/b.py": "from .a import X"}),

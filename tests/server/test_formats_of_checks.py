@@ -13,7 +13,7 @@ from helix_agents.codec import Json, encode
 from helix_agents.conformance.executor.harness import EXECUTOR
 from helix_agents.conformance.harness import StoreSet
 from helix_agents.conformance.run import run_check
-from helix_agents.executor.step.questions import all_waiting
+from helix_agents.executor.session.questions import all_waiting
 from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.translate import state_at
 from helix_agents.types import SessionState

@@ -12,9 +12,9 @@ from .services import Services
 from .session.admin import restore_session
 from .session.closing import Ending, close, decided, end
 from .session.observe import CanResume, Sessions, find
+from .session.questions import ToolResultReceipt, all_waiting
 from .session.standing import Action, Intent, Standing, decide
 from .step.decisions import Outcome
-from .step.questions import ToolResultReceipt, all_waiting
 from .stream.snapshot import SessionView, take_snapshot
 from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 

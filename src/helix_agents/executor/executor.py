@@ -38,8 +38,8 @@ from .run.hooks import Hooks
 from .run.model_call import RetryPolicy
 from .services import Durability, Services, StoresLike, given_stores
 from .session.observe import CanResume, find
+from .session.questions import ToolResultReceipt
 from .starting import Starter
-from .step.questions import ToolResultReceipt
 from .stream.follow import ExecutedChunks
 from .stream.snapshot import SessionView
 from .tasks import run_in_own_loop

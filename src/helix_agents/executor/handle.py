@@ -20,8 +20,8 @@ from ..types import PendingClientToolCall, RunRecord, SessionState, SessionStatu
 from .services import Services
 from .session.closing import POLL_SECONDS, wait_seconds
 from .session.observe import CanResume, Found, find
+from .session.questions import all_waiting
 from .session.standing import Action, Intent, Standing, decide, reason_of
-from .step.questions import all_waiting
 from .stream.follow import RunChunks, StreamPlace
 
 RESULT_POLL_SECONDS = 0.2
@@ -70,6 +70,11 @@ class Steering(Protocol):
 async def result_of(services: Services, session: SessionState) -> AgentResult:
     """The result that a session at rest amounts to."""
     waits = await all_waiting(services.store, session, services.clock()) if session.status in SUSPENDED else []
+    return result_at(session, waits)
+
+
+def result_at(session: SessionState, waits: list[PendingClientToolCall]) -> AgentResult:
+    """Return the result of a session that has stopped, with the questions that wait in it."""
     return AgentResult(session.status, session.output, session.error, waits, failure_reason=session.failure_reason)
 
 

@@ -17,7 +17,7 @@ from ..stores.paging import ensure_limit
 from ..stores.state.contract import StateStore
 from ..stores.state.validate import to_cursor
 from ..types import Page, PendingClientToolCall, SessionState, SessionStatus
-from .step.questions import waiting
+from .session.questions import waiting
 
 ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_partial")
 """The statuses of sessions that have questions of their own."""

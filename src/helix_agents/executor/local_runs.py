@@ -9,10 +9,11 @@ from typing import Any
 from ..agent import Agent, AgentRegistry, Output
 from ..errors import InvalidArgument
 from ..types import RunRecord, SessionState
+from .children import SubAgents
 from .handle import AgentResult, RunHandle, Steering
-from .run.children import SubAgents
+from .opening import open_run
 from .run.dependencies import DepsFactory, deps_for
-from .run.loop import Run, open_run
+from .run.loop import Run
 from .services import Services
 from .session.claim import Claim
 
@@ -28,7 +29,7 @@ class LocalRuns:
         self._steering = steering
         self._deps_factory = deps_factory
         self.handle_type: type[RunHandle] = RunHandle
-        self._children = SubAgents()
+        self._children = SubAgents(services)
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
         self._closed = False
 

@@ -14,7 +14,7 @@ from ..ids import ensure_own_id
 from ..limits import UsageLimits
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
-from .step.queued_messages import IfExists, IfRunning
+from .session.queued_messages import IfExists, IfRunning
 
 Input = str | Message | Sequence[Message]
 

@@ -20,8 +20,8 @@ from .services import Services
 from .session.admin import delete_tree, restore_session
 from .session.closing import POLL_SECONDS, Ending, close, end, wait_seconds
 from .session.observe import CanResume, Found, can_resume, find
+from .session.questions import Answer, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
-from .step.questions import Answer, ToolResultReceipt, submit
 
 DELETE_PATIENCE_SECONDS = 2.0
 DELETED_REASON = f"{RESERVED_PREFIX}deleted"

@@ -12,23 +12,23 @@ from ..tools.tool import Tool
 from ..types import RunRecord
 from .run.hooks import HookCaller
 from .run.stop_signal import StopSignal
-from .services import Services
+from .services import RunServices
 from .session.claim import Claim
 from .session.lease import LeaseKeeper
 from .session.owned import OwnedSession
 from .step.artifacts import READ_ARTIFACT, Artifacts
-from .stream.emitter import Emitter
+from .stream.fenced import FencedStream
 
 
 @dataclass
 class RunContext:
     """What belongs to one run."""
 
-    services: Services
+    services: RunServices
     agent: Agent
     claim: Claim
     owned: OwnedSession
-    emitter: Emitter
+    stream: FencedStream
     watch: LeaseKeeper
     stop: StopSignal
     hooks: HookCaller

@@ -1,8 +1,12 @@
-"""Services: what every run of one executor shares, and how the stores that are given become its own."""
+"""Services: what the runs of one executor share, and how the stores that are given become its own.
+
+A run gets `RunServices`, which lead to no state store and to no stream manager: it writes through its `OwnedSession`
+and its `FencedStream` only.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -36,31 +40,42 @@ class StoresLike(Protocol):
     def usage(self) -> UsageStore | None: ...
 
 
-@dataclass(frozen=True)
-class Services:
-    """The stores, the model and the habits of an executor."""
+@dataclass(frozen=True, kw_only=True)
+class RunServices:
+    """What a run works with, besides its own session and stream."""
 
-    store: StateStore
-    streams: StreamManager
     llm: LLM
     usage: UsageStore | None = None
     memory: MemoryStore | None = None
     blobs: BlobStore | None = None
-    hooks: list[Hooks] = field(default_factory=list)
-    lease_seconds: float = 10.0
-    poll_seconds: float = 0.06
     suspend_grace_seconds: float | None = None
     durability: Durability = "call"
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = system_clock
     ids: IdSource = random_id
-    carries: bool = False
-    """Whether writes of the state store can take chunks and usage along."""
 
     @cached_property
     def fingerprints(self) -> Fingerprints:
         """The fingerprints of the requests to models."""
         return Fingerprints(self.blobs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(RunServices):
+    """The stores, the model and the settings of an executor."""
+
+    store: StateStore
+    streams: StreamManager
+    hooks: list[Hooks] = field(default_factory=list)
+    lease_seconds: float = 10.0
+    poll_seconds: float = 0.06
+    carries: bool = False
+    """Whether writes of the state store can take chunks and usage along."""
+
+    @cached_property
+    def for_runs(self) -> RunServices:
+        """The part of the services that runs may use."""
+        return RunServices(**{each.name: getattr(self, each.name) for each in fields(RunServices)})
 
     @property
     def lease_ms(self) -> int:

@@ -34,9 +34,9 @@ from .session.claim import REPLACED, Claim, NewRun, begin_turn, continue_run, cr
 from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
 from .session.observe import Found, find
+from .session.queued_messages import enqueue
 from .session.standing import Action, Intent, Standing
 from .step.artifacts import Artifacts
-from .step.queued_messages import enqueue
 
 MAX_TRIES = 50
 

@@ -2,9 +2,9 @@
 
 While nothing is in flight a chunk leaves at once; while a write is in flight the next chunks gather and leave together.
 So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
-(`gather_seconds`) the chunk after a silence still leaves at once, and the next ones gather that long. Every
-batch carries the writer's id and the number of its last chunk; a batch is retried unchanged, so the backend can tell a
-retry from news.
+(`gather_seconds`) the chunk after a silence still leaves at once, and the next ones gather that long. A chunk that may
+`linger` waits a moment for others to share its write. Every batch carries the writer's id and the number of its last
+chunk; a batch is retried unchanged, so the backend can tell a retry from a new batch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ Store = Callable[[str, int, Sequence[NewChunk]], Awaitable[int]]
 
 Address = Callable[[str, int, Sequence[NewChunk]], Awaitable[Append]]
 """The same as a value, for another store's write to carry."""
+
+Guard = Callable[[], Awaitable[None]]
+"""Raises if the producer has lost the right to write."""
 
 MAX_BUFFERED_CHUNKS = 512
 MAX_BUFFERED_CHARS = 4_000_000
@@ -75,6 +78,9 @@ class BatchingWriter(StreamWriter):
         self._producer_id = producer_id
         self._clock = clock
         self._retry_delays_seconds = retry_delays_seconds
+        self.guard: Guard | None = None
+        """Awaited before each batch leaves. What it raises rejects every chunk that waits."""
+        self._lingering: asyncio.TimerHandle | None = None
         self._buffer: deque[NewChunk] = deque()
         self._buffered_chars = 0
         self._in_flight: list[NewChunk] = []
@@ -111,32 +117,50 @@ class BatchingWriter(StreamWriter):
     def step(self, step: int) -> None:
         self._stamp["step"] = step
 
+    @property
+    def error(self) -> Exception | None:
+        """What a write ran into that no caller has been told about yet."""
+        return self._error
+
     async def write(self, chunk: Chunk) -> None:
         if self._closed or self._error is not None:
             self._raise_error()
         new = self.stamped(chunk)
-        while len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
+        while self._is_full:
             self._room.clear()
             self._hurry.set()
             await self._is_back.wait()
             self._ensure_draining()
             await self._room.wait()
             self._raise_error()
-        self._buffer.append(new)
-        self._buffered_chars += len(new.text)
-        if self._draining is None and not self._lent:
-            self._ensure_draining()
+        self._take(new)
 
-    def put(self, chunk: Chunk) -> bool:
-        """Take a chunk that need not leave before the next `lend`, `write` or `flush`; False if there is no room."""
+    def put(self, chunk: Chunk, *, linger_seconds: float = 0.0) -> None:
+        """Take a chunk without waiting for room. It leaves after `linger_seconds`, or with the next one that does."""
         if self._closed or self._error is not None:
             self._raise_error()
-        if len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS:
-            return False
-        new = self.stamped(chunk)
+        self._take(self.stamped(chunk), linger_seconds)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._buffer) >= MAX_BUFFERED_CHUNKS or self._buffered_chars >= MAX_BUFFERED_CHARS
+
+    def _take(self, new: NewChunk, linger_seconds: float = 0.0) -> None:
         self._buffer.append(new)
         self._buffered_chars += len(new.text)
-        return True
+        if self._draining is not None or self._lent:
+            return
+        if linger_seconds and not self._is_full:
+            if self._lingering is None:
+                self._lingering = asyncio.get_running_loop().call_later(linger_seconds, self._leave)
+        else:
+            self._ensure_draining()
+
+    def _leave(self) -> None:
+        """Send what has lingered, unless another store's write takes it along."""
+        self._lingering = None
+        if self._buffer and not self._lent:
+            self._ensure_draining()
 
     async def lend(self) -> Append:
         """All that has not left yet, perhaps nothing, for another store's write to carry.
@@ -146,6 +170,7 @@ class BatchingWriter(StreamWriter):
         """
         while self._in_flight or self._draining is not None:
             self._pausing = True
+            self._hurry.set()
             try:
                 await asyncio.shield(self._ensure_draining())
             finally:
@@ -154,11 +179,16 @@ class BatchingWriter(StreamWriter):
         while len(self._buffer) > MAX_BATCH_CHUNKS or self._buffered_chars > MAX_BATCH_CHARS:
             await self.flush()
         self._raise_error()
+        self._stop_lingering()
         self._lent = True
         self._is_back.clear()
         self._in_flight = self._next_batch()
         assert self._address is not None
-        return await self._address(self._producer_id, self._stored + len(self._in_flight), self._in_flight)
+        try:
+            return await self._address(self._producer_id, self._stored + len(self._in_flight), self._in_flight)
+        except BaseException:
+            self.returned(surely=True)
+            raise
 
     def landed(self, sequence: int, *, news: int = 0) -> None:
         """What was lent is stored, with so many chunks that the write added."""
@@ -211,6 +241,15 @@ class BatchingWriter(StreamWriter):
         finally:
             self._closed = True
 
+    def discard(self) -> None:
+        """Close without storing what waits. A write that is on its way still arrives."""
+        self._closed = True
+        self._stop_lingering()
+        self._buffer.clear()
+        self._buffered_chars = 0
+        if self._draining is not None and not self._in_flight:
+            self._draining.cancel()
+
     def stamped(self, chunk: Chunk) -> NewChunk:
         """The chunk as it is stored."""
         flat = _plainly_flat(chunk)
@@ -234,17 +273,27 @@ class BatchingWriter(StreamWriter):
             error, self._error = self._error, None
             raise error
 
+    def _stop_lingering(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+
     def _ensure_draining(self) -> asyncio.Task[None]:
         if self._draining is None:
+            self._stop_lingering()
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         return self._draining
 
     async def _drain(self) -> None:
         try:
             while self._in_flight or (self._buffer and not self._pausing):
+                if self._gather_seconds and not self._in_flight:
+                    await self._gather()
+                if self.guard is not None:
+                    await self.guard()
                 if not self._in_flight:
-                    if self._gather_seconds:
-                        await self._gather()
+                    if self._pausing:
+                        break
                     self._in_flight = self._next_batch()
                 self._last_sequence = await self._append_with_retries()
                 self._settle()

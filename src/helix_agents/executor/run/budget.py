@@ -14,11 +14,11 @@ from ...llm.contract import TokenUsage
 from ...messages import Message
 from ...stores.usage.contract import TokensEntry
 from ..run_context import RunContext
-from ..services import Services
+from ..services import RunServices
 from ..step.open_step import OpenStep
 
 
-def ensure_countable(services: Services, *given: UsageLimits | None) -> None:
+def ensure_countable(services: RunServices, *given: UsageLimits | None) -> None:
     """Refuse limits that nobody would count."""
     for limits in given:
         if limits is None:
@@ -106,7 +106,7 @@ async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
 
 async def _began_at(context: RunContext) -> int:
     """When the turn began, in whatever process."""
-    runs = await context.services.store.list_runs(context.session_id)
+    runs = await context.owned.list_runs()
     starts = [run.started_at for run in runs if run.turn == context.claim.run.turn]
     return min(starts, default=context.claim.run.started_at)
 
@@ -116,7 +116,7 @@ async def _below(context: RunContext, began: int) -> list[str]:
     found: list[str] = []
     rest = [context.session_id]
     while rest:
-        for ref in await context.services.store.list_sub_session_refs(rest.pop()):
+        for ref in await context.owned.children_of(rest.pop()):
             ended = ref.mode == "ephemeral" and ref.completed_at is not None and ref.completed_at < began
             if not ended and not ref.remote and ref.sub_session_id not in found:
                 found.append(ref.sub_session_id)

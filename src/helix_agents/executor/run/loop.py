@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from ...agent import Agent
 from ...errors import (
     HelixError,
     IllegalTransition,
@@ -22,7 +21,6 @@ from ...errors import (
     StoreError,
     StreamError,
     StreamFenced,
-    StreamNotActive,
     ToolsUnavailable,
     VersionConflict,
 )
@@ -30,125 +28,23 @@ from ...llm.contract import ModelRequest, TokenUsage
 from ...messages import Message
 from ...safe_text import get_logger, without_credentials
 from ...state import StepWrites
-from ...streams.contract import StreamWriter
 from ...types import StagedChanges
 from ..handle import AgentResult
 from ..run_context import RunContext
-from ..services import Services
-from ..session.claim import Claim
-from ..session.lease import LeaseKeeper
-from ..session.owned import OwnedSession
 from ..session.standing import UNOWNED
-from ..step.artifacts import Artifacts
 from ..step.commit import Endings
 from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
-from ..stream.emitter import Emitter
 from ..tasks import unbroken
 from .budget import over_limit, token_entry
 from .guardrails import INPUT_REFUSED, new_input, refusal_of
-from .hooks import HookCaller, RunInfo
-from .model_call import Answered, ModelCall, named
+from .model_call import Answered, ModelCall
 from .prompt import HistoryError, HistoryView
 from .reopened import reopened_step
-from .stop_signal import StopSignal
 
 logger = get_logger("helix_agents.executor")
-
-
-async def open_run(
-    services: Services,
-    agent: Agent,
-    claim: Claim,
-    children: Children,
-    *,
-    stop: StopSignal | None = None,
-    parent: RunContext | None = None,
-    deps: Any = None,
-) -> Run:
-    """A run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
-    session, run, stop = claim.session, claim.run, stop or StopSignal()
-    owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
-    watch = LeaseKeeper(
-        services.store,
-        run=run,
-        owner=owned.owner,
-        lease_seconds=services.lease_seconds,
-        poll_seconds=services.poll_seconds,
-        claimed_at=claim.claimed_at,
-        clock=services.clock,
-        stop=stop,
-        reclaim=owned.claim_again,
-    )
-    emitter = Emitter(
-        await _open_writer(services, agent, claim, owned),
-        session_id=session.session_id,
-        run_id=run.run_id,
-        agent_type=agent.name,
-        step=session.step_count,
-        ensure_owner=watch.ensure_owner,
-        parent=parent.emitter if parent else None,
-        carries=services.carries and services.store.carries_to(session.session_id, session.stream_id),
-    )
-    context = RunContext(
-        services=services,
-        agent=agent,
-        claim=claim,
-        owned=owned,
-        emitter=emitter,
-        watch=watch,
-        stop=stop,
-        hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
-        artifacts=Artifacts(services.blobs, session.root_session_id or session.session_id, owned.messages),
-        then=list(claim.then),
-        first_step=run.first_step,
-        deps=parent.deps if parent else deps,
-    )
-    if claim.announce:
-        _announce(emitter, claim)
-    verb = "continues" if claim.resumed else "starts"
-    logger.info(
-        "Run %s of session %s %s (agent %s, turn %d).", run.run_id, session.session_id, verb, agent.name, run.turn
-    )
-    watch.steps = session.step_count - context.first_step
-    watch.start()
-    return Run(context, children)
-
-
-def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
-    """What hooks are told of a run."""
-    return RunInfo(
-        session_id=claim.session.session_id,
-        run_id=claim.run.run_id,
-        agent_type=agent.name,
-        turn=claim.run.turn,
-        parent_run_id=parent.run_id if parent else None,
-        parent_tool_call_id=claim.run.parent_call.tool_call_id if claim.run.parent_call else None,
-        tracing_context=claim.session.tracing_context,
-        model=named(agent.llm or services.llm, "model"),
-        provider=named(agent.llm or services.llm, "provider"),
-    )
-
-
-def _announce(emitter: Emitter, claim: Claim) -> None:
-    if claim.resumed:
-        emitter.emit({"type": "run_resumed", "run_id": claim.run.run_id, "turn": claim.run.turn})
-    else:
-        emitter.emit({"type": "run_started", "run_id": claim.run.run_id, "turn": claim.run.turn})
-
-
-async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: OwnedSession) -> StreamWriter:
-    """The run's way to its stream. Raises `RunLost`."""
-    stream_id, run_id = claim.session.stream_id, claim.run.run_id
-    try:
-        return await services.streams.create_writer(stream_id, run_id, agent.name, fence=claim.fence)
-    except StreamFenced as error:
-        raise claim.lost() from error
-    except StreamNotActive:
-        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
-        raise
 
 
 class Run:
@@ -216,7 +112,7 @@ class Run:
         body.cancel()
         await asyncio.gather(body, return_exceptions=True)
         await context.watch.close()
-        await context.emitter.close(discard=not clean)
+        await context.stream.close(discard=not clean)
         if not over:
             await self._let_go(in_good_order=clean)
 
@@ -269,8 +165,8 @@ class Run:
                 over = await over_limit(context)
                 if over is not None:
                     return await self._endings.fail(over, "usage_limit")
-                context.emitter.step = context.owned.session.step_count + 1
-                await context.hooks.call("step_started", context.emitter.step)
+                context.stream.step = context.owned.session.step_count + 1
+                await context.hooks.call("step_started", context.stream.step)
                 asked = await self._ask_model()
                 if not isinstance(asked, OpenStep):
                     return await self._endings.stop_between_steps(asked)
@@ -284,7 +180,7 @@ class Run:
                 return result
             step = None
             if self._is_enough():
-                await context.emitter.flush()  # whoever goes on must not have to ask whether the commit was told
+                await context.stream.flush()  # whoever goes on must not have to ask whether the commit was told
                 return AgentResult("active")
 
     async def _refused_input(self) -> tuple[Exception, Cut] | None:
@@ -333,16 +229,7 @@ class Run:
             return
         until = UNOWNED if in_good_order else context.services.clock()
         try:
-            await asyncio.shield(
-                context.services.store.update_run_status(
-                    context.run_id,
-                    "running",
-                    lease_until=until,
-                    step_count=context.watch.steps,
-                    expected_status="running",
-                    owner=context.owned.owner,
-                )
-            )
+            await asyncio.shield(context.owned.release(until, context.watch.steps))
         except Exception as error:
             logger.warning(
                 "Could not release run %s of session %s: %s. Others wait until its lease expires.",
@@ -361,7 +248,7 @@ class Run:
         llm = context.agent.llm or context.services.llm
         call = ModelCall(
             llm,
-            emitter=context.emitter,
+            stream=context.stream,
             stop=context.stop,
             hooks=context.hooks,
             retry=context.services.retry,
@@ -425,11 +312,9 @@ class Run:
 
     async def _take_back(self) -> None:
         """Drop the chunks of an answer that broke off, before the model is asked again."""
-        emitter, session = self.context.emitter, self.context.owned.session
-        await emitter.flush()
-        await self.context.services.streams.cleanup_to_step(
-            session.stream_id, session.step_count, fence=self.context.claim.fence
-        )
-        if emitter.parent is not None:
+        stream, session = self.context.stream, self.context.owned.session
+        await stream.flush()
+        await stream.rewind(session.step_count)
+        if stream.parent is not None:
             data = {"session_id": session.session_id, "step_count": session.step_count}
-            emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+            stream.emit({"type": "custom", "name": "subagent_rewound", "data": data})

@@ -1,6 +1,6 @@
 """One model call: events become chunks as they arrive and a message at the end; errors that may pass are retried.
 
-Knows the model and the emitter. What to do with the answer is the loop's business.
+Knows the model and the stream. What to do with the answer is the loop's business.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...llm.native import Native, with_native
 from ...messages import Message, ToolCall, without_native
 from ...safe_text import get_logger
 from ..step.decisions import MAX_ARGUMENTS_DEPTH, answer_message, partial_message
-from ..stream.emitter import Emitter
+from ..stream.fenced import FencedStream
 from .hooks import INTERRUPTED, HookCaller, ModelAnswer
 from .stop_signal import StopSignal
 
@@ -84,7 +84,7 @@ class ModelCall:
         self,
         llm: LLM,
         *,
-        emitter: Emitter,
+        stream: FencedStream,
         stop: StopSignal,
         hooks: HookCaller,
         retry: RetryPolicy,
@@ -93,7 +93,7 @@ class ModelCall:
         id_mark: str = "",
     ) -> None:
         self._llm = llm
-        self._emitter = emitter
+        self._stream = stream
         self._stop = stop
         self._hooks = hooks
         self._retry = retry
@@ -168,11 +168,11 @@ class ModelCall:
                     continue
                 chunk = answer.take(event)
                 if chunk is not None:
-                    await self._emitter.write(chunk)
+                    await self._stream.write(chunk)
             for chunk in answer.rest():
-                await self._emitter.write(chunk)
+                await self._stream.write(chunk)
             if answer.is_thinking:
-                await self._emitter.write({"type": "thinking", "content": "", "is_complete": True})
+                await self._stream.write({"type": "thinking", "content": "", "is_complete": True})
         except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit too: no adapter may end the process

@@ -6,9 +6,9 @@ import msgspec
 
 from ...agent import AgentTool
 from ..run_context import RunContext
+from ..session.questions import request_chunk
 from ..step.decisions import StagedAnswer, step_id_of, unanswered_calls
 from ..step.open_step import FinishedCall, OpenStep, tool_end_chunk, tool_start_chunk
-from ..step.questions import request_chunk
 from ..step.work import Children
 from ..stream.prepare import shown_again
 
@@ -27,7 +27,7 @@ async def reopened_step(context: RunContext, children: Children) -> OpenStep | N
     await context.agent.refresh_tools()
     step_id = step_id_of(session, context.run_id)
     step = OpenStep(step_id, number, answer, context.owned.state, answer_is_stored=bool(unanswered))
-    context.emitter.step = number
+    context.stream.step = number
     await context.hooks.call("step_started", number)
     finished = step.take_up(context.claim.staged)
     if context.rewound:
@@ -36,17 +36,17 @@ async def reopened_step(context: RunContext, children: Children) -> OpenStep | N
 
 
 async def _show_again(context: RunContext, children: Children, step: OpenStep, finished: list[FinishedCall]) -> None:
-    emitter = context.emitter
+    stream = context.stream
     for chunk in shown_again(step):
-        emitter.emit(chunk)
+        stream.emit(chunk)
     for call, outcome, patches, executed in finished:
         tool = context.find_tool(call["name"])
         if executed:
-            emitter.emit(tool_start_chunk(call))
+            stream.emit(tool_start_chunk(call))
         if isinstance(tool, AgentTool):
             await children.show_again(context, call, tool)
         if patches:
-            emitter.emit({"type": "state_patch", "patches": patches})
-        emitter.emit(tool_end_chunk(call, outcome))
+            stream.emit({"type": "state_patch", "patches": patches})
+        stream.emit(tool_end_chunk(call, outcome))
     for pending in context.owned.session.pending_client_tool_calls.values():
-        emitter.emit(request_chunk(pending))
+        stream.emit(request_chunk(pending))

@@ -39,9 +39,9 @@ from ...streams.contract import StreamInfo
 from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
-from ..step.queued_messages import queued_in
 from ..stream.prepare import ReadyStream, fresh_stream, last_commit, ready_stream
 from .observe import Sessions, load_messages
+from .queued_messages import queued_in
 from .standing import UNOWNED, crashes_of, ended_as
 
 logger = get_logger("helix_agents.executor")

@@ -13,7 +13,7 @@ from ...messages import Message
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
 from ...types import RunRecord, SessionState
-from ..step.questions import all_waiting
+from .questions import all_waiting
 from .standing import Intent, Seen, Standing, crashes_of, decide, described, standing
 
 SETTLED = {Standing.ORPHANED, Standing.RELEASED, Standing.LAPSED, Standing.READY, Standing.STOPPED}

@@ -18,7 +18,18 @@ from ...messages import Message, identified, ids_of
 from ...stores.along import Along
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
-from ...types import CheckpointMeta, Committed, Owner, RunStatus, SessionState, StagedChanges, SubSessionRef
+from ...types import (
+    CheckpointMeta,
+    Committed,
+    Owner,
+    PendingClientToolCall,
+    RunRecord,
+    RunStatus,
+    SessionState,
+    StagedChanges,
+    SubSessionRef,
+)
+from .questions import all_waiting, own_calls
 
 MAX_REBASES = 20
 
@@ -206,6 +217,34 @@ class OwnedSession:
             self.run_id, status, expected_status="running", owner=self.owner, **changes
         )
         await self._guarded(change)
+
+    async def release(self, lease_until: int, step_count: int) -> None:
+        """Leave the run to other processes. Raises `RunLost`."""
+        change = self._store.update_run_status(
+            self.run_id,
+            "running",
+            lease_until=lease_until,
+            step_count=step_count,
+            expected_status="running",
+            owner=self.owner,
+        )
+        await self._guarded(change)
+
+    async def own_calls(self, call_ids: list[str]) -> None:
+        """Note at the root session that this one asks these questions. Raises `RunLost`."""
+        await own_calls(self._store, self.session, call_ids, self.refresh)
+
+    async def waiting(self, now: int) -> list[PendingClientToolCall]:
+        """Return the questions that wait here and in the suspended sessions below."""
+        return await all_waiting(self._store, self.session, now)
+
+    async def list_runs(self) -> list[RunRecord]:
+        """Return the runs of this session."""
+        return await self._store.list_runs(self.session_id)
+
+    async def children_of(self, session_id: str) -> list[SubSessionRef]:
+        """Return what this session, or one below it, has noted about its children."""
+        return await self._store.list_sub_session_refs(session_id)
 
     async def _guarded(self, write: Awaitable[Result]) -> Result:
         """Do a write that does not change the version, if the session is still this run's."""

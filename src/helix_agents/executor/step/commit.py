@@ -15,13 +15,15 @@ import msgspec
 from ...codec import Json
 from ...errors import HelixError, RunLost, StoreError, StreamFenced
 from ...ids import step_id
+from ...lifecycle import SUSPENDED
 from ...messages import Message, ToolCall
 from ...safe_text import get_logger
 from ...state import StepWrites
 from ...types import RunStatus, StagedChanges, SuspendedChildWait
-from ..handle import AgentResult, result_of
+from ..handle import AgentResult, result_at
 from ..run.guardrails import refusal_of, refused_output
 from ..run_context import RunContext
+from ..session.queued_messages import NewlyQueued, in_order, taken_from
 from .decisions import (
     NO_CUT,
     Cut,
@@ -33,7 +35,6 @@ from .decisions import (
     put_aside,
 )
 from .open_step import OpenStep, tool_end_chunk
-from .queued_messages import NewlyQueued, in_order, taken_from
 from .staging import UNSTORABLE, is_passing, not_storable
 from .write import StepWriter
 
@@ -107,11 +108,11 @@ class Endings:
         step.outcomes[row.tool_call_id] = outcome
         patches = step.sequencer.accept(row.index, row.writes)
         if patches:
-            self._context.emitter.emit({"type": "state_patch", "patches": patches})
+            self._context.stream.emit({"type": "state_patch", "patches": patches})
         if row.tool_call_id in step.news:
             step.news[row.tool_call_id] = tool_end_chunk(call, outcome)  # nobody has heard of the other one
         else:
-            self._context.emitter.emit(tool_end_chunk(call, outcome))
+            self._context.stream.emit(tool_end_chunk(call, outcome))
 
     async def _commit(self, step: OpenStep) -> AgentResult | None:
         while True:
@@ -158,9 +159,9 @@ class Endings:
         )
         await self._writer.write_suspension(suspension, step)
         if self._stop.requested:
-            self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+            self._context.stream.emit({"type": "run_interrupted", "reason": self._stop.reason})
         else:
-            self._context.emitter.emit(
+            self._context.stream.emit(
                 {"type": "run_suspended", "status": suspension.status, "tool_call_ids": sorted(missing)}
             )
         return await self._rest(cast(RunStatus, suspension.status))
@@ -213,12 +214,10 @@ class Endings:
         """Let readers have the committed state again before a step is given up; to them it was as good as written."""
         patches = step.sequencer.take_back()
         if patches:
-            self._context.emitter.emit({"type": "state_patch", "patches": patches})
-        if not await self._tell(self._context.emitter.flush):  # nobody knows which chunks got through
-            await self._tell(self._context.emitter.settle)
-            session, fence = self._owned.session, self._context.claim.fence
-            rewind = self._services.streams.cleanup_to_step
-            await self._tell(partial(rewind, session.stream_id, session.step_count, fence=fence))
+            self._context.stream.emit({"type": "state_patch", "patches": patches})
+        if not await self._tell(self._context.stream.flush):  # nobody knows which chunks got through
+            await self._tell(self._context.stream.settle)
+            await self._tell(partial(self._context.stream.rewind, self._owned.session.step_count))
 
     # -- the run
 
@@ -236,20 +235,19 @@ class Endings:
             await self._writer.save_status(commit, context)
         if commit.status == "failed":
             return await self._finish(commit)
-        self._context.emitter.emit({"type": "run_interrupted", "reason": self._stop.reason})
+        self._context.stream.emit({"type": "run_interrupted", "reason": self._stop.reason})
         return await self._rest("interrupted")
 
     async def _finish(self, commit: StepCommit) -> AgentResult:
         """Close the stream and the run of a session that has ended."""
-        emitter, streams = self._context.emitter, self._services.streams
-        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
+        stream = self._context.stream
         if commit.status == "completed":
-            close = partial(streams.end_stream, stream_id, commit.output, fence=fence)
+            close = partial(stream.end, commit.output)
         else:
-            emitter.emit({"type": "error", "error": commit.error})
-            close = partial(streams.fail_stream, stream_id, commit.error or "failed", fence=fence)
+            stream.emit({"type": "error", "error": commit.error})
+            close = partial(stream.fail, commit.error or "failed")
         if not self._writer.ended:
-            await self._tell(emitter.flush)
+            await self._tell(stream.flush)
             await self._tell(close)
         if self._context.claim.resumed or commit.status == "failed":
             await self._owned.discard_staging()
@@ -265,11 +263,12 @@ class Endings:
 
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
-        await self._tell(self._context.emitter.flush)
-        stream_id, fence = self._owned.session.stream_id, self._context.claim.fence
-        await self._tell(partial(self._services.streams.pause_stream, stream_id, fence=fence))
+        await self._tell(self._context.stream.flush)
+        await self._tell(self._context.stream.pause)
         await self._end_record(status)
-        result = await result_of(self._services, self._owned.session)
+        session = self._owned.session
+        waits = await self._owned.waiting(self._services.clock()) if session.status in SUSPENDED else []
+        result = result_at(session, waits)
         return msgspec.structs.replace(
             result,
             warnings=list(self._context.warnings),

@@ -95,7 +95,7 @@ class Stager:
 
     def _completes(self, step: OpenStep, batch: list[_Waiting]) -> bool:
         """Whether these are the last outcomes of the step, and nothing can come between them and its commit."""
-        if not self._context.emitter.carries or self._waiting or self._context.agent.output_guards:
+        if not self._context.stream.carries or self._waiting or self._context.agent.output_guards:
             return False
         last = {each.row.tool_call_id for each in batch}
         return all(call["id"] in last for call in step.missing)
@@ -127,7 +127,7 @@ class Stager:
 
     async def _stage(self, step: OpenStep, batch: list[_Waiting]) -> None:
         news = [each.news for each in batch if each.news is not None]
-        async with self._context.emitter.carrying(*news) as load:
+        async with self._context.stream.carrying(*news) as load:
             load.sequence = await self._context.owned.stage(
                 step.step_id, [each.row for each in batch], along=load.along
             )
@@ -145,7 +145,7 @@ def _fail(batch: list[_Waiting], error: Exception) -> None:
 async def flush_unstaged(context: RunContext, step: OpenStep) -> None:
     """Stage what waits for the commit, because there will be none for now."""
     rows = list(step.unstaged.values())
-    async with context.emitter.carrying(*step.news.values()) as load:
+    async with context.stream.carrying(*step.news.values()) as load:
         load.sequence = await context.owned.stage(step.step_id, rows, along=load.along)
     step.unstaged.clear()
     step.news.clear()

@@ -25,7 +25,7 @@ from ...types import StagedChanges
 from ...values import InvalidInput
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
-from ..stream.emitter import Emitter
+from ..stream.fenced import FencedStream
 from ..tasks import unbroken
 from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
@@ -44,19 +44,19 @@ class ToolRunner:
         self._services = context.services
         self._agent = context.agent
         self._owned = context.owned
-        self._emitter = context.emitter
+        self._stream = context.stream
         self.stager = Stager(context)
 
     async def run(self, step: OpenStep, call: ToolCall, *, changed: bool = False) -> None:
         """Run one call and settle it. `changed`: its arguments are a person's, not the model's."""
-        self._emitter.emit(tool_start_chunk(call))
+        self._stream.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
         began = self._services.clock()
         tool = self._context.find_tool(call["name"])
         attempts = 1 + (tool.retries if tool is not None else 0)
         for attempt in range(1, attempts + 1):
             tracker = StateTracker(self._owned.state)
-            outlet = _Outlet(step, call, self._emitter, self._context.stop, self._entry_fields(step))
+            outlet = _Outlet(step, call, self._stream, self._context.stop, self._entry_fields(step))
             try:
                 outcome, may_help = await self._outcome(call, tracker, outlet)
             except BaseException:
@@ -126,7 +126,7 @@ class ToolRunner:
         await self._context.watch.ensure_owner()
         if self._may_wait(call):
             step.unstaged[call["id"]] = row
-            self._emitter.emit(tool_end_chunk(call, outcome))
+            self._stream.emit(tool_end_chunk(call, outcome))
         else:
             try:
                 await self.stager.stage(step, row, tool_end_chunk(call, outcome))
@@ -135,7 +135,7 @@ class ToolRunner:
                     raise
                 patches = step.sequencer.withdraw(index)
                 if patches:
-                    self._emitter.emit({"type": "state_patch", "patches": patches})
+                    self._stream.emit({"type": "state_patch", "patches": patches})
                 failed = Outcome(success=False, error=not_storable(error), arguments=outcome.arguments)
                 return await self._stage(step, call, failed, NO_WRITES, usage, executed)
         step.rows[call["id"]] = row
@@ -237,7 +237,7 @@ class _Outlet:
         self,
         step: OpenStep,
         call: ToolCall,
-        emitter: Emitter,
+        stream: FencedStream,
         stop: StopSignal,
         entry_fields: Mapping[str, Any],
     ) -> None:
@@ -245,7 +245,7 @@ class _Outlet:
         self._step = step
         self._call = call
         self._index = step.index_of(call["id"])
-        self._emitter = emitter
+        self._stream = stream
         self._stop = stop
         self._entry_fields = entry_fields
         self._withdrawn = False
@@ -271,7 +271,7 @@ class _Outlet:
         self._show(self._step.sequencer.withdraw(self._index))
 
     def emit(self, name: str, data: Json) -> None:
-        self._emitter.emit({"type": "custom", "name": name, "data": data, "tool_call_id": self._call["id"]})
+        self._stream.emit({"type": "custom", "name": name, "data": data, "tool_call_id": self._call["id"]})
 
     def record_usage(self, name: str, value: float) -> None:
         place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"
@@ -279,7 +279,7 @@ class _Outlet:
 
     def _show(self, patches: list[dict[str, Any]]) -> None:
         if patches:
-            self._emitter.emit({"type": "state_patch", "patches": patches})
+            self._stream.emit({"type": "state_patch", "patches": patches})
 
 
 def offered_tool(context: RunContext, call: ToolCall) -> Tool:

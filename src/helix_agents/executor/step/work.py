@@ -16,18 +16,17 @@ from ...stores.usage.contract import UsageEntry
 from ...types import PendingClientToolCall, SuspendedChildWait
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
-from ..tasks import all_of
-from .decisions import Outcome
-from .open_step import OpenStep, with_arguments
-from .questions import (
+from ..session.questions import (
     answer_to,
     changed_arguments,
     new_approval_id,
-    own_calls,
     pending_call,
     question_of,
     request_chunk,
 )
+from ..tasks import all_of
+from .decisions import Outcome
+from .open_step import OpenStep, with_arguments
 from .tool_calls import ToolRunner, offered_tool
 
 PARENT_SUSPENDED = "parent_suspended"
@@ -132,7 +131,7 @@ class StepWork:
         context = self._context
         is_root = context.owned.session.root_session_id in (None, context.session_id)
         owners = dict.fromkeys(new, context.session_id) if is_root else {}
-        await own_calls(context.services.store, context.owned.session, list(new))
+        await context.owned.own_calls(list(new))
         await context.owned.save(
             lambda session: msgspec.structs.replace(
                 session,
@@ -141,7 +140,7 @@ class StepWork:
             )
         )
         for pending in new.values():
-            context.emitter.emit(request_chunk(pending))
+            context.stream.emit(request_chunk(pending))
 
     def _answer(self, call_id: str) -> Any:
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)

@@ -19,11 +19,11 @@ from ...stores.state.commit import RunChange
 from ...types import CheckpointMeta, Committed, SessionState
 from ..run_context import RunContext
 from ..session.owned import Change
+from ..session.queued_messages import ensure_all_taken
 from ..session.standing import UNOWNED
 from ..stream.prepare import step_committed_chunk
 from .decisions import NO_CUT, Cut, StepCommit, Suspension, aside_checkpoint, committed_state, suspended_state
 from .open_step import OpenStep
-from .queued_messages import ensure_all_taken
 from .staging import flush_unstaged
 
 logger = get_logger("helix_agents.executor")
@@ -73,15 +73,15 @@ class StepWriter:
 
     async def _write_along(self, commit: StepCommit, step: OpenStep, change: Change) -> Committed:
         """Commit with the chunks and the usage of the step; the last commit of a turn also ends stream and run."""
-        emitter, watch, tell = self._context.emitter, self._context.watch, partial(self._news, step, commit)
+        stream, watch, tell = self._context.stream, self._context.watch, partial(self._news, step, commit)
         run: RunChange | None = None
         if commit.status == "active" and self._context.releases:
             run = await self._release()
-        elif commit.status == "completed" and emitter.carries:
+        elif commit.status == "completed" and stream.carries:
             run, self.ended = await self._end_run(commit), True
         ends = encode(commit.output) if self.ended else None
         try:
-            async with emitter.carrying(*step.news.values(), usage=step.usage, tell=tell, ends=ends) as load:
+            async with stream.carrying(*step.news.values(), usage=step.usage, tell=tell, ends=ends) as load:
                 sequence = await self._flush(step) if load.along is None else 0
                 committed = await self._owned.commit(
                     change,
@@ -100,7 +100,7 @@ class StepWriter:
             raise
         if load.along is None:
             for chunk in self._news(step, commit, committed.checkpoint_id, committed.warnings):
-                emitter.emit(chunk)
+                stream.emit(chunk)
         return committed
 
     async def _end_run(self, commit: StepCommit) -> RunChange:
@@ -150,10 +150,10 @@ class StepWriter:
         context = self.interrupt_context() if self._stop.requested else None
         if step.unstaged:
             await flush_unstaged(self._context, step)
-        async with self._context.emitter.carrying(usage=step.usage) as load:
+        async with self._context.stream.carrying(usage=step.usage) as load:
             # A load without chunks leads to no place in the stream: then it is where the writer left off.
             empty = load.along is None or load.along.append is None
-            sequence = await self._flush(step) if load.along is None else self._context.emitter.sequence if empty else 0
+            sequence = await self._flush(step) if load.along is None else self._context.stream.sequence if empty else 0
             committed = await self._owned.try_commit(
                 lambda session: msgspec.structs.replace(
                     suspended_state(session, suspension, step.step_id), interrupt_context=context
@@ -182,9 +182,9 @@ class StepWriter:
     async def _flush(self, step: OpenStep) -> int:
         """Make durable what a step has shown and spent; the last sequence."""
         if self._services.usage is None or not step.usage:
-            return await self._context.emitter.flush()
+            return await self._context.stream.flush()
         usage = self._services.usage.record_entries(step.usage)
-        sequence, _ = await asyncio.gather(self._context.emitter.flush(), usage)
+        sequence, _ = await asyncio.gather(self._context.stream.flush(), usage)
         return sequence
 
     def interrupt_context(self) -> dict[str, Json]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ...agent import AgentTool
-from ...errors import (
+from ..agent import AgentTool
+from ..errors import (
     AlreadyRunning,
     IllegalTransition,
     NotResumable,
@@ -25,27 +25,27 @@ from ...errors import (
     StreamNotActive,
     VersionConflict,
 )
-from ...ids import MAX_ID_LENGTH
-from ...lifecycle import SESSION_TERMINAL, SUSPENDED
-from ...messages import Message, ToolCall
-from ...safe_text import get_logger
-from ...stores.usage.contract import SubagentEntry, UsageEntry
-from ...types import ParentCall, RunRecord, SessionState, SubSessionRef, SuspendedChildWait
-from ..handle import AgentResult, result_of
-from ..run_context import RunContext
-from ..services import Services
-from ..session.admin import delete_tree
-from ..session.claim import Claim, NewRun, begin_turn, create_turn, take_over
-from ..session.closing import close, fail_sessions
-from ..session.observe import load_messages
-from ..step.decisions import Outcome
-from ..step.open_step import OpenStep, tool_start_chunk
-from ..step.questions import all_waiting, change_session
-from ..step.work import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
-from ..stream.emitter import FORWARDED
-from ..tasks import unbroken
-from .loop import open_run
-from .stop_signal import StopSignal
+from ..ids import MAX_ID_LENGTH
+from ..lifecycle import SESSION_TERMINAL, SUSPENDED
+from ..messages import Message, ToolCall
+from ..safe_text import get_logger
+from ..stores.usage.contract import SubagentEntry, UsageEntry
+from ..types import ParentCall, RunRecord, SessionState, SubSessionRef, SuspendedChildWait
+from .handle import AgentResult, result_of
+from .opening import open_run
+from .run.stop_signal import StopSignal
+from .run_context import RunContext
+from .services import Services
+from .session.admin import delete_tree
+from .session.claim import Claim, NewRun, begin_turn, create_turn, take_over
+from .session.closing import close, fail_sessions
+from .session.observe import load_messages
+from .session.questions import all_waiting, change_session
+from .step.decisions import Outcome
+from .step.open_step import OpenStep, tool_start_chunk
+from .step.work import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
+from .stream.fenced import FORWARDED
+from .tasks import unbroken
 
 logger = get_logger("helix_agents.executor")
 
@@ -82,7 +82,10 @@ class ForeignSession(Exception):  # an outcome inside this module; the model rea
 
 
 class SubAgents:
-    """Runs sub-agents in this process; see `loop.Children`."""
+    """Runs sub-agents in this process; see `step.work.Children`."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
 
     def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
         return child_session_id(parent_session_id, tool, call)
@@ -114,7 +117,7 @@ class _ChildCall:
     ) -> None:
         self._children = children
         self._parent = parent
-        self._services: Services = parent.services
+        self._services = children.services
         self._step_number = step_number
         self._call = call
         self._tool = tool
@@ -141,7 +144,7 @@ class _ChildCall:
             try:
                 return await self._conclude(await self._go_on(), began)
             except ForeignSession as error:
-                self._parent.emitter.emit(tool_start_chunk(self._call))
+                self._parent.stream.emit(tool_start_chunk(self._call))
                 return Outcome(success=False, error=str(error)), ()
             except LOST_TO_ANOTHER as error:
                 if isinstance(error, RunLost) and error.session_id == self._parent.session_id:
@@ -166,7 +169,7 @@ class _ChildCall:
         self._show_history |= show and self._parent.rewound
         mine = self._is_mine(session, run)
         if show and (session is None or self._parent.rewound or not mine):
-            self._parent.emitter.emit(tool_start_chunk(self._call))
+            self._parent.stream.emit(tool_start_chunk(self._call))
             self._announce_start()
         if session is not None and mine and await self._is_at_rest(session):
             self._started_at = run.started_at if run is not None else session.created_at
@@ -312,10 +315,10 @@ class _ChildCall:
             return
         self._began, self._show_history = False, True
         data = {"session_id": self._session_id, "step_count": 0}
-        self._parent.emitter.emit({"type": "custom", "name": "subagent_rewound", "data": data})
+        self._parent.stream.emit({"type": "custom", "name": "subagent_rewound", "data": data})
 
     def _announce_start(self) -> None:
-        self._parent.emitter.emit(
+        self._parent.stream.emit(
             {
                 "type": "subagent_start",
                 "sub_session_id": self._session_id,
@@ -325,7 +328,7 @@ class _ChildCall:
         )
 
     def _announce_end(self, status: str) -> None:
-        self._parent.emitter.emit(
+        self._parent.stream.emit(
             {
                 "type": "subagent_end",
                 "sub_session_id": self._session_id,
@@ -342,7 +345,7 @@ class _ChildCall:
         for stored in await self._services.streams.get_all_chunks(session.stream_id):
             if stored.chunk["type"] in FORWARDED:
                 run_id = str(stored.chunk.get("agent_id"))
-                self._parent.emitter.forward(stored.chunk, self._session_id, run_id, self._agent.name)
+                self._parent.stream.forward(stored.chunk, self._session_id, run_id, self._agent.name)
         self._show_history = False
 
     async def _note(self, status: str) -> None:

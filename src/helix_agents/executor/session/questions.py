@@ -7,7 +7,7 @@ knows which session below asked what (`client_tool_call_ownership`), so an answe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -22,8 +22,8 @@ from ...messages import ToolCall
 from ...stores.state.contract import StateStore
 from ...tools.tool import Tool
 from ...types import PendingClientToolCall, SessionState
-from .deadlines import deadline_of, has_expired, is_too_late
-from .decisions import Outcome
+from ..step.deadlines import deadline_of, has_expired, is_too_late
+from ..step.decisions import Outcome
 
 MAX_TRIES = 50
 APPROVAL_PREFIX = "approval-"
@@ -171,8 +171,10 @@ async def all_waiting(store: StateStore, session: SessionState, now: int) -> lis
     return found
 
 
-async def own_calls(store: StateStore, session: SessionState, call_ids: list[str]) -> None:
-    """Note at the root session that these calls were asked by `session`."""
+async def own_calls(
+    store: StateStore, session: SessionState, call_ids: list[str], ensure_owner: Callable[[], Awaitable[None]]
+) -> None:
+    """Note at the root session that these calls were asked by `session`. Raises what `ensure_owner` raises."""
     root_id = session.root_session_id
     if not root_id or root_id == session.session_id:
         return
@@ -183,13 +185,17 @@ async def own_calls(store: StateStore, session: SessionState, call_ids: list[str
         lambda root: msgspec.structs.replace(
             root, client_tool_call_ownership={**root.client_tool_call_ownership, **owners}
         ),
+        ensure_owner,
     )
 
 
 async def change_session(
-    store: StateStore, session_id: str, change: Callable[[SessionState], SessionState | None]
+    store: StateStore,
+    session_id: str,
+    change: Callable[[SessionState], SessionState | None],
+    before_retry: Callable[[], Awaitable[None]] | None = None,
 ) -> SessionState:
-    """Change a session that another may be writing to: load, change, save, and again if somebody was faster."""
+    """Change a session that others may be writing to: load, change and save, again if another write came first."""
     for _ in range(MAX_TRIES):
         session = await store.load_state(session_id)
         if session is None:
@@ -202,6 +208,8 @@ async def change_session(
                 session_id, msgspec.structs.replace(changed, custom_state=None), expected_version=session.version
             )
         except VersionConflict:
+            if before_retry is not None:
+                await before_retry()
             continue
         return changed
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be written: try again.")

@@ -1,0 +1,238 @@
+"""FencedStream: the stream of one run, which only that run can write to.
+
+All of a run's chunks go through here, in one order and under its fence: once another process has claimed the session,
+every call is rejected. The queue is the stream writer's own. Tools emit without waiting (also from threads, through the
+loop); the model's tokens wait while the queue is full. Chunks get the number of the step they belong to, so that a
+stream can be rewound to a commit. A sub-agent's chunks are also forwarded to the parent's stream, under the parent's
+step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+
+from ...chunks import AnyChunk, Chunk, as_chunk
+from ...codec import Json
+from ...errors import HelixError, StoreUnavailable
+from ...stores.along import Along
+from ...streams.contract import StreamManager, StreamWriter
+from ...streams.queued import queued
+from ...streams.records import Append, NewChunk
+
+LINGER_SECONDS = 0.004
+"""How long chunks about tools and commits may wait, so that several share one write. Tokens never wait."""
+
+LINGERING = frozenset({"tool_arg_delta", "tool_start", "tool_end", "state_patch", "step_committed", "run_started"})
+
+FORWARDED = frozenset(
+    {
+        "text_delta",
+        "thinking",
+        "tool_arg_delta",
+        "tool_start",
+        "tool_end",
+        "tool_approval_request",
+        "client_tool_request",
+        "subagent_start",
+        "subagent_end",
+        "custom",
+    }
+)
+"""What a parent's readers see of a sub-agent. Its state, steps and output stay in its own stream."""
+
+
+class Load:
+    """What one write carries. The caller sets `sequence` to the stream position that the write reached."""
+
+    def __init__(self, along: Along | None) -> None:
+        self.along = along
+        self.sequence = 0
+
+
+class FencedStream:
+    """Writes the chunks and the end of one run."""
+
+    def __init__(
+        self,
+        streams: StreamManager,
+        writer: StreamWriter,
+        *,
+        stream_id: str,
+        fence: int,
+        session_id: str,
+        run_id: str,
+        agent_type: str,
+        step: int,
+        ensure_owner: Callable[[], Awaitable[None]],
+        parent: FencedStream | None = None,
+        carries: bool = False,
+    ) -> None:
+        """`writer` was created with the same `fence`. `carries`: writes of the state store can take chunks along."""
+        self.step = step
+        self.parent = parent
+        self.carries = carries
+        self._streams = streams
+        self._stream_id = stream_id
+        self._fence = fence
+        self._writer = queued(writer, stream_id=stream_id, run_id=run_id, agent_type=agent_type)
+        self._writer.guard = ensure_owner
+        self._source = (session_id, run_id, agent_type)
+        self._ensure_owner = ensure_owner
+        self._lending = asyncio.Lock()
+        self._error: Exception | None = None
+
+    # -- chunks
+
+    def emit(self, chunk: AnyChunk) -> None:
+        """Take a chunk without waiting."""
+        self._emit(as_chunk(chunk))
+
+    def _emit(self, chunk: Chunk) -> None:
+        chunk.setdefault("step", self.step)
+        if not self._has_failed:  # nothing follows a chunk that is lost; the next write or flush raises the error
+            self._writer.put(chunk, linger_seconds=LINGER_SECONDS if chunk["type"] in LINGERING else 0.0)
+        self._forward(chunk)
+
+    def _forward(self, chunk: Chunk) -> None:
+        if self.parent is not None and chunk["type"] in FORWARDED:
+            self.parent.forward(chunk, *self._source)
+
+    async def write(self, chunk: AnyChunk) -> None:
+        """Take a chunk that leaves immediately; wait while the queue is full."""
+        own = as_chunk(chunk)
+        own.setdefault("step", self.step)
+        with self._failing():
+            await self._writer.write(own)
+        self._forward(own)
+
+    def forward(self, chunk: Chunk, session_id: str, run_id: str, agent_type: str) -> None:
+        """Take a chunk of a sub-agent, marked as such."""
+        marks = {
+            "sub_session_id": session_id,
+            "sub_step": chunk.get("step"),
+            "agent_id": run_id,
+            "agent_type": agent_type,
+        }
+        self._emit({**marks, **{key: value for key, value in chunk.items() if key != "timestamp"}, "step": self.step})
+
+    async def flush(self) -> int:
+        """Wait until all chunks are stored; return the sequence of the last one."""
+        with self._failing():
+            await self._ensure_owner()
+            return await self._writer.flush()
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the last chunk that is known to be stored."""
+        return self._writer.last_sequence
+
+    async def settle(self) -> None:
+        """Wait for what is on its way, also after an error: none of it may arrive later."""
+        await self._writer.flush()
+
+    async def close(self, *, discard: bool = False) -> None:
+        """Stop writing; with `discard`, chunks that still wait are dropped."""
+        if discard or self._has_failed:
+            self._writer.discard()
+        else:
+            await self._writer.close()
+
+    # -- chunks that another write carries
+
+    @asynccontextmanager
+    async def carrying(
+        self,
+        *news: AnyChunk,
+        usage: Sequence[Mapping[str, Json]] = (),
+        tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None = None,
+        ends: str | None = None,
+    ) -> AsyncIterator[Load]:
+        """Let a write of the state store take along what has not left yet, and `news` that it makes true.
+
+        Where the stores live apart, the load is empty and the news leaves after the write. `tell`: returns the chunks
+        that announce a commit, once it is known. `ends`: the stream ends with this output, as JSON text.
+        """
+        if not self.carries:
+            yield Load(None)
+            for chunk in news:
+                self.emit(chunk)
+            return
+        async with self._lending:
+            with self._failing():
+                await self._ensure_owner()
+                append = await self._writer.lend()
+            own: list[NewChunk] = []
+            try:
+                load = Load(self._along(append, news, own, usage, tell, ends))
+                yield load
+            except BaseException as error:
+                surely = isinstance(error, HelixError) and not isinstance(error, StoreUnavailable)
+                self._writer.returned(surely=surely, news=len(own))
+                raise
+            self._writer.landed(load.sequence, news=len(own))
+            for chunk in news:
+                self._forward(as_chunk(chunk))
+
+    def _along(
+        self,
+        append: Append,
+        news: Sequence[AnyChunk],
+        own: list[NewChunk],
+        usage: Sequence[Mapping[str, Json]],
+        tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None,
+        ends: str | None,
+    ) -> Along:
+        """Return what a write carries; the chunks that it adds to those that were lent go into `own`."""
+
+        def told(checkpoint_id: str, warnings: Sequence[str]) -> Sequence[NewChunk]:
+            assert tell is not None
+            own[len(news) :] = map(self._stamped, tell(checkpoint_id, warnings))
+            return own[len(news) :]
+
+        own += map(self._stamped, news)
+        chunks = [*append.chunks, *own]
+        whole = msgspec.structs.replace(append, chunks=chunks, counter=append.counter + len(own), ends=ends)
+        return Along(whole if chunks or tell else None, tuple(usage), told if tell else None)
+
+    def _stamped(self, chunk: AnyChunk) -> NewChunk:
+        as_chunk(chunk).setdefault("step", self.step)
+        return self._writer.stamped(as_chunk(chunk))
+
+    # -- the stream as a whole
+
+    async def end(self, output: Json) -> None:
+        """End the stream with the run's output."""
+        await self._streams.end_stream(self._stream_id, output, fence=self._fence)
+
+    async def fail(self, error: str) -> None:
+        """Declare the stream failed."""
+        await self._streams.fail_stream(self._stream_id, error, fence=self._fence)
+
+    async def pause(self) -> None:
+        """Pause the stream until the session is resumed."""
+        await self._streams.pause_stream(self._stream_id, fence=self._fence)
+
+    async def rewind(self, step_count: int) -> None:
+        """Drop the chunks of every step after `step_count`."""
+        await self._streams.cleanup_to_step(self._stream_id, step_count, fence=self._fence)
+
+    # -- errors
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._error is not None or self._writer.error is not None
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Remember what the writer raises: this run writes nothing more."""
+        if self._error is not None:
+            raise self._error
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            raise
