@@ -398,6 +398,20 @@ async def test_an_object_forgets_its_stream_and_the_next_one_too(bridge: Bridge)
     await manager.close()
 
 
+async def test_an_object_is_not_emptied_under_a_stream_that_was_created_since(
+    streams: DurableObjectStreamManager,
+) -> None:
+    """What a deletion does that stalls before it empties the object."""
+    await pour(streams, "s", 3)
+    await streams.delete_stream("s", fence=1)
+    writer = await streams.create_writer("s", "run", "agent", fence=2)
+    await writer.write({"type": "text_delta", "delta": "new"})
+    await writer.close()
+    place: Any = streams._home("s")
+    await place.place.forget()
+    assert [stored.chunk["delta"] for stored in await streams.get_all_chunks("s")] == ["new"]
+
+
 async def test_a_browser_that_does_not_read_slows_no_other_and_loses_nothing(
     streams: DurableObjectStreamManager,
 ) -> None:

@@ -24,7 +24,11 @@ class RedisCluster:
         self.kind = kind
         self.replicas = replicas
         count = MASTER_COUNT * (1 + replicas)
-        self.nodes = [RedisServer(kind, cluster=True) for _ in range(count)]
+        # Where there are replicas, a dead node is replaced within about two seconds. Elsewhere nothing is gained by
+        # suspecting a node early, and on a busy machine a node that is only slow would be taken for dead.
+        timeout_ms = 1000 if replicas else 60_000
+        options = ("--cluster-node-timeout", str(timeout_ms))
+        self.nodes = [RedisServer(kind, options=options, cluster=True) for _ in range(count)]
 
     @property
     def masters(self) -> list[RedisServer]:

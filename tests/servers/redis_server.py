@@ -75,9 +75,8 @@ class RedisServer(ServerProcess):
         command = [str(self.binary), "--port", str(self.port), "--bind", HOST, "--dir", str(self.folder)]
         command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "notice"]
         if self.cluster:
-            # Short patience: a dead node is replaced within about two seconds.
             command += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"]
-            command += ["--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"]
+            command += ["--cluster-replica-validity-factor", "0"]
             command += ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]
         return [*command, *self.options]
 

@@ -98,7 +98,7 @@ class BoundObject(CloudflareDriver):
             raise _no_reply(error) from error
 
     async def forget(self) -> None:
-        """Empty the object and close its sockets: its stream was deleted."""
+        """Empty the object and close its sockets, unless it holds a stream."""
         try:
             await self._stub().forget()
         except JsException as error:

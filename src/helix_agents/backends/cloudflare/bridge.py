@@ -100,7 +100,7 @@ class BridgeObject(CloudflareDriver):
         return await self.ask(request, repeatable=read_only)
 
     async def forget(self) -> None:
-        """Empty the object: its stream was deleted."""
+        """Empty the object, unless it holds a stream."""
         await self.ask({"forget": self._stream_id}, repeatable=True)
 
     async def ask(self, request: dict[str, Any], *, repeatable: bool = False) -> Reply:

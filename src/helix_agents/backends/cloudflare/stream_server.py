@@ -59,9 +59,21 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
         )
 
     async def forget(self) -> None:
-        """Empty the object: its stream was deleted. Whoever watches is told, and does not see the next one."""
+        """Empty the object, unless it holds a stream: one may have been created since the last was deleted."""
+        if self._last_change() is None:
+            await self._empty()
+
+    async def _empty(self) -> None:
+        """Remove everything. Browsers and readers are disconnected, so that they do not see the next stream."""
         sockets.close_all(self.ctx)
         await self.storage.empty()
+
+    def _last_change(self) -> int | None:
+        """Return when a stream of this object was last changed; None if there is none."""
+        if self.storage.is_empty():
+            return None
+        ((last,),) = self.storage.batch_now([Statement("SELECT MAX(updated_at) FROM __agents_streams")])[0]
+        return None if last is None else int(last)
 
     # -- for sockets
 
@@ -108,12 +120,11 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
         """Empty the object if its stream has expired; else come again when it will have."""
         if self.storage.is_empty():
             return
-        ((last,),) = self.storage.batch_now([Statement("SELECT MAX(updated_at) FROM __agents_streams")])[0]
-        due = (last or 0) + int(self.storage.recall(TTL, 0) * 1000 * GRACE)
+        due = (self._last_change() or 0) + int(self.storage.recall(TTL, 0) * 1000 * GRACE)
         if due > system_clock():
             await self.storage.wake_by(due)
         else:
-            await self.forget()
+            await self._empty()
 
 
 def _json(value: Any, status: int) -> Any:

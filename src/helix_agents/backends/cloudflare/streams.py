@@ -40,7 +40,7 @@ class StreamObject(SqlDriver, Protocol):
         """Return the socket on which wake-ups arrive. Its `closed` is set when it ends."""
 
     async def forget(self) -> None:
-        """Empty the object: its stream was deleted."""
+        """Empty the object, unless it holds a stream: one may have been created since the last was deleted."""
 
 
 NewObject = Callable[..., StreamObject]
@@ -190,8 +190,7 @@ class DurableObjectStreamManager(SqlStreamManager):
         """Nothing to do: an object empties itself by its alarm."""
 
     async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
-        if fence is not None:
-            await super()._delete(stream_id, fence=fence, now=now)
+        await super()._delete(stream_id, fence=fence, now=now)
         await self._homes.home(stream_id).place.forget()
 
     @property

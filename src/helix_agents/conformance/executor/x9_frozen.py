@@ -50,6 +50,10 @@ def _executor(stores: StoreSet, clock: Clockwork, *script: Any) -> AgentExecutor
     return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT])
 
 
+async def _nothing(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    """Leave the session to be created."""
+
+
 async def _crashed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
     llm = Gated(["Never said."])
     dead = make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS)
@@ -189,7 +193,10 @@ async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_i
         await quick.close()
     what = f"{scene.act.__name__} frozen at call {freezer.calls}, {freezer.place}: {outcome!r}"
     expect(outcome is None or isinstance(outcome, REFUSALS), f"{what}: neither done nor refused")
-    expect_same(await _remains(stores, session_id), before, what)
+    after = await _remains(stores, session_id)
+    if scene.prepare is _nothing and after["status"] is not None:
+        return  # it was frozen before it created the session
+    expect_same(after, before, what)
 
 
 @check("X9", "an abort or interrupt that freezes anywhere changes nothing of a later turn", kind="faults")
@@ -227,3 +234,11 @@ async def frozen_before_a_rebirth(harness: Harness) -> None:
 async def frozen_delete(harness: Harness) -> None:
     for prepare in (_crashed, _completed):
         await _frozen_everywhere(harness, Scene(prepare, _delete, _created_again))
+
+
+@check("X9", "whatever freezes anywhere leaves nothing of a session that was deleted since then", kind="faults")
+async def frozen_before_a_deletion(harness: Harness) -> None:
+    for prepare, act in ((_completed, _execute), (_completed, _submit), (_crashed, _resume), (_crashed, _abort)):
+        await _frozen_everywhere(harness, Scene(prepare, act, _delete))
+    for act in (_execute, _submit):
+        await _frozen_everywhere(harness, Scene(_nothing, act, _delete))

@@ -9,6 +9,7 @@ commit.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
+from ..stream.prepare import drop_orphan
 from ..tasks import unbroken
 from .budget import over_limit, token_entry
 from .guardrails import INPUT_REFUSED, new_input, refusal_of
@@ -224,10 +226,14 @@ class Run:
 
     async def _let_go(self, *, in_good_order: bool) -> None:
         """Leave the session to others at once, if it is still ours to leave."""
-        context = self.context
+        context, services = self.context, self.context.services
+        if not in_good_order:
+            with suppress(HelixError):
+                if await drop_orphan(services.store, services.streams, context.owned.session, context.claim.fence):
+                    return
         if context.watch.lost is not None:
             return
-        until = UNOWNED if in_good_order else context.services.clock()
+        until = UNOWNED if in_good_order else services.clock()
         try:
             await asyncio.shield(context.owned.release(until, context.watch.steps))
         except Exception as error:

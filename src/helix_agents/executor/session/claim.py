@@ -39,7 +39,7 @@ from ...streams.contract import StreamInfo
 from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
-from ..stream.prepare import ReadyStream, fresh_stream, last_commit, ready_stream
+from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream, last_commit, ready_stream
 from .observe import Sessions, load_messages
 from .queued_messages import queued_in
 from .standing import UNOWNED, crashes_of, ended_as
@@ -163,11 +163,7 @@ async def begin_turn(
     """Start the next turn of a session. Raises `AlreadyRunning` if another process was faster."""
     now, first_step = services.clock(), session.step_count
     history = await load_messages(services.store, session.session_id)
-    given = [
-        *abandoned(history, "The run ended before this call was executed."),
-        *queued_in(session),
-        *messages,
-    ]
+    given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(session), *messages]
     stream = await services.streams.get_stream_info(session.stream_id)
     turn = run.turn + 1 if run is not None else 1
     record = _first_record(services, session.session_id, new, now, stream, first_step=first_step, turn=turn)
@@ -219,6 +215,8 @@ async def _start_stream(services: Services, claim: Claim, stream: StreamInfo | N
         ready = await fresh_stream(services.streams, claim.session.stream_id, claim.fence, seen=stream)
     except StreamFenced as error:
         raise claim.lost() from error
+    if stream is None and await drop_orphan(services.store, services.streams, claim.session, claim.fence):
+        raise claim.lost("the session was deleted")
     return await _placed(services, claim, ready)
 
 
@@ -311,6 +309,7 @@ async def _open_stream(
     except StreamFenced as error:
         raise claim.lost() from error
     except SessionNotFound as error:
+        await drop_orphan(services.store, services.streams, session, claim.fence)
         raise claim.lost("the session was deleted") from error
     return replace(await _placed(services, claim, ready), staged=staged, rewound=ready.rewound)
 
@@ -368,8 +367,8 @@ async def continue_run(
     try:
         if stream is None or stream.status in ("ended", "failed"):
             # The process that queued the run died before its stream was ready.
-            await fresh_stream(services.streams, session.stream_id, claim.fence, seen=stream)
-        elif session.step_count > run.claimed_step:
+            return await _start_stream(services, claim, stream)
+        if session.step_count > run.claimed_step:
             # The process that did the last step may have died before it announced the commit.
             committed = await last_commit(services.store, session)
             await ready_stream(

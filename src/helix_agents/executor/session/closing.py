@@ -32,7 +32,7 @@ from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
-from ..stream.prepare import close_stream, pause_at_rest, take_back
+from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
 from .observe import Found, Sessions, find, load_messages, observe
 from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, refusal
@@ -133,6 +133,8 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
                 owner=owner,
             )
     except LOST as error:
+        if streams is not None:
+            await drop_orphan(store, streams, session, fence)
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import EpochConflict, LeaseConflict, RunLost, SessionNotFound, VersionConflict
+from ...errors import EpochConflict, LeaseConflict, RunLost, RunNotFound, SessionNotFound, VersionConflict
 from ...messages import Message, identified, ids_of
 from ...stores.along import Along
 from ...stores.state.commit import RunChange
@@ -250,7 +250,7 @@ class OwnedSession:
         """Do a write that does not change the version, if the session is still this run's."""
         try:
             return await write
-        except (EpochConflict, SessionNotFound) as error:
+        except (EpochConflict, RunNotFound, SessionNotFound) as error:
             raise self._lost_by(error) from None
 
     async def refresh(self) -> None:
@@ -271,8 +271,8 @@ class OwnedSession:
     def _is_owned(self, stored: SessionState) -> bool:
         return Owner(stored.incarnation, stored.owner_epoch) == self.owner
 
-    def _lost_by(self, error: EpochConflict | SessionNotFound) -> RunLost:
-        deleted = isinstance(error, SessionNotFound)
+    def _lost_by(self, error: EpochConflict | RunNotFound | SessionNotFound) -> RunLost:
+        deleted = not isinstance(error, EpochConflict)
         return self._lost("the session was deleted" if deleted else "another process has taken the session over")
 
     def _lost(self, why: str) -> RunLost:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...chunks import AnyChunk, StepCommitted, as_chunk
 from ...codec import encode
-from ...errors import StreamNotActive
+from ...errors import StreamFenced, StreamNotActive
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamInfo, StreamManager
 from ...types import SessionState
@@ -75,6 +75,20 @@ async def ready_stream(
             await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
     after = await streams.get_stream_info(stream_id)
     return ReadyStream(True, after.latest_sequence if after else 0)
+
+
+async def drop_orphan(store: StateStore, streams: StreamManager, session: SessionState, fence: int) -> bool:
+    """Delete the stream that a process opened for a session that has been deleted; return whether it has been.
+
+    The process may have stalled before it opened the stream: the deletion did not find one. A stream that has the name
+    of another session stays.
+    """
+    for session_id in {session.session_id: None, session.stream_id: None}:
+        if await store.session_exists(session_id):
+            return session_id != session.session_id
+    with suppress(StreamFenced):  # a session that was created since then has the stream
+        await streams.delete_stream(session.stream_id, fence=fence)
+    return True
 
 
 async def last_commit(store: StateStore, session: SessionState) -> str | None:

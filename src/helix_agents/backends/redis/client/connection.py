@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from redis import exceptions as redis_errors
 
-from .driver_errors import LOST, NotReached
+from .driver_errors import LOST, REFUSED, NotReached
 
 try:
     import hiredis
@@ -93,7 +93,7 @@ class Link:
         for _ in commands:
             try:
                 replies.append(await connection.read_response(disable_decoding=True))
-            except redis_errors.ResponseError as error:
+            except REFUSED as error:
                 replies.append(error)
         return replies
 
@@ -135,7 +135,7 @@ class Node:
         connection = await self._take()
         try:
             yield Link(connection)
-        except redis_errors.ResponseError:
+        except REFUSED:
             raise  # the reply was read to its end: the connection is fine
         except BaseException:
             await connection.disconnect(nowait=True)
@@ -181,6 +181,11 @@ class Node:
                 await self._pool.release(connection)
         finally:
             self._gate.release()
+
+    async def reconnect(self) -> None:
+        """Close the connections that are not in use: the address may lead to another server by now."""
+        await self.let_go()
+        await self._pool.disconnect(inuse_connections=False)
 
     async def let_go(self) -> None:
         """Give all connections back to the pool."""

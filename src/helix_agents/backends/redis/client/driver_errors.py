@@ -7,7 +7,29 @@ from redis import exceptions as redis_errors
 from ....errors import StoreCorrupt, StoreUnavailable
 
 LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
+REFUSED = (redis_errors.ResponseError, redis_errors.BusyLoadingError)
+"""What a server replies that does not do what it was asked for, for now or for good."""
 _THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
+
+
+_REFUSED_FOR_NOW = (
+    redis_errors.AskError,  # also MOVED
+    redis_errors.BusyLoadingError,
+    redis_errors.ClusterDownError,  # also MASTERDOWN
+    redis_errors.ExecAbortError,
+    redis_errors.ReadOnlyError,
+    redis_errors.TryAgainError,
+)
+_IN_A_SCRIPT = "-READONLY "
+"""How a script of Redis 6 fails at its first write, where a replica has taken the master's place."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a server has refused a request for now: nothing was done, and the request may be sent again.
+
+    Another server has the keys, or this one cannot serve them yet, or no longer.
+    """
+    return isinstance(error, _REFUSED_FOR_NOW) or (isinstance(error, REFUSED) and _IN_A_SCRIPT in str(error))
 
 
 class NotReached(redis_errors.ConnectionError):
@@ -29,5 +51,5 @@ class TranslatedErrors:
         if isinstance(error, _THEIRS):
             if "WRONGTYPE" in str(error):
                 raise StoreCorrupt(f"Redis, {self._what}: a key holds another kind of value. {error}") from error
-            unsent = isinstance(error, NotReached)
-            raise StoreUnavailable(f"Redis, {self._what}: {error}", nothing_written=unsent) from error
+            undone = isinstance(error, NotReached) or is_refusal(error)
+            raise StoreUnavailable(f"Redis, {self._what}: {error}", nothing_written=undone) from error

@@ -1,8 +1,8 @@
 """Where keys live: routing, redirections, and patience with a server that is away. Connections are in `connection.py`.
 
-A lost reply to a write is a `StoreUnavailable`, since the write may have happened. What was not sent yet waits for a
-server that is away for a moment, and what only reads is asked again. On a cluster the caller's client is asked for the
-topology and the connections are ours, one small pool per node.
+A lost reply to a write is a `StoreUnavailable`, since the write may have happened. What was not sent yet, or was
+refused before anything happened, waits for a server that is away for a moment; what only reads is asked again. On a
+cluster the caller's client is asked for the topology and the connections are ours, one small pool per node.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ....errors import StoreUnavailable
 from .connection import Argument, Client, Command, Link, Node, checked
-from .driver_errors import LOST, NotReached, TranslatedErrors
+from .driver_errors import LOST, REFUSED, NotReached, TranslatedErrors, is_refusal
 
-MAX_REDIRECTS = 16
-REDIRECT_DELAY_SECONDS = 0.05
 PATIENCE_SECONDS = 6.0
 """How long a server that was reached before may be away: a restart, a failover, a cable."""
-RECONNECT_DELAY_SECONDS = 0.1
+RETRY_DELAY_SECONDS = 0.1
 MAX_READS = 3
 NODE_CONNECTIONS = 64
 
@@ -42,18 +39,28 @@ _reached: WeakSet[Any] = WeakSet()
 """Clients whose servers have been reached, by any of the stores that use them."""
 
 
-class _Waiting:
-    """Waits for a server that is away. One that was never reached is not waited for: its address may be wrong."""
+class Patience:
+    """The time that one call has for servers that are away or refuse it, where nothing has happened.
 
-    def __init__(self, *, patient: bool) -> None:
-        self._until = time.monotonic() + PATIENCE_SECONDS * patient
+    A server that was never reached is not waited for: its address may be wrong. The first redirection is followed
+    immediately.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._until = time.monotonic() + PATIENCE_SECONDS
+        self._redirected = False
 
     async def after(self, error: Exception) -> None:
-        """Wait a little, if nothing was sent and there is time left; else raise the error."""
-        unsent = isinstance(error, NotReached | redis_errors.BusyLoadingError)
-        if not unsent or time.monotonic() >= self._until:
+        """Wait a little before another try. Raise the error if something may have happened, or if time is up."""
+        refused = is_refusal(error)
+        undone = refused or (isinstance(error, NotReached) and self._servers.were_reached)
+        if not undone or time.monotonic() >= self._until:
             raise error
-        await asyncio.sleep(RECONNECT_DELAY_SECONDS)
+        await self._servers.reconsider(error)
+        if self._redirected or not isinstance(error, redis_errors.AskError):  # MovedError is one
+            await asyncio.sleep(RETRY_DELAY_SECONDS)
+        self._redirected = True
 
 
 class Servers:
@@ -97,8 +104,8 @@ class Servers:
 
     @asynccontextmanager
     async def link(self, key: str) -> AsyncIterator[Link]:
-        """A connection to the server that holds a key. Redirections are the caller's: see `redirected`."""
-        waiting = _Waiting(patient=self._client in _reached)
+        """A connection to the server that holds a key. Refusals are the caller's: see `Patience`."""
+        patience = Patience(self)
         async with AsyncExitStack() as stack:
             while True:
                 try:
@@ -106,7 +113,7 @@ class Servers:
                     break
                 except LOST as error:
                     self.suspect()
-                    await waiting.after(error)
+                    await patience.after(error)
             self._note_reached()
             try:
                 yield link
@@ -115,8 +122,8 @@ class Servers:
                 raise
 
     async def ask(self, key: str, commands: Sequence[Command]) -> list[Any]:
-        """One exchange with the server that holds a key. Redirections are the caller's."""
-        waiting = None
+        """One exchange with the server that holds a key. Refusals are the caller's."""
+        patience = None
         while True:
             try:
                 replies = await (self._single or await self.node_of(key)).ask(commands)
@@ -124,13 +131,13 @@ class Servers:
                 return replies
             except LOST as error:
                 self.suspect()
-                waiting = waiting or _Waiting(patient=self._client in _reached)
-                await waiting.after(error)
+                patience = patience or Patience(self)
+                await patience.after(error)
 
     async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
-        """Send commands that all belong to the slot of `key`; refused ones raise. Follows a cluster's redirections."""
-        lost = 0
-        for attempt in range(MAX_REDIRECTS):
+        """Send commands that all belong to the slot of `key`; waits as long as they are refused for now."""
+        patience, lost = Patience(self), 0
+        while True:
             with TranslatedErrors(f"key {key!r}"):
                 try:
                     if not atomic:
@@ -139,28 +146,28 @@ class Servers:
                         answers = await link.transaction(commands)
                         assert answers is not None  # nothing is watched
                         return answers
-                except redis_errors.ResponseError as error:
-                    if not await self.redirected(error, attempt):
-                        raise
+                except REFUSED as error:
+                    await patience.after(error)
                 except redis_errors.ConnectionError as error:
                     lost += 1
                     reads = all(command[0] in READS for command in commands)
                     if isinstance(error, NotReached) or lost == MAX_READS or not reads:
                         raise
-        raise StoreUnavailable(f"Redis, key {key!r}: the cluster kept redirecting the request. Try again.")
 
     async def one(self, key: str, *command: Argument) -> Any:
         """Send one command."""
         return (await self.run(key, [command]))[0]
 
-    async def redirected(self, error: Exception, attempt: int) -> bool:
-        """Whether a cluster says "not here" or "not now": then nothing was done, and another try may find the place."""
-        if self._cluster is None or not _says_elsewhere(error):
-            return False
-        self._stale = True
-        if attempt:
-            await asyncio.sleep(REDIRECT_DELAY_SECONDS * attempt)
-        return True
+    @property
+    def were_reached(self) -> bool:
+        """Whether a server of this client has been reached, by any store."""
+        return self._client in _reached
+
+    async def reconsider(self, error: Exception) -> None:
+        """Look for the server again before the next try: another one may have taken the place of one that refused."""
+        self.suspect()
+        if self._single is not None and isinstance(error, redis_errors.ReadOnlyError):
+            await self._single.reconnect()
 
     def _note_reached(self) -> None:
         if not self._has_reached:
@@ -193,7 +200,7 @@ class Servers:
         with TranslatedErrors(f"key {keyed[0][0]!r}"):
             replies = await self.ask(keyed[0][0], [command for _, command in keyed])
         for place, reply in enumerate(replies):
-            if isinstance(reply, redis_errors.ResponseError):
+            if isinstance(reply, REFUSED):
                 key, command = keyed[place]
                 (replies[place],) = await self.run(key, [command])  # moved in the meantime, or truly refused
         return replies
@@ -226,11 +233,6 @@ class Servers:
         nodes, self._nodes = list(self._nodes.values()), {}
         for node in nodes:
             await node.close()
-
-
-def _says_elsewhere(error: Exception) -> bool:
-    kinds = (redis_errors.MovedError, redis_errors.AskError, redis_errors.TryAgainError)
-    return isinstance(error, kinds) or str(error).startswith(("MOVED", "ASK", "TRYAGAIN", "EXECABORT", "CLUSTERDOWN"))
 
 
 async def _reload(cluster: Any) -> None:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from redis import exceptions as redis_errors
 
-from ....errors import StoreUnavailable
 from ..client.connection import Argument, checked
-from ..client.driver_errors import NotReached, TranslatedErrors
-from ..client.servers import MAX_REDIRECTS, Servers
+from ..client.driver_errors import REFUSED, NotReached, TranslatedErrors
+from ..client.servers import Patience, Servers
 from .vocabulary import Program
 from .without_scripts import MultiRunner
 
@@ -70,16 +69,15 @@ def is_forbidden(error: Exception) -> bool:
 async def evaluate(servers: Servers, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
     """Run a script; the server learns it if it does not know it. Raises the driver's error if it is refused."""
     by_digest = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
-    for attempt in range(MAX_REDIRECTS):
+    patience = Patience(servers)
+    while True:
         try:
             (reply,) = await servers.ask(keys[0], [by_digest])
             if isinstance(reply, redis_errors.NoScriptError):
                 (reply,) = await servers.ask(keys[0], [("EVAL", script.source, len(keys), *keys, *arguments)])
             return checked(reply)
-        except redis_errors.ResponseError as error:
-            if not await servers.redirected(error, attempt):
-                raise
-    raise StoreUnavailable(f"Redis, key {keys[0]!r}: the cluster kept redirecting the request. Try again.")
+        except REFUSED as error:
+            await patience.after(error)
 
 
 class Runner:

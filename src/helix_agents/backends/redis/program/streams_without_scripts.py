@@ -7,11 +7,10 @@ import random
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from redis import exceptions as redis_errors
-
 from ....errors import StoreUnavailable
 from ..client.connection import Command, Link
-from ..client.servers import Servers
+from ..client.driver_errors import REFUSED
+from ..client.servers import Patience, Servers
 from ..keys import StreamKeys
 from ..sessions.session_hash import as_fields
 
@@ -35,13 +34,13 @@ class MultiStreams:
         if lock is None:
             lock = self._locks[keys.meta] = asyncio.Lock()
         async with lock:
+            patience = Patience(self._servers)
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     async with self._servers.link(keys.meta) as link:
                         done, answer = await _attempt(link, keys, what, arguments)
-                except redis_errors.ResponseError as error:
-                    if not await self._servers.redirected(error, attempt):
-                        raise
+                except REFUSED as error:
+                    await patience.after(error)
                     continue
                 if done:
                     return answer
@@ -51,8 +50,12 @@ class MultiStreams:
 
 async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
     await link.one("WATCH", keys.meta)
-    change = StreamChange(link, keys, arguments, as_fields(await link.one("HGETALL", keys.meta)))
-    answer = await getattr(change, what)()
+    try:
+        change = StreamChange(link, keys, arguments, as_fields(await link.one("HGETALL", keys.meta)))
+        answer = await getattr(change, what)()
+    except REFUSED:
+        await link.one("UNWATCH")
+        raise
     if not change.commands:
         await link.one("UNWATCH")
         return True, answer

@@ -11,12 +11,11 @@ import random
 from typing import Any
 from weakref import WeakValueDictionary
 
-from redis import exceptions as redis_errors
-
 from ....errors import StoreUnavailable
 from ....stores.state.commit import LIST, OBJECT
 from ..client.connection import Argument, Command, Link
-from ..client.servers import Servers
+from ..client.driver_errors import REFUSED
+from ..client.servers import Patience, Servers
 from ..keys import STATIC, StreamKeys
 from ..sessions.history import SEPARATOR
 from ..sessions.session_hash import as_fields, as_texts
@@ -42,12 +41,12 @@ class MultiRunner:
         if lock is None:
             lock = self._locks[program.keys[0]] = asyncio.Lock()
         async with lock:
+            patience = Patience(self._servers)
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     reply = await self._once(program)
-                except redis_errors.ResponseError as error:
-                    if not await self._servers.redirected(error, attempt):
-                        raise
+                except REFUSED as error:
+                    await patience.after(error)
                     continue
                 if reply is not None:
                     return reply
@@ -63,7 +62,7 @@ class MultiRunner:
             attempt = _Attempt(link, program)
             try:
                 refused = await attempt.look()
-            except redis_errors.ResponseError:
+            except REFUSED:
                 await link.one("UNWATCH")
                 raise
             if refused is not None:
