@@ -38,7 +38,6 @@ from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
-from ..stream.prepare import drop_orphan
 from ..tasks import unbroken
 from .budget import over_limit, token_entry
 from .guardrails import INPUT_REFUSED, new_input, refusal_of
@@ -226,14 +225,14 @@ class Run:
 
     async def _let_go(self, *, in_good_order: bool) -> None:
         """Leave the session to others at once, if it is still ours to leave."""
-        context, services = self.context, self.context.services
+        context = self.context
         if not in_good_order:
             with suppress(HelixError):
-                if await drop_orphan(services.store, services.streams, context.owned.session, context.claim.fence):
-                    return
+                if await context.owned.is_deleted():
+                    return await context.stream.drop()
         if context.watch.lost is not None:
             return
-        until = UNOWNED if in_good_order else services.clock()
+        until = UNOWNED if in_good_order else context.services.clock()
         try:
             await asyncio.shield(context.owned.release(until, context.watch.steps))
         except Exception as error:

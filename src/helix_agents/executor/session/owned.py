@@ -230,6 +230,11 @@ class OwnedSession:
         )
         await self._guarded(change)
 
+    async def is_deleted(self) -> bool:
+        """Return whether the session is gone and its stream is not that of another one."""
+        ids = {self.session_id, self.session.stream_id}
+        return not any([await self._store.session_exists(each) for each in ids])
+
     async def own_calls(self, call_ids: list[str]) -> None:
         """Note at the root session that this one asks these questions. Raises `RunLost`."""
         await own_calls(self._store, self.session, call_ids, self.refresh)

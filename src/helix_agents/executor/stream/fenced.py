@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
 
 from ...chunks import AnyChunk, Chunk, as_chunk
 from ...codec import Json
-from ...errors import HelixError, StoreUnavailable
+from ...errors import HelixError, StoreUnavailable, StreamFenced
 from ...stores.along import Along
 from ...streams.contract import StreamManager, StreamWriter
 from ...streams.queued import queued
@@ -219,6 +219,11 @@ class FencedStream:
     async def rewind(self, step_count: int) -> None:
         """Drop the chunks of every step after `step_count`."""
         await self._streams.cleanup_to_step(self._stream_id, step_count, fence=self._fence)
+
+    async def drop(self) -> None:
+        """Delete the stream: its session is gone, and may have been before the stream was opened."""
+        with suppress(StreamFenced):  # a session that was created since then has the stream
+            await self._streams.delete_stream(self._stream_id, fence=self._fence)
 
     # -- errors
 
