@@ -23,6 +23,8 @@ STREAM_STATUSES: Final[frozenset[str]] = frozenset(get_args(StreamStatus))
 SUSPENDED: Final[frozenset[str]] = frozenset(
     {"suspended_client_tool", "suspended_awaiting_children", "suspended_step_partial"}
 )
+WAITING: Final[frozenset[str]] = SUSPENDED | {"paused"}
+"""The statuses in which time alone may make a session due."""
 SESSION_TERMINAL: Final[frozenset[str]] = frozenset({"completed", "failed"})
 RUN_TERMINAL: Final[frozenset[str]] = frozenset({"completed", "failed", "interrupted"})
 

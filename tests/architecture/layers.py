@@ -87,6 +87,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "temporalio": ("runtimes.temporal",),
     "dbos": ("runtimes.dbos",),
     "mcp": ("mcp",),
+    "cronsim": ("executor.later.timetable",),
     "anyio": ("mcp",),
     "httpx2": ("mcp",),
     "pytest": ("conformance",),

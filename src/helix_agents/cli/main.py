@@ -19,6 +19,7 @@ from .environment import load_env
 from .init import add_init
 from .output import complain
 from .runs import add_answer
+from .schedules import add_schedules
 from .serving import add_serve
 from .sessions import add_sessions
 from .targets import look_in_current_folder
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add_worker(commands)
     add_sessions(commands)
     add_answer(commands)
+    add_schedules(commands)
     add_upkeep(commands)
     add_transfer(commands)
     commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")

@@ -10,6 +10,7 @@ import msgspec
 from ..backends.registry import Stores
 from ..clock import random_id
 from ..errors import InvalidArgument, SessionNotFound
+from ..ids import RESERVED_PREFIX
 from ..messages import without_native
 from ..stores.state.tree import session_tree
 from .command import add_command, add_json
@@ -63,6 +64,8 @@ async def _list(given: argparse.Namespace, stores: Stores) -> int:
         filters["tags"] = [given.tag]
     page = await stores.state.list_sessions(**filters, limit=given.limit, cursor=given.cursor, count=False)
     for session in page.items:
+        if session.session_id.startswith(RESERVED_PREFIX):
+            continue  # the library's own: `helix schedules list` shows those that matter
         if given.json:
             emit(session)
         else:

@@ -3,6 +3,7 @@
 from .executor import AgentExecutor
 from .handle import AgentResult, RunHandle, result_of
 from .inbox import Waiting
+from .later.schedules import Schedule, ScheduleOptions
 from .options import ExecuteOptions, Input, SubmitOptions
 from .remote import DELETED_REASON
 from .retrying import impatient
@@ -35,6 +36,8 @@ __all__ = [
     "RetryPolicy",
     "RunHandle",
     "RunInfo",
+    "Schedule",
+    "ScheduleOptions",
     "Services",
     "SessionView",
     "Sessions",

@@ -29,8 +29,9 @@ from ..streams.contract import StreamManager
 from ..types import Page, SessionState
 from .handle import AgentResult, RunHandle
 from .inbox import Waiting
+from .later.schedules import Schedule, ScheduleOptions, Schedules, new_schedule
 from .local_runs import LocalRuns
-from .options import ExecuteOptions, Input, SubmitOptions, read_request
+from .options import ExecuteOptions, Input, SubmitOptions, as_messages, read_request
 from .remote import RemoteControl
 from .retrying import patient_store, patient_streams, patient_usage
 from .run.dependencies import DepsFactory
@@ -113,7 +114,8 @@ class AgentExecutor:
         self.runs = LocalRuns(self.services, self.agents, self, deps_factory)
         self._remote = RemoteControl(self.services, self.agents, self.runs)
         self.starter = Starter(self.runs, self._remote)
-        self.recovery = Recovery(self.services, self.starter)
+        self._schedules = Schedules(self.services, self.agents, self._submit_due)
+        self.recovery = Recovery(self.services, self.starter, self._schedules)
 
     def add_hooks(self, *hooks: Hooks) -> None:
         """Let further hooks watch the runs that start from now on."""
@@ -239,6 +241,37 @@ class AgentExecutor:
     async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
         """Finish the current steps of these runs, or of all that run here, and leave the rest to other processes."""
         await self.runs.hand_over(handles)
+
+    # -- schedules
+
+    async def schedule(self, agent: Agent | str, input: Input, **options: Unpack[ScheduleOptions]) -> Schedule:
+        """Start a run at each due time: once `at` a time, `every_seconds`, or as `cron` says. See `ScheduleOptions`.
+
+        Workers that know the agent start the runs, each due time one (X11), whatever crashes: a turn of the session
+        `session_id`, once that is free, or a session of its own.
+        """
+        schedule = new_schedule(self.runs.known(agent).name, options, self.services)
+        stored = await self._schedules.add(schedule, as_messages(input))
+        await ring(self.services.streams)  # idle workers sleep until the next moment that they know of
+        return stored
+
+    async def list_schedules(self, *, user_id: str | None = None) -> list[Schedule]:
+        """Return the schedules that have a due time left, newest first; `user_id`: only those of this user."""
+        return await self._schedules.list(user_id)
+
+    async def cancel_schedule(self, schedule_id: str, *, user_id: str | None = None) -> bool:
+        """Delete a schedule; return False if there is none. Runs that it has started continue."""
+        return await self._schedules.cancel(schedule_id, user_id)
+
+    async def _submit_due(self, schedule: Schedule, due: int, messages: Sequence[Message], key: str) -> None:
+        await self.submit(
+            schedule.agent,
+            messages,
+            session_id=schedule.session_id or f"{schedule.schedule_id}-{due}",
+            user_id=schedule.user_id,
+            metadata={"schedule_id": schedule.schedule_id},
+            idempotency_key=key,
+        )
 
     # -- sessions, wherever they run
 

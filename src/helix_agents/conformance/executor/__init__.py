@@ -1,4 +1,4 @@
-"""Checks of the executor (X1 to X9): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
+"""Checks of the executor (X1 to X11): the same runs on every pair of stores. Importing this fills `EXECUTOR`."""
 
 from . import (
     x1_again,
@@ -28,6 +28,7 @@ from . import (
     x8_handover,
     x9_frozen,
     x9_standing,
+    x11_due,
 )
 from .harness import EXECUTOR
 
@@ -60,4 +61,5 @@ __all__ = [
     "x8_handover",
     "x9_frozen",
     "x9_standing",
+    "x11_due",
 ]

@@ -19,6 +19,7 @@ from ..tools.child import resolve
 from .cast import make_author, make_llm
 from .harness import make_executor
 from .play import FAILED, begin_or_go_on
+from .x11_due import due_executor, start_due
 
 
 def append_line(path: str, line: str) -> None:
@@ -31,8 +32,12 @@ def append_line(path: str, line: str) -> None:
 
 
 async def perform(spec: str, request: dict[str, Any]) -> None:
-    """Take the session up in this process and go on until it is at rest."""
+    """Pick the session up in this process and continue until it stops; or start what is due at a moment."""
     name, _, argument = spec.partition(" ")
+    if "due_at" in request:
+        async with resolve(name)(argument) as stores, due_executor(stores, lambda: request["due_at"]) as executor:
+            await start_due(executor)
+        return
     ahead_ms = int(request["ahead_ms"])
     agent = make_author(lambda line: append_line(request["journal"], line), hold=request.get("hold"))
     async with resolve(name)(argument) as stores:

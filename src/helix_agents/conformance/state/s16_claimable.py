@@ -55,6 +55,9 @@ async def answered_and_expired(harness: Harness) -> None:
     await _suspend(store, "half-a-deadline", _call("c1", FAR), _call("c2"))
     await _suspend(store, "timer", _call("c1"), wake_at=FAR + 5)
     await _suspend(store, "timer-first", _call("c1", FAR + 7), wake_at=FAR + 6)
+    await _suspend(store, "paused", status="paused", wake_at=FAR + 8)
+    await _suspend(store, "paused-for-good", status="paused")
+    await _suspend(store, "not-paused", status="interrupted", wake_at=FAR + 8)
     await _suspend(store, "child", parent_session_id="asks")
     waits = {"t1": SuspendedChildWait("t1", "below", tool_call_ids=["q1", "q2"], deadline_at=FAR + 1)}
     parent: dict[str, Any] = {"status": "suspended_awaiting_children", "suspended_awaiting_children": waits}
@@ -65,7 +68,7 @@ async def answered_and_expired(harness: Harness) -> None:
     now = await _now(store)
     due_now = ["answered", "nothing-asked", "parent-answered"]
     expect_same(sorted(await _claimable(store, now)), due_now, "what is due now")
-    moments = {"deadline": 0, "parent": 1, "parent-half": 1, "timer": 5, "timer-first": 6}
+    moments = {"deadline": 0, "parent": 1, "parent-half": 1, "timer": 5, "timer-first": 6, "paused": 8}
     expected = [(name, FAR + after) for name, after in moments.items()]
     for place, (_, moment) in enumerate(expected):
         names = [name for name, at in expected if at <= moment]

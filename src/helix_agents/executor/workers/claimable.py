@@ -15,6 +15,7 @@ from ...safe_text import get_logger
 from ...stores.paging import MAX_PAGE
 from ...types import SessionState, SessionStatus
 from ..handle import RunHandle
+from ..later.schedules import SCHEDULE, Schedules, schedule_type
 from ..services import Services
 from ..session.closing import decided
 from ..session.standing import Action, Intent, Standing
@@ -32,11 +33,12 @@ MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 async def due_sessions(
     services: Services, agent_types: Sequence[str], *, gone: Container[str] = ()
 ) -> AsyncGenerator[SessionState, None]:
-    """Yield the sessions of these agents that a worker can continue or close now.
+    """Yield the sessions and schedules of these agents that a worker can continue, start or close now.
 
     `gone`: the ids of those that the caller has taken since. They are no longer due, so the rest has moved up.
     """
     now, offset = services.clock(), 0
+    agent_types = [*agent_types, *map(schedule_type, agent_types)]
     for _ in range(MAX_PAGES):
         page = await services.store.list_claimable(
             now, agent_types=agent_types, status=EVERY_STATUS, limit=MAX_PAGE, offset=offset
@@ -67,9 +69,10 @@ class SkippedSessions:
 class Recovery:
     """Continues or closes sessions that are due."""
 
-    def __init__(self, services: Services, starter: Starter) -> None:
+    def __init__(self, services: Services, starter: Starter, schedules: Schedules) -> None:
         self._services = services
         self._starter = starter
+        self._schedules = schedules
         self._skipped = SkippedSessions()
 
     def may_take(self, session: SessionState) -> bool:
@@ -77,11 +80,13 @@ class Recovery:
         return session not in self._skipped
 
     async def pick_up(self, session: SessionState, *, worker: str | None = None) -> RunHandle | bool:
-        """Continue or close a session: its run; True if it is only closed now; False if another process does it.
+        """Continue or close a session: its run; True if nothing runs here then; False if another process does it.
 
         `worker`: the name that the run's record gives to this process.
         """
         try:
+            if session.session_id.startswith(f"{SCHEDULE}/"):
+                return await self._schedules.work(session.session_id)
             found, action = await decided(self._services, Intent.RECOVER, session.session_id)
             if action is Action.LEAVE:
                 self._skipped.add(session)

@@ -25,6 +25,7 @@ from ...safe_text import get_logger
 from ...streams.contract import StreamManager
 from ...types import SessionState
 from ..handle import RunHandle
+from ..later.schedules import SCHEDULE
 from ..services import Services
 from .claimable import Recovery, due_sessions
 from .wakeup import listen, ring
@@ -148,11 +149,20 @@ class WorkerPool:
                 self._idle = not found and not self._at_work and not self._bell.is_set()
                 self._looked.notify_all()
             try:
-                async with asyncio.timeout(self._services.lease_seconds / 2):
+                async with asyncio.timeout(await self._seconds_to_next()):
                     await self._bell.wait()
             except TimeoutError:
                 with suppress(HelixError):
                     await self._tell_of_strangers()
+
+    async def _seconds_to_next(self) -> float:
+        """Return how long nothing becomes due, at most half a lease: new work rings the bell."""
+        longest, now = self._services.lease_seconds / 2, self._services.clock()
+        try:
+            due_at = await self._services.store.next_due(now)
+        except HelixError:
+            return longest
+        return longest if due_at is None else min(longest, max(0, due_at - now) / 1000)
 
     async def _take_what_fits(self) -> bool:
         """Start to work on as many sessions as there is room for; return whether there are any for this pool."""
@@ -199,7 +209,7 @@ class WorkerPool:
     async def _tell_of_strangers(self) -> None:
         """Say once of each agent that waits for a worker and is not known here."""
         for session in await self._services.store.list_claimable(self._services.clock(), limit=LOOKED_AT):
-            name = session.agent_type
+            name = session.agent_type.removeprefix(f"{SCHEDULE}/")
             if name not in self._executor.agents and name not in self._strangers:
                 self._strangers.add(name)
                 logger.warning("Runs of agent %s wait for a worker; this one (%s) does not know it.", name, self.name)

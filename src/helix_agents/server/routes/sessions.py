@@ -17,6 +17,7 @@ from ...clock import random_id
 from ...codec import Json, encode
 from ...errors import CheckpointNotFound, SessionNotFound, StoreUnavailable, VersionConflict
 from ...executor import all_waiting, take_snapshot
+from ...ids import RESERVED_PREFIX
 from ...lifecycle import SUSPENDED
 from ...messages import Message, without_native
 from ...stores.state.commit import SessionFilter
@@ -153,9 +154,10 @@ async def list_sessions(call: Call) -> Response:
             cursor=query.cursor,
             count=query.count,
         )
-    items = [_without_state(session) for session in page.items]
+    sessions = [session for session in page.items if not session.session_id.startswith(RESERVED_PREFIX)]
+    items = [_without_state(session) for session in sessions]
     if "usage" in query.include:
-        usages = await asyncio.gather(*(_usage_summary(call.context, session.session_id) for session in page.items))
+        usages = await asyncio.gather(*(_usage_summary(call.context, session.session_id) for session in sessions))
         for item, usage in zip(items, usages, strict=True):
             item["usage"] = usage
     listed: dict[str, Json] = {"items": items, "has_more": page.has_more, "next_cursor": page.next_cursor}

@@ -372,9 +372,10 @@ class StateStore(Carrier, RunsAndCheckpoints):
         """Root sessions that a worker can continue or close at `now`, each with its latest run (S16).
 
         Either the latest run is open and its lease is over (`lease_until` is not after `now`, or was never set): it was
-        submitted or released, its process died, or it was never closed. Or the session is suspended without an open
-        run, and its questions are all answered or expired, or its `wake_at` has come. Those that wait longest come
-        first: by `lease_until`, then by the start of the run. `agent_types`, `status`: only of these. `total` is None.
+        submitted or released, its process died, or it was never closed. Or it has no open run, and either it is
+        suspended and its questions are all answered or expired, or it is suspended or paused and its `wake_at` has
+        come. Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`,
+        `status`: only of these. `total` is None.
         A page by `cursor` costs the same wherever it is.
         """
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...lifecycle import SUSPENDED
+from ...lifecycle import WAITING
 from ...types import SessionState
 
 
 def due_at(session: SessionState, now: int) -> int | None:
-    """Return when a worker can continue a suspended root session; None if it waits for an answer without a deadline.
+    """Return when a worker can continue a root session that waits; None if that is not a matter of time.
 
-    With no open question it is due now. Otherwise it is due when the last question expires, or at `wake_at` if that is
-    earlier. A time that has passed is now.
+    A paused session is due at `wake_at`. A suspended one with no open question is due now; otherwise when the last
+    question expires, or at `wake_at` if that is earlier. A time that has passed is now.
     """
-    if session.status not in SUSPENDED or session.parent_session_id is not None:
+    if session.status not in WAITING or session.parent_session_id is not None:
         return None
+    if session.status == "paused":
+        return None if session.wake_at is None else max(session.wake_at, now)
     deadlines = list(_open_deadlines(session))
     if not deadlines and session.wake_at is None:
         return now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....lifecycle import SUSPENDED
+from ....lifecycle import SUSPENDED, WAITING
 from ....types import SessionState
 
 SESSION_TTL_SECONDS = 604_800
@@ -13,6 +13,7 @@ WAITING_MS = 366 * 86_400_000
 
 
 def lives_until(state: SessionState, now: int) -> int:
-    """How long a session must live at least: one that waits for a person outlives the usual time to live."""
+    """Return how long a session must live at least: one that waits outlives the usual time to live."""
     waits_until = now + WAITING_MS if state.status in SUSPENDED else 0
-    return max(state.expires_at or 0, waits_until)
+    wakes_at = (state.wake_at or 0) if state.status in WAITING else 0
+    return max(state.expires_at or 0, waits_until, wakes_at)

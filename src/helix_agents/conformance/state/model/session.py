@@ -73,7 +73,11 @@ class Session:
         """Note when a worker can continue the session, if it waits."""
         state = self.state
         self.due_at = None
-        if not state.status.startswith("suspended") or state.parent_session_id is not None:
+        if state.parent_session_id is not None:
+            return
+        if state.status == "paused" and state.wake_at is not None:
+            self.due_at = max(now, state.wake_at)
+        if not state.status.startswith("suspended"):
             return
         open_calls = [call.deadline_at for call in state.pending_client_tool_calls.values() if not call.submitted_at]
         for wait in state.suspended_awaiting_children.values():
