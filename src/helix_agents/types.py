@@ -110,7 +110,7 @@ class SessionState(msgspec.Struct, frozen=True):
     queued_messages: list[dict[str, Any]] = []
     """Messages that no run has read yet, in order: `{"id": ..., "message": ...}`."""
     wake_at: int | None = None
-    """When a worker continues the suspended or paused session, whatever it still waits for."""
+    """When a worker continues the session, suspended or saved as paused, whatever it still waits for."""
     incarnation: str = ""
     """A random string, set when the session is created. A session deleted and created again has another one."""
     owner_epoch: int = 0

@@ -10,7 +10,7 @@ import msgspec
 from ...codec import Json, ensure_storable
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...ids import ensure_id
-from ...lifecycle import WAITING, ensure_status, guarded_sources, illegal_transition, may_become
+from ...lifecycle import SUSPENDED, ensure_status, guarded_sources, illegal_transition, may_become
 from ...types import Owner, SessionStatus, StatusConflict, StatusSwapped
 from . import validate
 from .commit import Commit, CommitRefused
@@ -26,7 +26,7 @@ class StatusStore(ExplainingStore):
         ensure_id(session_id, "session_id")
         ensure_status("session", status)
         validate.ensure_guards(owner=owner)
-        if status in WAITING:
+        if status in SUSPENDED:
             return await self._suspend(session_id, status, owner)
         commit = Commit(
             session_id=session_id,
@@ -91,7 +91,7 @@ class StatusStore(ExplainingStore):
         """Swap the status. One that suspends the session is made at the version whose questions were read."""
         for _ in range(MAX_ATTEMPTS):
             now, due, version = self._clock(), None, expected_version
-            if new in WAITING:
+            if new in SUSPENDED:
                 stored = require_session(session_id, await self._read_session(session_id, custom_state=False))
                 due = due_at(msgspec.structs.replace(stored.state, status=new), now)
                 version = stored.state.version if version is None else version

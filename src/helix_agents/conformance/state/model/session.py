@@ -69,13 +69,16 @@ class Session:
         self.state = msgspec.structs.replace(self.state, version=self.state.version + 1, **changes)
         return self.state.version
 
-    def wait(self, now: int) -> None:
-        """Note when a worker can continue the session, if it waits."""
+    def wait(self, now: int, *, by_status: bool = False) -> None:
+        """Note when a worker can continue the session, if it waits.
+
+        `by_status`: only its status was changed, which pauses a session for good.
+        """
         state = self.state
         self.due_at = None
         if state.parent_session_id is not None:
             return
-        if state.status == "paused" and state.wake_at is not None:
+        if state.status == "paused" and state.wake_at is not None and not by_status:
             self.due_at = max(now, state.wake_at)
         if not state.status.startswith("suspended"):
             return

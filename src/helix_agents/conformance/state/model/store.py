@@ -230,7 +230,7 @@ class ModelStore(RunModel):
         session = self._guarded(session_id, owner=owner)
         session.require_transition(status)
         version = session.bump(status=status)
-        session.wait(self.now)
+        session.wait(self.now, by_status=True)
         return version
 
     async def increment_step_count(self, session_id: str) -> int:
@@ -266,7 +266,7 @@ class ModelStore(RunModel):
         extra = {"interrupt_context": interrupt_context, "error": error, "failure_reason": failure_reason}
         given = {name: copy.deepcopy(value) for name, value in extra.items() if value is not None}
         version = session.bump(status=new, **given)
-        session.wait(self.now)
+        session.wait(self.now, by_status=True)
         return StatusSwapped(version)
 
     # -- interrupt flag
