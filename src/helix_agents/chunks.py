@@ -96,6 +96,22 @@ class ClientToolRequest(Stamped, total=False):
     deadline_at: int
 
 
+class ToolOutcomeRequest(Stamped, total=False):
+    """A person must say whether this call took effect. `recorded`: what it led to in an abandoned part of the session.
+
+    Not an approval: a call that took effect must not run again.
+    """
+
+    type: Required[Literal["tool_outcome_request"]]
+    tool_call_id: Required[str]
+    tool_name: Required[str]
+    input: Required[Any]
+    effect_key: Required[str]
+    approval_id: Required[str]
+    recorded: Any
+    deadline_at: int
+
+
 class StatePatch(Stamped):
     """How custom state changes, as RFC 6902 operations; in order they give the committed state."""
 
@@ -202,6 +218,7 @@ AnyChunk = (
     | ToolStart
     | ToolEnd
     | ToolApprovalRequest
+    | ToolOutcomeRequest
     | ClientToolRequest
     | StatePatch
     | SubagentStart

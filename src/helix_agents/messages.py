@@ -60,13 +60,15 @@ class AssistantMessage(TypedDict, total=False):
 
 
 class ToolMessage(TypedDict, total=False):
-    """The result of a tool call."""
+    """The result of a tool call. `effect_key`: the effect it had, or may have had if `outcome` is `unknown`."""
 
     role: Literal["tool"]
     tool_call_id: str
     tool_name: str
     content: Content
     success: bool
+    effect_key: str
+    outcome: Literal["unknown"]
 
 
 def automatic_message(content: str) -> Message:

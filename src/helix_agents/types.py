@@ -49,8 +49,27 @@ class TracingContext(msgspec.Struct, frozen=True):
     root_span_id: str
 
 
+QuestionKind = Literal["client", "approval", "outcome"]
+
+
+class EffectQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person is asked about an effect: whether it happened.
+
+    `part`: the effect of a call that is meant, by its name in `ctx.once`; None: the call itself. `recorded`: what the
+    model was told when the same effect happened in a part of the conversation that has been abandoned since.
+    """
+
+    key: str
+    part: str | None = None
+    recorded: Json = None
+
+
 class PendingClientToolCall(msgspec.Struct, frozen=True):
-    """A tool call that waits for a reply from outside: a client's result or a person's approval."""
+    """A tool call that waits for a reply from outside: a client's result, a person's approval, or what became of it.
+
+    `approval_id` names the question to a person, also one about an outcome: an answer that gives it is refused if
+    another question has been asked since.
+    """
 
     tool_call_id: str
     tool_name: str
@@ -62,6 +81,14 @@ class PendingClientToolCall(msgspec.Struct, frozen=True):
     submitted_at: int | None = None
     asked_at: int | None = None
     answered_by: str | None = None
+    effect: EffectQuestion | None = None
+
+    @property
+    def kind(self) -> QuestionKind:
+        """What kind of answer the call waits for."""
+        if self.effect is not None:
+            return "outcome"
+        return "client" if self.approval_id is None else "approval"
 
 
 class SuspendedChildWait(msgspec.Struct, frozen=True):
@@ -207,8 +234,12 @@ class Claimable(msgspec.Struct, frozen=True):
 CheckpointKind = Literal["step", "turn", "aside"]
 """What a checkpoint records: the end of a step, the beginning of a turn, or an open step put aside."""
 
-StagedKind = Literal["call", "answer", "summary"]
-"""What a staged row holds: the outcome of a tool call, the model's answer, or a summary made to ask the model."""
+StagedKind = Literal["call", "answer", "summary", "begun", "part"]
+"""What a staged row holds: the outcome of a tool call, the model's answer, a summary made to ask the model, the intent
+of a call or of a part of it that must happen once, or the result of such a part."""
+
+OF_A_CALL: frozenset[StagedKind] = frozenset({"call", "begun", "part"})
+"""The kinds of rows that name a call; the others belong to the step."""
 
 
 class CheckpointMeta(msgspec.Struct, frozen=True):
@@ -243,7 +274,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class StagedChanges(msgspec.Struct, frozen=True):
     """What one tool call wrote, kept apart until its step commits.
 
-    A row of another kind belongs to the step, not to a call: its `tool_call_id` is empty.
+    An `answer` or a `summary` belongs to the step, not to a call: its `tool_call_id` is empty.
     """
 
     tool_call_id: str

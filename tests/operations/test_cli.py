@@ -5,6 +5,7 @@ Most commands are run through their front door inside this process, which is muc
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -17,8 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from helix_agents import CheckpointMeta, open_stores
+from helix_agents import Agent, AgentExecutor, CheckpointMeta, ScriptedLLM, open_stores, tool
 from helix_agents.cli import main
+from helix_agents.llm import Call
 from helix_agents.types import SessionStatus
 from tests.operations.agents_for_the_cli import make_executor, publisher
 
@@ -229,6 +231,28 @@ def test_memory_is_refused_because_a_command_is_another_process(command: tuple[s
 def test_no_password_is_printed(command: tuple[str, ...]) -> None:
     done = helix(*command, url="postgresql://user:s3cr3t@127.0.0.1:1/x")
     assert "s3cr3t" not in done.stdout + done.stderr
+
+
+async def test_an_unknown_outcome_is_shown_and_answered(url: str) -> None:
+    @tool(effect="once", timeout_seconds=0.01)
+    async def pay(order: str) -> str:
+        """Pay; nobody knows whether it worked."""
+        await asyncio.Event().wait()
+        return order
+
+    llm = ScriptedLLM([[Call("pay", {"order": "7"})], "Done."])
+    async with open_stores(url) as stores, AgentExecutor(stores, llm) as executor:
+        payer = Agent("payer", tools=[pay])
+        call_id = (await executor.run(payer, "Go", session_id="o")).suspended[0].tool_call_id
+        assert "waits for --happened" in helix("answer", "o", url=url).stdout
+        assert "happened=" in helix("answer", "o", call_id, "--approve", url=url).stderr
+        done = helix("answer", "o", call_id, "--happened", "yes", "--result", '"paid"', url=url)
+        assert done.stdout.startswith("accepted")
+        assert helix("answer", "o", call_id, "--happened", "no", url=url).stdout.startswith("duplicate")
+        result = await (await executor.resume(payer, "o")).result()
+        messages = (await stores.state.get_messages("o")).items
+    assert result.status == "completed"
+    assert [each["content"] for each in messages if each["role"] == "tool"] == ["paid"]
 
 
 async def test_questions_are_shown_and_answered_and_the_run_goes_on(url: str) -> None:

@@ -39,7 +39,15 @@ def pay(account: int, note: str = "") -> str:
     return f"paid {account} {note}".rstrip()
 
 
-manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, pay, ask_user])
+@tool(effect="once", key=lambda arguments: arguments["account"], timeout_seconds=0.05)
+async def transfer(account: str) -> str:
+    """Transfer money; account `slow` takes so long that nobody knows whether it worked."""
+    if account == "slow":
+        await asyncio.Event().wait()
+    return f"transferred to {account}"
+
+
+manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, pay, transfer, ask_user])
 
 
 def play(request: ModelRequest) -> Line:

@@ -215,6 +215,8 @@ class Terminal:
 
     def _ask(self, question: PendingClientToolCall) -> dict[str, Any]:
         say(f"\n{question.tool_name} {in_full(question.input)}")
+        if question.kind == "outcome":
+            return self._ask_what_happened()
         if question.approval_id is None:
             return {"result": _json_or_text(input("Answer: ").strip())}
         while True:
@@ -225,6 +227,15 @@ class Terminal:
                 return {"approved": False}
             if isinstance(arguments := _json_or_text(text), dict):
                 return {"approved": True, "arguments": arguments}
+
+    def _ask_what_happened(self) -> dict[str, Any]:
+        """Ask whether a call took effect. Enter is no answer: a habit must not let a call run again."""
+        while True:
+            text = input("This call was cut off. Did it take effect? yes, no or unknown: ").strip().lower()
+            if text in ("yes", "unknown"):
+                return {"happened": True if text == "yes" else None}
+            if text == "no":
+                return {"happened": False}
 
 
 def _json_or_text(text: str) -> Json:

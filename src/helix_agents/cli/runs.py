@@ -34,16 +34,21 @@ def add_run_verbs(verbs: Any) -> None:
     add_json(resume, "one chunk a line")
 
 
+HAPPENED: dict[str, bool | None] = {"yes": True, "no": False, "unknown": None}
+WAITS_FOR = {"approval": "approval", "client": "result", "outcome": "--happened yes, no or unknown"}
+
+
 def add_answer(commands: Any) -> None:
-    """`answer`: an approval, or the result of a tool that runs elsewhere."""
+    """`answer`: an approval, the result of a tool that runs elsewhere, or what became of a call."""
     answer = add_command(commands, "answer", _answer, "answer what a run waits for; without a call, show what waits")
     answer.add_argument("session")
     answer.add_argument("call", nargs="?", help="the id of the tool call")
     kinds = answer.add_mutually_exclusive_group()
     kinds.add_argument("--approve", dest="approved", action="store_const", const=True, help="let the call be made")
     kinds.add_argument("--deny", dest="approved", action="store_const", const=False, help="refuse the call")
-    kinds.add_argument("--result", metavar="JSON", help="what a client tool returned")
+    answer.add_argument("--result", metavar="JSON", help="what a client tool, or a call that happened, returned")
     kinds.add_argument("--error", metavar="TEXT", help="why a client tool failed")
+    kinds.add_argument("--happened", choices=list(HAPPENED), help="whether a call with unknown outcome took effect")
     answer.add_argument("--arguments", metavar="JSON", help="with --approve: make the call with these instead")
     answer.add_argument("--reason", help="of an approval or denial, for the model")
     add_json(answer, "one question a line, or what became of the answer")
@@ -98,8 +103,12 @@ async def _answer(given: argparse.Namespace, stores: Stores) -> int:
         answer["result"] = _json(given.result, "--result")
     if given.arguments is not None:
         answer["arguments"] = _json(given.arguments, "--arguments")
-    if given.approved is None and given.error is None and given.result is None:
-        raise InvalidArgument("Say what the answer is: --approve, --deny, --result JSON or --error TEXT.")
+    if given.happened is not None:
+        answer["happened"] = HAPPENED[given.happened]
+    if given.approved is None and given.error is None and given.result is None and given.happened is None:
+        raise InvalidArgument(
+            "Say what the answer is: --approve, --deny, --result JSON, --error TEXT or --happened yes|no|unknown."
+        )
     async with steering(stores) as executor:
         receipt = await executor.submit_tool_result(given.session, given.call, **answer)
         can = await executor.can_resume(given.session)
@@ -123,8 +132,7 @@ async def _waiting(given: argparse.Namespace, stores: Stores) -> int:
 
 
 def _question(call: PendingClientToolCall) -> str:
-    kind = "approval" if call.approval_id is not None else "result"
-    return f"waits for {kind}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}"
+    return f"waits for {WAITS_FOR[call.kind]}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}"
 
 
 def _json(text: str, option: str) -> Json:

@@ -123,7 +123,7 @@ def _sentence(kind: str, chunk: Chunk) -> str:
             return f"{name} failed: {short(chunk.get('error'))}"
         case {"type": "tool_end", "tool_name": name}:
             return f"{name} -> {short(chunk.get('result'))}"
-        case {"type": "tool_approval_request" | "client_tool_request", "tool_name": name}:
+        case {"type": "tool_approval_request" | "client_tool_request" | "tool_outcome_request", "tool_name": name}:
             return f"{kind}: {name}({short(chunk.get('input'))})"
         case {"type": "state_patch", "patches": [*patches]}:
             return "state: " + "; ".join(_patch(each) for each in patches)

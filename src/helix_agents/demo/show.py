@@ -64,6 +64,8 @@ class Screen:
                 self.line(f"<= sub-agent {agent}")
             case {"type": "tool_approval_request", "tool_name": name, "input": given}:
                 self.line(f"?? may I {name} {encode(given)}")
+            case {"type": "tool_outcome_request", "tool_name": name, "input": given}:
+                self.line(f"?? did this happen: {name} {encode(given)}")
             case {"type": "step_committed", "step_count": step}:
                 self.line(f"== step {step} committed")
             case {"type": "stream_rewound", "step_count": step}:

@@ -40,10 +40,10 @@ from .session.admin import delete_tree
 from .session.claim import Claim, NewRun, begin_turn, create_turn, take_over
 from .session.closing import close, fail_sessions
 from .session.observe import load_messages
-from .session.questions import all_waiting, change_session
+from .session.questions import MESSAGE_INSTEAD, all_waiting, change_session
 from .step.decisions import Outcome
 from .step.open_step import OpenStep, tool_start_chunk
-from .step.work import MESSAGE_INSTEAD, PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
+from .step.work import PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
 from .stream.fenced import FORWARDED
 from .tasks import unbroken
 

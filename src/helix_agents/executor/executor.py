@@ -306,15 +306,18 @@ class AgentExecutor:
         approved: bool | None = None,
         reason: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        happened: Json = ...,
         answered_by: str | None = None,
         user_id: str | None = None,
     ) -> ToolResultReceipt:
-        """Respond to a question that a run has asked: with `result` or `error` of a client tool, or with `approved`.
+        """Respond to a question that a run has asked: `result` or `error` of a client tool, `approved`, or `happened`.
 
         From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
         waits any more, a worker continues the session, or `resume` does. An approval may be named by its `approval_id`
         instead of the call's id. `arguments`: approve, but let the call run with these; the model is told.
-        `answered_by`: who responds; stored with the response.
+        `happened`: whether a call whose outcome is unknown took effect. `True`, with its `result` if it is known;
+        `False`: it has not, so it runs; `None`: nobody can find out, and the model is told so. `answered_by`: who
+        responds; stored with the response.
         """
         receipt = await self._remote.submit_tool_result(
             session_id,
@@ -325,6 +328,7 @@ class AgentExecutor:
             approved=approved,
             reason=reason,
             arguments=arguments,
+            happened=happened,
             answered_by=answered_by,
             user_id=user_id,
         )

@@ -7,7 +7,7 @@ until it is answered, its deadline passes, or the session goes on without it.
 from __future__ import annotations
 
 import base64
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..errors import InvalidArgument, StoreCorrupt, shown
 from ..stores.paging import ensure_limit
 from ..stores.state.contract import StateStore
 from ..stores.state.validate import to_cursor
-from ..types import Page, PendingClientToolCall, SessionState, SessionStatus
+from ..types import Page, PendingClientToolCall, QuestionKind, SessionState, SessionStatus
 from .session.questions import waiting
 
 ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_partial")
@@ -29,7 +29,8 @@ MAX_LOOKS = 20
 class Waiting(msgspec.Struct, frozen=True):
     """A question that waits. Answer it with `submit_tool_result(session_id, tool_call_id, ...)`.
 
-    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`. `since`: when it was asked.
+    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`, `outcome` wants `happened=`. `since`:
+    when it was asked. `effect_key`: the effect that a question about an outcome is about.
     """
 
     session_id: str
@@ -37,12 +38,13 @@ class Waiting(msgspec.Struct, frozen=True):
     tool_call_id: str
     tool_name: str
     input: Json
-    kind: Literal["approval", "client"]
+    kind: QuestionKind
     approval_id: str | None
     deadline_at: int | None
     since: int
     agent_type: str
     user_id: str | None
+    effect_key: str | None = None
 
 
 class _Place(NamedTuple):
@@ -89,12 +91,13 @@ def _waiting(session: SessionState, pending: PendingClientToolCall) -> Waiting:
         tool_call_id=pending.tool_call_id,
         tool_name=pending.tool_name,
         input=pending.input,
-        kind="client" if pending.approval_id is None else "approval",
+        kind=pending.kind,
         approval_id=pending.approval_id,
         deadline_at=pending.deadline_at,
         since=session.updated_at if pending.asked_at is None else pending.asked_at,
         agent_type=session.agent_type,
         user_id=session.user_id,
+        effect_key=pending.effect.key if pending.effect else None,
     )
 
 

@@ -80,15 +80,25 @@ class RemoteControl:
         approved: bool | None = None,
         reason: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        happened: Json = ...,
         answered_by: str | None = None,
         user_id: str | None = None,
     ) -> ToolResultReceipt:
         """Record the response to a question that a run has asked."""
         if (tool_call_id is None) == (approval_id is None):
             raise InvalidArgument("Give the tool_call_id or the approval_id of the question.")
-        given = [result is not ..., error is not None, approved is not None]
+        given = [
+            result is not ... and happened is not True,
+            error is not None,
+            approved is not None,
+            happened is not ...,
+        ]
         if sum(given) != 1:
-            raise InvalidArgument("Give exactly one of result, error and approved.")
+            raise InvalidArgument(
+                "Give exactly one of result, error, approved and happened. A result may go with happened=True."
+            )
+        if happened is not ... and not isinstance(happened, bool | None):
+            raise InvalidArgument(f"happened is True, False or None, not {happened!r}.")
         if approved is not None and not isinstance(approved, bool):
             raise InvalidArgument(f"approved is True or False, not {approved!r}: a string is not a decision.")
         if not isinstance(error, str | None) or not isinstance(reason, str | None):
@@ -102,6 +112,10 @@ class RemoteControl:
             response = {"approved": approved, "reason": reason}
             if arguments is not None:
                 response["arguments"] = dict(arguments)
+        elif happened is not ...:
+            response = {"happened": happened, "reason": reason}
+            if result is not ...:
+                response["result"] = result
         else:
             response = {"error": error} if error is not None else {"result": result}
         answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response, answered_by)

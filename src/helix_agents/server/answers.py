@@ -15,9 +15,11 @@ from .context import ServerContext
 
 
 class ToolResult(msgspec.Struct, forbid_unknown_fields=True):
-    """The response to a pending call: exactly one of `result`, `error` and `approved`.
+    """The response to a pending call: exactly one of `result`, `error`, `approved` and `happened`.
 
-    Name an approval by its `approval_id`: it is rejected if something else has been asked for since then.
+    `happened` says whether a call whose outcome is unknown took effect; null: nobody knows. True may have a `result`.
+
+    Name a question to a person by its `approval_id`: it is rejected if something else has been asked for since then.
     """
 
     tool_call_id: str | None = None
@@ -25,6 +27,7 @@ class ToolResult(msgspec.Struct, forbid_unknown_fields=True):
     result: Any | UnsetType = UNSET
     error: str | UnsetType = UNSET
     approved: bool | UnsetType = UNSET
+    happened: bool | UnsetType | None = UNSET
     arguments: dict[str, Any] | UnsetType = UNSET
     reason: str | None = None
     resume: bool = True
@@ -43,7 +46,7 @@ async def submit_answer(context: ServerContext, user: User, session: SessionStat
     answer: dict[str, Json] = {
         name: value
         for name, value in msgspec.structs.asdict(given).items()
-        if name in ("result", "error", "approved", "arguments") and value is not UNSET
+        if name in ("result", "error", "approved", "arguments", "happened") and value is not UNSET
     }
     if "arguments" in answer and answer.get("approved") is not True:
         raise InvalidArgument("`arguments` requires approved=true.")

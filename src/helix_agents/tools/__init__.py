@@ -2,6 +2,7 @@
 
 from ..content import Audio, File, Image
 from .context import ToolContext, ToolOutlet, ensure_amount
+from .effects import AfterRestore, Check, Done, EffectKind, NotDone, Undo, Verdict
 from .memory_tools import memory_tools
 from .tool import (
     AnswerNotJson,
@@ -14,6 +15,13 @@ from .tool import (
 )
 
 __all__ = [
+    "Verdict",
+    "Undo",
+    "NotDone",
+    "EffectKind",
+    "Done",
+    "Check",
+    "AfterRestore",
     "AnswerNotJson",
     "ApprovalRule",
     "Audio",

@@ -21,18 +21,25 @@ class ToolEscape(Exception):
         super().__init__(f"{type(raised).__name__}: {raised}".removesuffix(": "))
 
 
+class CallSuspended(BaseException):
+    """Ends the function of a call that cannot continue before somebody outside has answered.
+
+    Not an `Exception`, so that a tool's own `except Exception` lets it through.
+    """
+
+
 async def contained(answer: Awaitable[T]) -> T:
     """Await what a tool does in a task of its own, so that it can end or cancel nothing but itself.
 
     Cancelling the caller cancels the task; a cancellation that comes out of the tool is a `ToolEscape`.
     """
 
-    async def work() -> tuple[T | None, Exception | None]:
+    async def work() -> tuple[T | None, BaseException | None]:
         try:
             return await answer, None
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
-        except Exception as raised:
+        except (Exception, CallSuspended) as raised:
             return None, raised
         except BaseException as raised:  # here, because the loop lets SystemExit through to the whole process
             return None, ToolEscape(raised)

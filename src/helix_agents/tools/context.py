@@ -17,6 +17,7 @@ from ..ids import ensure_id
 from ..state import Op, StateTracker, StepWrites, TypedState
 from ..stores.memory.contract import MemoryStore
 from ..stores.memory.scoped import ScopedMemory
+from .effects import Check
 
 if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
     from typing_extensions import TypeVar as DefaultTypeVar
@@ -43,6 +44,10 @@ class ToolOutlet(Protocol):
     def emit(self, name: str, data: Json) -> None: ...
 
     def record_usage(self, name: str, value: float) -> None: ...
+
+    async def once(self, name: str, function: Callable[[], Any], check: Check | None) -> Json:
+        """Run one effect of the call, unless it happened before; see `ToolContext.once`."""
+        ...
 
     @property
     def interrupted(self) -> bool: ...
@@ -74,7 +79,12 @@ class ToolContext(Generic[Deps, State]):
         metadata: Mapping[str, str] | None = None,
         deps: Any = None,
         memory_store: MemoryStore | None = None,
+        effect_key: str = "",
     ) -> None:
+        self.effect_key = effect_key
+        """Names the effect of this call, the same after every crash: give it to the system that carries it out."""
+        self.returned = False
+        """Whether the function has returned: what goes wrong after that does not take its effect back."""
         self.session_id = session_id
         self.run_id = run_id
         self.tool_call_id = tool_call_id
@@ -181,6 +191,21 @@ class ToolContext(Generic[Deps, State]):
         ensure_amount(value)  # here, where the tool hears of it, not when the step is committed
         self._ensure_open()
         self._at_home(lambda: self._outlet.record_usage(name, value))
+
+    async def once(self, name: str, function: Callable[[], Any], *, check: Check | None = None) -> Any:
+        """Run one effect among several of a call, at most once however often the call runs again; return its result.
+
+        `function` takes nothing, is sync or async and returns JSON. The result is durable before this returns; a later
+        run of the call gets it without calling `function`. If an earlier run started the effect and its outcome is
+        unknown, `check(arguments, key)` decides; otherwise the run suspends and asks a person. For async tools.
+        """
+        ensure_id(name, "the name of an effect")
+        if not callable(function) or (check is not None and not callable(check)):
+            raise InvalidArgument(f"once({name!r}): function and check must be functions.")
+        if threading.get_ident() != self._home:
+            raise InvalidArgument("once() needs an async tool: write `async def`.")
+        self._ensure_open()
+        return await self._outlet.once(name, function, check)
 
     @property
     def interrupted(self) -> bool:

@@ -23,6 +23,7 @@ from ..state import view
 from ..values import to_json
 from .calling import contained, in_thread
 from .context import ToolContext
+from .effects import AfterRestore, Check, EffectKeyRule, EffectKind, EffectOptions, Undo
 from .schema_input import SchemaInput
 
 Execution = Literal["server", "client"]
@@ -58,6 +59,11 @@ class Tool:
         max_result_chars: int | None = None,
         local_names: Mapping[str, Any] | None = None,
         schema: Mapping[str, Any] | None = None,
+        effect: EffectKind | None = None,
+        key: EffectKeyRule | None = None,
+        check: Check | None = None,
+        undo: Undo | None = None,
+        after_restore: AfterRestore = "ask",
     ) -> None:
         """`local_names`: what the annotations may mean besides the names of the function's module.
 
@@ -78,8 +84,10 @@ class Tool:
         self.timeout_seconds = timeout_seconds
         self.deadline_seconds = deadline_seconds
         self.execute = execute
-        self.idempotent = idempotent
+        self.idempotent = idempotent or effect == "read"
         self.retries = _retries(self.name, retries)
+        self.effects = EffectOptions(effect, key, check, undo, after_restore)
+        self.effects.ensure_valid(self.name, retries=self.retries, idempotent=idempotent, client=execute == "client")
         self.sequential = sequential
         self.max_result_chars = max_result_chars
         self._when = when
@@ -88,6 +96,11 @@ class Tool:
             raise InvalidArgument(f"Tool {self.name!r}: when must be a function of the state, not {when!r}.")
         self._requires_approval = requires_approval
         self._function = function
+        self._read_signature(schema, local_names)
+
+    def _read_signature(self, schema: Mapping[str, Any] | None, local_names: Mapping[str, Any] | None) -> None:
+        """Find out what the function takes."""
+        function = self._function
         if schema is not None:
             self.needs_deps, self.state_type, self._context_name = False, None, None
             self.input: InputModel | SchemaInput = SchemaInput(self.name, schema)
@@ -140,6 +153,16 @@ class Tool:
             ) from error
 
     @property
+    def is_async(self) -> bool:
+        """Whether the function runs in the event loop, where it can be cancelled."""
+        return inspect.iscoroutinefunction(self._function)
+
+    @property
+    def happens_once(self) -> bool:
+        """Whether a call must never run again while its outcome is unknown."""
+        return self.effects.kind == "once"
+
+    @property
     def asks_outside(self) -> bool:
         """Whether a call may have to wait for a person or a client."""
         return self.execute == "client" or self._requires_approval is not False
@@ -163,12 +186,13 @@ class Tool:
         elif self._context_name:
             call = functools.partial(call, **{self._context_name: context})
             context.see_state_as(self.state_type)
-        if inspect.iscoroutinefunction(self._function):
+        if self.is_async:
             answer = await contained(call())
         else:
             answer = await in_thread(call)
             if inspect.isawaitable(answer):
                 answer = await contained(answer)
+        context.returned = True
         context.ensure_untouched()
         try:
             return to_json(answer)
@@ -194,6 +218,11 @@ def tool(
     sequential: bool = False,
     when: Condition | None = None,
     max_result_chars: int | None = None,
+    effect: EffectKind | None = None,
+    key: EffectKeyRule | None = None,
+    check: Check | None = None,
+    undo: Undo | None = None,
+    after_restore: AfterRestore = "ask",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -207,6 +236,13 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     again before the model hears of it; not for a `ModelRetry`, which is for the model. `sequential=True`: calls of such
     tools run one after the other, in the model's order. `when`: a function of the custom state that says whether
     the model has the tool at all in this step. `max_result_chars`: a longer result is stored as an artifact.
+
+    `effect`: `"read"` changes nothing and may run again; `"idempotent"` may run again with the same `ctx.effect_key`;
+    `"once"` never runs twice: if a crash or a timeout leaves its outcome unknown, `check(arguments, key)` returns
+    `Done(result)`, `NotDone()` or None, and unless it decides, a person is asked. `key(arguments)` names the effect
+    beyond the call: a second call with the same key gets the recorded result. `undo(arguments, result, key)` takes the
+    effect back if its turn fails or is aborted. `after_restore`: what a repeated call does after the session was
+    restored or forked to before the effect: `"ask"`, `"replay"` the recorded result, or `"run"`.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())

@@ -28,6 +28,8 @@ from . import (
     x8_handover,
     x9_frozen,
     x9_standing,
+    x10_effects,
+    x10_unknown,
     x11_due,
 )
 from .harness import EXECUTOR
@@ -42,6 +44,8 @@ __all__ = [
     "x1_queue",
     "x1_reload",
     "x1_watch",
+    "x10_effects",
+    "x10_unknown",
     "x2_carry",
     "x2_crash",
     "x2_end",

@@ -56,7 +56,7 @@ class View:
                     _once(told, f"{place} {kind} {chunk['tool_call_id']}", _bare(chunk))
                 case {"type": "subagent_start" | "subagent_end" as kind}:
                     _once(told, f"{place} {kind}", chunk.get("status"))
-                case {"type": "client_tool_request" | "tool_approval_request" as kind}:
+                case {"type": "client_tool_request" | "tool_approval_request" | "tool_outcome_request" as kind}:
                     _once(told, f"{place} {kind} {chunk['tool_call_id']}", chunk["input"])
                 case {"type": "step_committed"}:
                     _once(told, f"{place} committed", chunk["step_count"])

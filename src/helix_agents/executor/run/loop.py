@@ -35,6 +35,7 @@ from ..run_context import RunContext
 from ..session.standing import UNOWNED
 from ..step.commit import Endings
 from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
+from ..step.effects import add_first_intents
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
@@ -215,7 +216,7 @@ class Run:
         while True:
             worked = await work.work()
             if isinstance(worked, Aborted):
-                return await self._endings.abort(step)
+                return await self._endings.abort(step, worked.outcomes)
             if not step.missing:
                 return await self._endings.commit(step)
             try:
@@ -306,6 +307,7 @@ class Run:
         tools = [context.find_tool(call["name"]) for call in step.calls]
         if all(tool is None or may_run_again(tool, context.services.durability) for tool in tools):
             return
+        add_first_intents(context, step)
         await context.watch.ensure_owner()
         await flush_unstaged(context, step)
 

@@ -1,4 +1,4 @@
-"""Questions to the outside: what a client must execute, what a person must approve, and how answers come in.
+"""Questions to the outside: what a client must execute, what a person must approve or find out, and their answers.
 
 A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. An answer is one guarded
 write by whoever has it, in any process; the run that asked, or the one that resumes, finds it there. The root session
@@ -7,13 +7,13 @@ knows which session below asked what (`client_tool_call_ownership`), so an answe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Literal
 
 import msgspec
 
 from ...agent import AgentRegistry
-from ...chunks import ClientToolRequest, ToolApprovalRequest
+from ...chunks import ClientToolRequest, ToolApprovalRequest, ToolOutcomeRequest
 from ...clock import Clock, IdSource
 from ...codec import Json, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
@@ -21,7 +21,7 @@ from ...lifecycle import SESSION_TERMINAL
 from ...messages import ToolCall
 from ...stores.state.contract import StateStore
 from ...tools.tool import Tool
-from ...types import PendingClientToolCall, SessionState
+from ...types import EffectQuestion, PendingClientToolCall, QuestionKind, SessionState
 from ..step.deadlines import deadline_of, has_expired, is_too_late
 from ..step.decisions import Outcome
 
@@ -29,7 +29,22 @@ MAX_TRIES = 50
 APPROVAL_PREFIX = "approval-"
 APPROVAL_MARK = "."
 
-Question = Literal["client", "approval"]
+UNKNOWN = "It is not known whether this call took effect"
+CONFIRMED = "A person confirmed that this call took effect. Its result is not known."
+
+MESSAGE_INSTEAD = "The user sent a message instead of answering."
+
+REQUESTS: dict[QuestionKind, str] = {
+    "client": "client_tool_request",
+    "approval": "tool_approval_request",
+    "outcome": "tool_outcome_request",
+}
+WANTED: dict[QuestionKind, str] = {
+    "client": "a result or an error, not an approval",
+    "approval": "approved=True or False",
+    "outcome": "happened=True, False or None: whether it took effect is unknown, and an approval does not say that",
+}
+
 ReceiptStatus = Literal["accepted", "duplicate", "late"]
 
 
@@ -64,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.id not in (pending.tool_call_id, pending.approval_id)
 
 
-async def question_of(tool: Tool, call: ToolCall) -> Question | None:
+async def question_of(tool: Tool, call: ToolCall) -> QuestionKind | None:
     """What has to be asked before this call can have an outcome; None if it can run, if only into an error."""
     try:
         tool.input.parse(call["arguments"])
@@ -79,17 +94,25 @@ async def question_of(tool: Tool, call: ToolCall) -> Question | None:
 
 
 def pending_call(
-    tool: Tool, call: ToolCall, question: Question, *, run_id: str, now: int, approval_id: str
+    tool: Tool,
+    call: ToolCall,
+    question: QuestionKind,
+    *,
+    run_id: str,
+    now: int,
+    approval_id: str,
+    effect: EffectQuestion | None = None,
 ) -> PendingClientToolCall:
-    """The question as it is stored."""
+    """Return the question as it is stored. `effect`: what a question about an outcome is about."""
     return PendingClientToolCall(
         tool_call_id=call["id"],
         tool_name=call["name"],
         input=call["arguments"],
         run_id=run_id,
-        approval_id=approval_id if question == "approval" else None,
+        approval_id=None if question == "client" else approval_id,
         deadline_at=deadline_of(tool, now),
         asked_at=now,
+        effect=effect,
     )
 
 
@@ -98,37 +121,32 @@ def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
     return f"{APPROVAL_PREFIX}{ids()}{APPROVAL_MARK}{tool_call_id}"
 
 
-def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest:
+def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest | ToolOutcomeRequest:
     """The chunk that puts the question to the readers."""
-    chunk: ToolApprovalRequest | ClientToolRequest
-    if pending.approval_id is None:
-        chunk = {
-            "type": "client_tool_request",
-            "tool_call_id": pending.tool_call_id,
-            "tool_name": pending.tool_name,
-            "input": pending.input,
-        }
-    else:
-        chunk = {
-            "type": "tool_approval_request",
-            "tool_call_id": pending.tool_call_id,
-            "tool_name": pending.tool_name,
-            "input": pending.input,
-            "approval_id": pending.approval_id,
-        }
+    chunk: Any = {"type": REQUESTS[pending.kind], "tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name}
+    chunk["input"] = pending.input
+    if pending.approval_id is not None:
+        chunk["approval_id"] = pending.approval_id
+    if pending.effect is not None:
+        chunk["effect_key"] = pending.effect.key
+        if pending.effect.recorded is not None:
+            chunk["recorded"] = pending.effect.recorded
     if pending.deadline_at is not None:
         chunk["deadline_at"] = pending.deadline_at
-    return chunk
+    request: ToolApprovalRequest | ClientToolRequest | ToolOutcomeRequest = chunk
+    return request
 
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
-    """What an answered or expired question comes to; None while it waits."""
+    """What an answered or expired question comes to; None while it waits. `approved`: the call runs."""
     if has_expired(pending, now):
-        return Outcome(success=False, error="No answer came before the deadline.")
+        return _unanswered(pending, "No answer came before the deadline.")
     if pending.submitted_at is None:
         return None
     if is_too_late(pending, pending.submitted_at):
-        return Outcome(success=False, error="The answer came after the deadline.")
+        return _unanswered(pending, "The answer came after the deadline.")
+    if pending.effect is not None:
+        return _outcome_of(pending.effect, pending.response)
     match pending.response:
         case {"approved": True}:
             return "approved"
@@ -141,11 +159,47 @@ def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["ap
     return Outcome(success=False, error="The stored answer cannot be read.")
 
 
-def changed_arguments(pending: PendingClientToolCall) -> dict[str, Any] | None:
+def _outcome_of(effect: EffectQuestion, response: Json) -> Outcome | Literal["approved"]:
+    """Return what a person's word about an effect comes to. The call of a part runs again, with the part's result."""
+    match response:
+        case {"happened": True} if effect.part is not None:
+            return "approved"
+        case {"happened": True, "result": result}:
+            return Outcome(success=True, result=result, effect_key=effect.key)
+        case {"happened": True}:
+            result = CONFIRMED if effect.recorded is None else effect.recorded
+            return Outcome(success=True, result=result, effect_key=effect.key)
+        case {"happened": False}:
+            return "approved"
+    reason = response.get("reason") if isinstance(response, dict) else None
+    return unknown_outcome(effect.key, str(reason or "nobody could find out."))
+
+
+def unknown_outcome(effect_key: str, why: str) -> Outcome:
+    """Return the outcome of a call of which nobody knows whether it took effect."""
+    return Outcome(success=False, error=f"{UNKNOWN}: {why}", effect_key=effect_key, unknown=True)
+
+
+def _unanswered(pending: PendingClientToolCall, why: str) -> Outcome:
+    if pending.effect is not None:
+        return unknown_outcome(pending.effect.key, why)
+    return Outcome(success=False, error=why)
+
+
+def message_instead(pending: PendingClientToolCall | None) -> Outcome:
+    """Return the outcome of a question that the user passed over by sending a message."""
+    if pending is None:
+        return Outcome(success=False, error=MESSAGE_INSTEAD)
+    return _unanswered(pending, MESSAGE_INSTEAD)
+
+
+def changed_arguments(pending: PendingClientToolCall, call: ToolCall) -> dict[str, Any] | None:
     """What a call shall run with instead of what the model asked for; None if a person has not changed that."""
     match pending.response:
         case {"approved": True, "arguments": dict() as arguments}:
             return arguments
+    if pending.effect is not None and isinstance(pending.input, dict) and pending.input != call["arguments"]:
+        return pending.input  # the answer before, which changed them, has made way for this question
     return None
 
 
@@ -183,10 +237,17 @@ async def own_calls(
         store,
         root_id,
         lambda root: msgspec.structs.replace(
-            root, client_tool_call_ownership={**root.client_tool_call_ownership, **owners}
+            root,
+            client_tool_call_ownership={**root.client_tool_call_ownership, **owners},
+            completed_client_tool_calls=without(root.completed_client_tool_calls, call_ids),
         ),
         ensure_owner,
     )
+
+
+def without(stamps: dict[str, int], call_ids: Collection[str]) -> dict[str, int]:
+    """Return the stamps of answered calls without those that are asked about again."""
+    return {call_id: at for call_id, at in stamps.items() if call_id not in call_ids}
 
 
 async def change_session(
@@ -275,18 +336,16 @@ async def _find_owner(store: StateStore, session_id: str, answer: Answer) -> tup
 
 
 def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
-    approval = "approved" in answer.response
     if answer.is_stale_for(pending):
         raise InvalidArgument(
             f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about again, "
             f"as {pending.approval_id!r}."
         )
-    if approval and pending.approval_id is None:
-        raise InvalidArgument(
-            f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants a result or an error, not an approval."
-        )
-    if not approval and pending.approval_id is not None:
-        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants approved=True or False.")
+    given: QuestionKind = (
+        "outcome" if "happened" in answer.response else "approval" if "approved" in answer.response else "client"
+    )
+    if given != pending.kind:
+        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants {WANTED[pending.kind]}.")
 
 
 def _ensure_arguments(

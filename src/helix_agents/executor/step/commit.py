@@ -40,8 +40,6 @@ from .write import StepWriter
 
 logger = get_logger("helix_agents.executor")
 
-NOT_EXECUTED = "The run was aborted before this call was executed."
-
 
 class Endings:
     """Ends the steps of one run, and the run."""
@@ -92,8 +90,8 @@ class Endings:
         return await self.fail(str(error), "not_storable")
 
     async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
-        changed = step.outcomes[call["id"]].arguments
-        outcome = Outcome(success=False, error=not_storable(error), arguments=changed)
+        before = step.outcomes[call["id"]]
+        outcome = msgspec.structs.replace(not_storable(error, before.effect_key), arguments=before.arguments)
         staged = msgspec.structs.replace(msgspec.convert(step.rows[call["id"]].result, StagedOutcome), outcome=outcome)
         row = StagedChanges(call["id"], step.index_of(call["id"]), StepWrites(), msgspec.to_builtins(staged))
         await self._settle_again(step, call, row, outcome)
@@ -176,9 +174,8 @@ class Endings:
             commit, OpenStep(step_id(self._context.run_id, number), number, said, self._owned.state)
         )
 
-    async def abort(self, step: OpenStep) -> AgentResult:
-        """End the session with an open step: what has no outcome gets none but this."""
-        outcomes = {call["id"]: Outcome(success=False, error=NOT_EXECUTED) for call in step.missing}
+    async def abort(self, step: OpenStep, outcomes: Mapping[str, Outcome]) -> AgentResult:
+        """End the session with an open step; `outcomes` are those of the calls that were cut off."""
         commit = close_step(
             step.answer,
             {**step.outcomes, **outcomes},

@@ -32,7 +32,8 @@ REMINDER = "Give your final answer by calling the `finish` tool."
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a tool call ended. `final` marks a valid call of the finish tool; its result is the run's output.
 
-    `arguments`: what a person let it run with, where that is not what the model had asked for.
+    `arguments`: what a person let it run with, where that is not what the model had asked for. `effect_key`: the effect
+    that this call had; with `unknown`, the effect that it may have had. A call that failed without effect has no key.
     """
 
     success: bool
@@ -40,6 +41,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     final: bool = False
     arguments: dict[str, Any] | None = None
+    effect_key: str | None = None
+    unknown: bool = False
 
 
 class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,6 +163,10 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
     }
     if outcome.arguments is not None:
         message["arguments"] = outcome.arguments
+    if outcome.effect_key is not None:
+        message["effect_key"] = outcome.effect_key
+    if outcome.unknown:
+        message["outcome"] = "unknown"
     return message
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...chunks import AnyChunk, ToolEnd, ToolStart
+from ...codec import Json
 from ...messages import Message, ToolCall
 from ...state import StepSequencer
 from ...types import StagedChanges
@@ -43,6 +44,16 @@ class OpenStep:
         """What is not staged yet, by call ('': the answer), and travels with the next write or the commit."""
         self.news: dict[str, AnyChunk] = {}
         """What readers hear, by call, as soon as that is durable."""
+        self.begun: dict[str, str | None] = {}
+        """The durable intents, by call or part (`part_id`): under which question's answer each was begun."""
+        self.unknown: set[str] = set()
+        """The calls and parts that may have taken effect although they have no outcome."""
+        self.looked_up: set[str] = set()
+        """Those of them whose check could not tell."""
+        self.parts: dict[str, Json] = {}
+        """The results of parts that happened."""
+        self.asks_about: dict[str, str] = {}
+        """The part of a call that a person has to be asked about, by call."""
         self.before: list[Message] = []
         """What goes into the conversation before the answer: a summary that was made to ask for it."""
         self.sequencer = StepSequencer(base)
@@ -73,6 +84,10 @@ class OpenStep:
                 staged_answer = msgspec.convert(row.result, StagedAnswer)
                 self.usage += staged_answer.usage
                 self.request = staged_answer.request
+            elif row.kind == "begun":
+                self.begun[row.tool_call_id] = row.result["approval_id"]
+            elif row.kind == "part":
+                self.parts[row.tool_call_id] = row.result["value"]
             elif row.tool_call_id in by_id:
                 staged = msgspec.convert(row.result, StagedOutcome)
                 self.outcomes[row.tool_call_id] = staged.outcome
@@ -81,7 +96,13 @@ class OpenStep:
                 patches = self.sequencer.accept(row.index, row.writes)
                 call = with_arguments(by_id[row.tool_call_id], staged.outcome.arguments)
                 found.append(FinishedCall(call, staged.outcome, patches, staged.executed))
+        self.unknown = {each for each in self.begun if each not in self.outcomes and each not in self.parts}
         return found
+
+
+def part_id(call_id: str, name: str) -> str:
+    """Return how the rows of one part of a call are named."""
+    return f"{call_id}.{name}"
 
 
 def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall:

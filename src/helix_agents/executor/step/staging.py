@@ -15,6 +15,7 @@ from ...tools.tool import Tool
 from ...types import StagedChanges
 from ..run_context import RunContext
 from ..services import Durability
+from .decisions import Outcome
 from .open_step import OpenStep
 
 UNSTORABLE: tuple[type[HelixError], ...] = (InvalidArgument, StoreError)
@@ -26,14 +27,18 @@ def is_passing(error: HelixError) -> bool:
     return isinstance(error, StoreUnavailable | StoreCorrupt | SchemaTooNew)
 
 
-def not_storable(error: Exception) -> str:
-    """What the model is told of a call whose outcome or writes the store refuses."""
-    return f"What the tool wrote or returned cannot be stored, so nothing of it counts: {error}"
+def not_storable(error: Exception, effect_key: str | None = None) -> Outcome:
+    """Return the outcome of a call whose result or writes cannot be stored. An effect that it had stands."""
+    if effect_key is not None:
+        why = f"The call took effect, but what the tool wrote or returned cannot be stored: {error}"
+    else:
+        why = f"What the tool wrote or returned cannot be stored, so nothing of it counts: {error}"
+    return Outcome(success=False, error=why, effect_key=effect_key)
 
 
 def may_run_again(tool: Tool, durability: Durability) -> bool:
     """Whether a call need not be durable before its step commits. Sub-agents and questions always are."""
-    if isinstance(tool, AgentTool) or tool.asks_outside:
+    if isinstance(tool, AgentTool) or tool.asks_outside or tool.happens_once:
         return False
     return tool.idempotent or durability == "step"
 
@@ -64,7 +69,7 @@ class Stager:
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def stage(self, step: OpenStep, row: StagedChanges, news: AnyChunk) -> None:
+    async def stage(self, step: OpenStep, row: StagedChanges, news: AnyChunk | None = None) -> None:
         """Make a row durable, with whatever else is ready, and emit its news. Raises what the store raises for it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(row, news, done))
@@ -97,8 +102,8 @@ class Stager:
         """Whether these are the last outcomes of the step, and nothing can come between them and its commit."""
         if not self._context.stream.carries or self._waiting or self._context.agent.output_guards:
             return False
-        last = {each.row.tool_call_id for each in batch}
-        return all(call["id"] in last for call in step.missing)
+        last = {each.row.tool_call_id for each in batch if each.row.kind == "call"}
+        return len(last) == len(batch) and all(call["id"] in last for call in step.missing)
 
     def _leave_to_commit(self, step: OpenStep, batch: list[_Waiting]) -> None:
         """Let the commit, which follows immediately, make outcomes durable; until then no reader sees them."""

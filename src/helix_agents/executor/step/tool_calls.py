@@ -7,7 +7,8 @@ Children and people are not this room's business: it runs functions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from ...safe_text import get_logger, without_credentials
 from ...state import Op, StateTracker, StepWrites
 from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ...tools import AnswerNotJson, ModelRetry, Tool, ToolContext
-from ...tools.calling import ToolEscape
+from ...tools.calling import CallSuspended, ToolEscape
+from ...tools.effects import Check
 from ...types import StagedChanges
 from ...values import InvalidInput
 from ..run.stop_signal import StopSignal
@@ -28,6 +30,7 @@ from ..run_context import RunContext
 from ..stream.fenced import FencedStream
 from ..tasks import unbroken
 from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
+from .effects import EffectGuard
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
 from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
 
@@ -37,18 +40,22 @@ NO_WRITES = StepWrites()
 
 
 class ToolRunner:
-    """Runs the functions of one run's tool calls."""
+    """Runs the functions of one open step's tool calls."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, step: OpenStep) -> None:
         self._context = context
         self._services = context.services
         self._agent = context.agent
         self._owned = context.owned
         self._stream = context.stream
         self.stager = Stager(context)
+        self.effects = EffectGuard(context, step, self.stager)
 
     async def run(self, step: OpenStep, call: ToolCall, *, changed: bool = False) -> None:
-        """Run one call and settle it. `changed`: its arguments are a person's, not the model's."""
+        """Run one call and settle it. `changed`: its arguments are a person's, not the model's.
+
+        A call whose outcome is unknown is left without one.
+        """
         self._stream.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
         began = self._services.clock()
@@ -56,7 +63,8 @@ class ToolRunner:
         attempts = 1 + (tool.retries if tool is not None else 0)
         for attempt in range(1, attempts + 1):
             tracker = StateTracker(self._owned.state)
-            outlet = _Outlet(step, call, self._stream, self._context.stop, self._entry_fields(step))
+            once = None if tool is None else partial(self.effects.part, tool, call)
+            outlet = _Outlet(step, call, self._stream, self._context.stop, self._entry_fields(step), once)
             try:
                 outcome, may_help = await self._outcome(call, tracker, outlet)
             except BaseException:
@@ -66,6 +74,9 @@ class ToolRunner:
                 break
             outlet.withdraw()
             logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
+        if outcome.unknown:
+            outlet.withdraw()
+            return
         if outcome.success and not outcome.final and tool is not None:
             outcome = await self._put_away(tool, outcome)
         usage = self._usage_of(step, call, outcome, began, outlet)
@@ -83,7 +94,7 @@ class ToolRunner:
         try:
             result = await self._context.artifacts.put_away(outcome.result, tool.max_result_chars)
         except InvalidArgument as error:
-            return Outcome(success=False, error=not_storable(error))
+            return not_storable(error, outcome.effect_key)
         return msgspec.structs.replace(outcome, result=result)
 
     async def settle(
@@ -136,7 +147,8 @@ class ToolRunner:
                 patches = step.sequencer.withdraw(index)
                 if patches:
                     self._stream.emit({"type": "state_patch", "patches": patches})
-                failed = Outcome(success=False, error=not_storable(error), arguments=outcome.arguments)
+                failed = not_storable(error, outcome.effect_key)
+                failed = msgspec.structs.replace(failed, arguments=outcome.arguments)
                 return await self._stage(step, call, failed, NO_WRITES, usage, executed)
         step.rows[call["id"]] = row
         return outcome
@@ -181,6 +193,7 @@ class ToolRunner:
                 return Outcome(success=True, result=self._agent.parse_output(call["arguments"]), final=True), False
             tool = offered_tool(self._context, call)
             arguments = tool.input.parse(call["arguments"])
+            effect_key = self.effects.key_of(tool, call)
         except InvalidInput as error:
             return Outcome(success=False, error=f"Invalid arguments: {error}"), False
         except InvalidArgument as error:
@@ -195,17 +208,20 @@ class ToolRunner:
             metadata=self._owned.session.metadata,
             deps=self._context.deps,
             memory_store=self._services.memory,
+            effect_key=effect_key,
         )
         base = tracker.state
+        await self.effects.begin(tool, call)
         try:
             outcome, may_help = await self._call(tool, arguments, context)
         finally:
             context.close()
+        outcome, may_help = await self.effects.judge(tool, call, outcome, may_help=may_help, returned=context.returned)
         if outcome.success and tracker.state is not base:
             try:
                 self._agent.ensure_state(tracker.state, base)
             except InvalidArgument as error:
-                return Outcome(success=False, error=not_storable(error)), True
+                return not_storable(error, outcome.effect_key), outcome.effect_key is None
         return outcome, may_help
 
     async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> tuple[Outcome, bool]:
@@ -217,6 +233,8 @@ class ToolRunner:
             raise
         except ModelRetry as error:
             return Outcome(success=False, error=str(error)), False
+        except CallSuspended:
+            return Outcome(success=False, unknown=True), False
         except Exception as error:
             expired = isinstance(error, TimeoutError) and timer.expired()
             if expired:
@@ -227,7 +245,8 @@ class ToolRunner:
                 sentence = str(error) if isinstance(error, ToolEscape) else f"{type(error).__name__}: {error}"
             where = (tool.name, context.tool_call_id, context.session_id)
             logger.warning("Tool %s failed (call %s, session %s).", *where, exc_info=None if expired else error)
-            return Outcome(success=False, error=without_credentials(sentence)), True
+            unknown = expired and tool.happens_once
+            return Outcome(success=False, error=without_credentials(sentence), unknown=unknown), not unknown
 
 
 class _Outlet:
@@ -240,7 +259,9 @@ class _Outlet:
         stream: FencedStream,
         stop: StopSignal,
         entry_fields: Mapping[str, Any],
+        once: Callable[[str, Callable[[], Any], Check | None], Awaitable[Json]] | None,
     ) -> None:
+        self._once = once
         self.usage: list[UsageEntry] = []
         self._step = step
         self._call = call
@@ -272,6 +293,11 @@ class _Outlet:
 
     def emit(self, name: str, data: Json) -> None:
         self._stream.emit({"type": "custom", "name": name, "data": data, "tool_call_id": self._call["id"]})
+
+    async def once(self, name: str, function: Callable[[], Any], check: Check | None) -> Json:
+        if self._once is None:
+            raise InvalidArgument("This call has no tool that could have effects.")
+        return await self._once(name, function, check)
 
     def record_usage(self, name: str, value: float) -> None:
         place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"

@@ -13,20 +13,21 @@ from ...agent import AgentTool
 from ...errors import InvalidArgument
 from ...messages import ToolCall
 from ...stores.usage.contract import UsageEntry
-from ...types import PendingClientToolCall, SuspendedChildWait
+from ...types import PendingClientToolCall, QuestionKind, SuspendedChildWait
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
 from ..session.questions import (
     answer_to,
-    changed_arguments,
+    message_instead,
     new_approval_id,
     pending_call,
     question_of,
     request_chunk,
+    without,
 )
 from ..tasks import all_of
 from .decisions import Outcome
-from .open_step import OpenStep, with_arguments
+from .open_step import OpenStep
 from .tool_calls import ToolRunner, offered_tool
 
 PARENT_SUSPENDED = "parent_suspended"
@@ -35,7 +36,7 @@ PARENT_SUSPENDED = "parent_suspended"
 PARENT_FAILED = "parent_failed"
 """Why a sub-agent was ended whose parent broke down in the middle of a step."""
 
-MESSAGE_INSTEAD = "The user sent a message instead of answering."
+NOT_EXECUTED = "The run was aborted before this call was executed."
 
 ChildOutcome = Outcome | SuspendedChildWait | None
 """How a sub-agent's run came to rest; None if it was asked to stop and goes on when its parent does."""
@@ -64,7 +65,9 @@ class Children(Protocol):
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """An abort cut the calls off."""
+    """An abort cut the calls off; what it left without an outcome has these."""
+
+    outcomes: dict[str, Outcome]
 
 
 class Worked(msgspec.Struct, frozen=True):
@@ -80,7 +83,8 @@ class StepWork:
         self._context = context
         self._step = step
         self._children = children
-        self._tools = ToolRunner(context)
+        self._tools = ToolRunner(context, step)
+        self._effects = self._tools.effects
         self._child_locks: dict[str, asyncio.Lock] = {}
         self._waits: dict[str, SuspendedChildWait] = {}
         self._stop_children = context.stop.child()
@@ -89,31 +93,47 @@ class StepWork:
         """Give an outcome to every call that can have one now."""
         while True:
             self._waits = {}
+            await self._look_up_unknown()
             asked = await self._ask_outside()
             await self._settle_answered(asked)
             runnable = [call for call in self._step.missing if not self._must_wait(call, asked)]
             if not await self._run_all(runnable, questions=bool(self._unanswered(asked))):
-                return Aborted()
+                return Aborted(self.not_executed())
+            if any(call["id"] not in asked and self._effects.is_unknown(call) for call in self._step.missing):
+                continue
             if not self._step.missing or not asked:
                 return Worked(self._waits)
             await self._context.owned.refresh()  # an answer may have come while the others worked
             if len(self._unanswered(asked)) == sum(call["id"] in asked for call in self._step.missing):
                 return Worked(self._waits)
 
-    async def _ask_outside(self) -> dict[str, str]:
+    async def _look_up_unknown(self) -> None:
+        """Settle the calls of an earlier run of which their checks say that they took effect."""
+        for call in self._step.missing:
+            outcome = await self._effects.look_up(call)
+            if outcome is not None:
+                await self._tools.settle(self._step, call, outcome, executed=False)
+
+    async def _ask_outside(self) -> dict[str, QuestionKind]:
         """Put the questions of the step that were not put yet; all of its questions by call id."""
         context = self._context
-        asked: dict[str, str] = {}
+        asked: dict[str, QuestionKind] = {}
         new: dict[str, PendingClientToolCall] = {}
         for call in self._step.missing:
             tool = context.find_tool(call["name"])
             if tool is None or "invalid_arguments" in call:
                 continue
-            question = await question_of(tool, call)
+            pending = context.owned.session.pending_client_tool_calls.get(call["id"])
+            unknown = self._effects.is_unknown(call)
+            if unknown or (pending is not None and pending.kind == "outcome"):
+                question: QuestionKind | None = "outcome"
+            else:
+                question = await question_of(tool, call)
             if question is None:
                 continue
             asked[call["id"]] = question
-            if call["id"] not in context.owned.session.pending_client_tool_calls:
+            if pending is None or unknown:
+                call, _ = self._effects.as_run(call)
                 new[call["id"]] = pending_call(
                     tool,
                     call,
@@ -121,6 +141,7 @@ class StepWork:
                     run_id=context.run_id,
                     now=context.services.clock(),
                     approval_id=new_approval_id(context.services.ids, call["id"]),
+                    effect=self._effects.question(tool, call) if unknown else None,
                 )
         if new:
             await self._put(new)
@@ -136,6 +157,7 @@ class StepWork:
             lambda session: msgspec.structs.replace(
                 session,
                 pending_client_tool_calls={**session.pending_client_tool_calls, **new},
+                completed_client_tool_calls=without(session.completed_client_tool_calls, new),
                 client_tool_call_ownership={**session.client_tool_call_ownership, **owners},
             )
         )
@@ -146,21 +168,24 @@ class StepWork:
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
         return None if pending is None else answer_to(pending, self._context.services.clock())
 
-    def _must_wait(self, call: ToolCall, asked: Mapping[str, str]) -> bool:
+    def _must_wait(self, call: ToolCall, asked: Mapping[str, QuestionKind]) -> bool:
         """Whether a call must not run: a question, unless it was answered by an approval."""
         return call["id"] in asked and self._answer(call["id"]) != "approved"
 
-    async def _settle_answered(self, asked: Mapping[str, str]) -> None:
+    async def _settle_answered(self, asked: Mapping[str, QuestionKind]) -> None:
         for call in self._step.missing:
             if call["id"] not in asked:
                 continue
             answer = self._answer(call["id"])
             if answer is None and self._context.then:
-                answer = Outcome(success=False, error=MESSAGE_INSTEAD)
+                answer = message_instead(self._context.owned.session.pending_client_tool_calls.get(call["id"]))
             if isinstance(answer, Outcome):
+                as_run, changed = self._effects.as_run(call)
+                if changed:
+                    answer = msgspec.structs.replace(answer, arguments=as_run["arguments"])
                 await self._tools.settle(self._step, call, answer, executed=False)
 
-    def _unanswered(self, asked: Mapping[str, str]) -> list[str]:
+    def _unanswered(self, asked: Mapping[str, QuestionKind]) -> list[str]:
         return [call["id"] for call in self._step.missing if call["id"] in asked and self._answer(call["id"]) is None]
 
     async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
@@ -180,7 +205,13 @@ class StepWork:
         if not self._context.stop.aborted or not self._step.missing:
             return True
         await self.end_children(self._context.stop.reason or "The run was aborted.", "aborted")
+        await self._look_up_unknown()
         return False
+
+    def not_executed(self) -> dict[str, Outcome]:
+        """Return the outcomes of the calls that an abort has cut off."""
+        cut_off = Outcome(success=False, error=NOT_EXECUTED)
+        return {call["id"]: self._effects.unknown_at_abort(call) or cut_off for call in self._step.missing}
 
     async def _run_functions(self, calls: list[ToolCall]) -> None:
         """Run calls that an abort cuts off. Sub-agents are no such calls: they hear of it and write their own end."""
@@ -219,9 +250,7 @@ class StepWork:
                 await self._children.end(self._context, call, tool, error, reason)
 
     async def _run_one(self, call: ToolCall) -> None:
-        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
-        arguments = None if pending is None else changed_arguments(pending)
-        changed, call = arguments is not None, with_arguments(call, arguments)
+        call, changed = self._effects.as_run(call)
         try:
             tool = offered_tool(self._context, call)
             tool.input.parse(call["arguments"])

@@ -37,6 +37,7 @@ FORWARDED = frozenset(
         "tool_end",
         "tool_approval_request",
         "client_tool_request",
+        "tool_outcome_request",
         "subagent_start",
         "subagent_end",
         "custom",

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from ...errors import InvalidArgument
 from ...executor import all_waiting
-from ...types import SessionState
+from ...types import QuestionKind, SessionState
 from ..answers import ToolResult
 from ..context import ServerContext
 from ..conversation import Said, continue_conversation, session_of
@@ -65,8 +65,8 @@ async def _answers(context: ServerContext, session: SessionState, given: RunAgen
     services = context.executor.services
     waits = await all_waiting(services.store, session, services.clock())
     if given.resume:
-        approvals = {name for wait in waits if wait.approval_id for name in (wait.approval_id, wait.tool_call_id)}
-        return [_resume_answer(entry, is_approval=entry.interruptId in approvals) for entry in given.resume]
+        kinds = {name: wait.kind for wait in waits for name in (wait.approval_id, wait.tool_call_id)}
+        return [_resume_answer(entry, kinds.get(entry.interruptId, "client")) for entry in given.resume]
     pending = {wait.tool_call_id for wait in waits}
     return [
         _tool_answer(message)
@@ -75,16 +75,20 @@ async def _answers(context: ServerContext, session: SessionState, given: RunAgen
     ]
 
 
-def _resume_answer(entry: ResumeEntry, *, is_approval: bool) -> ToolResult:
+def _resume_answer(entry: ResumeEntry, kind: QuestionKind) -> ToolResult:
     """Read a response. Only `true` and `{"approved": true}` approve; anything unclear is rejected."""
     call_id = entry.interruptId  # of the call, or of the approval that was asked for
     if entry.status == "cancelled":
-        return ToolResult(call_id, approved=False) if is_approval else ToolResult(call_id, error=CANCELLED)
+        if kind == "outcome":
+            return ToolResult(call_id, happened=None, reason=CANCELLED)
+        return ToolResult(call_id, approved=False) if kind == "approval" else ToolResult(call_id, error=CANCELLED)
     match entry.payload:
         case bool(approved):
             return ToolResult(call_id, approved=approved)
         case {"approved": bool(approved), **rest} if rest.keys() <= {"arguments", "reason"}:
             return convert({"tool_call_id": call_id, "approved": approved, **rest}, ToolResult)
+        case {"happened": bool() | None as happened, **rest} if rest.keys() <= {"result", "reason"}:
+            return convert({"tool_call_id": call_id, "happened": happened, **rest}, ToolResult)
         case {"result": result, **rest} if not rest:
             return ToolResult(call_id, result=result)
         case {"error": str(error), **rest} if not rest:
@@ -92,7 +96,8 @@ def _resume_answer(entry: ResumeEntry, *, is_approval: bool) -> ToolResult:
     raise InvalidArgument(
         f"The payload for interrupt {entry.interruptId!r} is not understood. For an approval, send true, false or "
         '{"approved": true | false, "arguments"?: {...}, "reason"?: "..."}; '
-        'for a tool of the client, send {"result": ...} or {"error": "..."}.'
+        'for a tool of the client, send {"result": ...} or {"error": "..."}; '
+        'for an unknown outcome, send {"happened": true | false | null, "result"?: ..., "reason"?: "..."}.'
     )
 
 

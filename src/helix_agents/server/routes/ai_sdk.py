@@ -16,7 +16,7 @@ from ..answers import ToolResult
 from ..context import ServerContext
 from ..conversation import Said, continue_conversation, session_of, stored_user_messages, ui_message_stream
 from ..endpoints import Call, Endpoint
-from ..requests import NewId, read_query
+from ..requests import NewId, convert, read_query
 from ..wire.content import ai_sdk_content
 from ..wire.translate import UiMessageStream, translated
 from ..wire.ui_messages import reply_id
@@ -88,6 +88,10 @@ async def _answers(context: ServerContext, session: SessionState, message: dict[
 
 def _answer(part: dict[str, Any], pending: PendingClientToolCall) -> ToolResult | None:
     match part:
+        case {"state": "output-available", "output": {"happened": bool() | None as happened, **rest}} if (
+            pending.kind == "outcome" and rest.keys() <= {"result", "reason"}
+        ):
+            return convert({"approval_id": pending.approval_id, "happened": happened, **rest}, ToolResult)
         case {"state": "approval-responded", "approval": {"id": str(approval_id), "approved": bool(approved)}}:
             # By the id of the approval: what was asked since then is another question.
             reason = part["approval"].get("reason")

@@ -39,6 +39,25 @@ RESULT_SCHEMA: dict[str, Json] = {
         },
     ]
 }
+OUTCOME_SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "required": ["happened"],
+    "properties": {
+        "happened": {
+            "type": ["boolean", "null"],
+            "description": "Whether the call took effect. With false it runs; null: nobody knows.",
+        },
+        "result": {"description": "With happened: true, what the call returned."},
+        "reason": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+INTERRUPTS: dict[str, tuple[str, dict[str, Json]]] = {
+    "approval": ("confirmation", APPROVAL_SCHEMA),
+    "client": ("tool_call", RESULT_SCHEMA),
+    "outcome": ("unknown_outcome", OUTCOME_SCHEMA),
+}
+CALLS = frozenset({"tool_start", "tool_approval_request", "client_tool_request", "tool_outcome_request"})
 LIFECYCLE = frozenset({"stream_rewound", "stream_resync", "run_interrupted", "run_suspended", "step_committed"})
 
 
@@ -80,7 +99,7 @@ class AgUiEncoder:
                 return self._thought(f"{place}-thinking", content, bool(chunk.get("is_complete")), who)
             case {"type": "tool_arg_delta", "tool_call_id": str(call), "delta": str(delta)}:
                 return self._arguments(call, chunk.get("tool_name"), delta, place, who)
-            case {"type": "tool_start" | "tool_approval_request" | "client_tool_request", "tool_call_id": str(call)}:
+            case {"type": str(kind), "tool_call_id": str(call)} if kind in CALLS:
                 return self._call(call, chunk, place, who)
             case {"type": "tool_end", "tool_call_id": str(call)}:
                 return [*self._call(call, chunk, place, who), _result(call, chunk, who)]
@@ -276,15 +295,17 @@ def _result(call: str, chunk: Chunk, who: Event) -> Event:
 
 
 def interrupt(question: dict[str, Json]) -> Event:
-    """Return a pending call as an interrupt. An approval has its own id, so that a late response cannot hit another."""
-    is_approval = question["kind"] == "approval"
+    """Return a pending call as an interrupt. A question to a person has its own id: a late answer hits no other."""
+    reason, schema = INTERRUPTS[question["kind"]]
     event = {
-        "id": question["approval_id"] if is_approval else question["tool_call_id"],
-        "reason": "confirmation" if is_approval else "tool_call",
+        "id": question["approval_id"] or question["tool_call_id"],
+        "reason": reason,
         "toolCallId": question["tool_call_id"],
-        "responseSchema": APPROVAL_SCHEMA if is_approval else RESULT_SCHEMA,
+        "responseSchema": schema,
         "metadata": {"toolName": question["tool_name"], "input": question["input"], "kind": question["kind"]},
     }
+    if question["kind"] == "outcome":
+        event["metadata"]["effectKey"] = question["effect_key"]
     if question.get("deadline_at") is not None:
         event["expiresAt"] = datetime.fromtimestamp(question["deadline_at"] / 1000, UTC).isoformat()
     return event

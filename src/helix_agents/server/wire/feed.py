@@ -237,7 +237,8 @@ def as_question(pending: PendingClientToolCall) -> dict[str, Json]:
         "tool_call_id": pending.tool_call_id,
         "tool_name": pending.tool_name,
         "input": pending.input,
-        "kind": "client" if pending.approval_id is None else "approval",
+        "kind": pending.kind,
         "approval_id": pending.approval_id,
         "deadline_at": pending.deadline_at,
+        **({} if pending.effect is None else {"effect_key": pending.effect.key, "recorded": pending.effect.recorded}),
     }

@@ -90,7 +90,7 @@ def _ui_step(message: Message, pending: Mapping[str, PendingClientToolCall], cal
 
 
 def _approval(pending: PendingClientToolCall | None) -> Shown:
-    if pending is None or pending.approval_id is None:
+    if pending is None or pending.kind != "approval":
         return {}
     match pending.response:
         case {"approved": bool(approved)}:

@@ -100,6 +100,9 @@ class UiMessageEncoder:
             case {"type": "tool_approval_request", "tool_call_id": str(call), "approval_id": str(approval)}:
                 request = {"type": "tool-approval-request", "toolCallId": call, "approvalId": approval}
                 return [*self._call(call, chunk, chunk.get("input")), request]
+            case {"type": "tool_outcome_request", "tool_call_id": str(call)}:
+                # Not a tool-approval-request: an approval would let a call that took effect run again.
+                return [*self._call(call, chunk, chunk.get("input")), outcome_request(call, chunk)]
             case {"type": "tool_end", "tool_call_id": str(call)}:
                 return self._outcome(call, chunk)
             case {"type": "state_patch", "patches": patches}:
@@ -194,3 +197,10 @@ class UiMessageEncoder:
             parts.append({"type": "reasoning-end", "id": self._thought})
         self._text = self._thought = None
         return parts
+
+
+def outcome_request(call: str, chunk: Chunk) -> Part:
+    """Return a question about an unknown outcome as a data part; the client answers it with `tool-results`."""
+    names = {"toolName": "tool_name", "input": "input", "effectKey": "effect_key", "approvalId": "approval_id"}
+    data = {name: chunk.get(key) for name, key in names.items()}
+    return {"type": "data-helix-outcome", "id": call, "data": {"toolCallId": call, **data}}

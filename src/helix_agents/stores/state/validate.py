@@ -14,7 +14,7 @@ from ...ids import MAX_ID_LENGTH, ensure_id
 from ...lifecycle import ensure_status
 from ...messages import Message, ensure_message
 from ...state import StepWrites, to_pointer
-from ...types import Owner, SessionState, StagedChanges, StagedKind, SubSessionRef
+from ...types import OF_A_CALL, Owner, SessionState, StagedChanges, StagedKind, SubSessionRef
 
 MAX_TAGS = 1_000
 MAX_METADATA = 1_000
@@ -210,7 +210,7 @@ def ensure_choice(value: object, choices: Any, what: str) -> None:
 def ensure_staged_name(call: StagedChanges) -> None:
     """Refuse a staged row without a name in its step: calls have an id, rows of other kinds do not."""
     ensure_choice(call.kind, StagedKind, "kind of a staged row")
-    if call.kind == "call":
+    if call.kind in OF_A_CALL:
         ensure_id(call.tool_call_id, "tool_call_id")
     elif call.tool_call_id:
         raise InvalidArgument(f"A staged row of kind {call.kind!r} belongs to the step: leave tool_call_id empty.")

@@ -78,6 +78,7 @@ const ACTS = {
 	tool_end: (draft, chunk) => Object.assign(draft.call(chunk), { state: chunk.success ? "done" : "failed", result: chunk.result, error: chunk.error, endedAt: chunk.timestamp, ask: undefined }),
 	tool_approval_request: (draft, chunk) => ask(draft, chunk, "approval"),
 	client_tool_request: (draft, chunk) => ask(draft, chunk, "client"),
+	tool_outcome_request: (draft, chunk) => ask(draft, chunk, "outcome"),
 	subagent_start: (draft, chunk) => { draft.call(chunk).child ??= { id: chunk.sub_session_id, agent: chunk.agent_type, status: "active", draft: new Draft() }; },
 	subagent_end: (draft, chunk) => { const child = draft.call(chunk).child; if (child) child.status = chunk.status ?? "completed"; },
 	// A turn that failed leaves a step behind that nobody will commit.
@@ -90,5 +91,5 @@ const ACTS = {
 function ask(draft, chunk, kind) {
 	const call = draft.call(chunk);
 	if (call.state === "done" || call.state === "failed") return;
-	Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, approval_id: chunk.approval_id, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
+	Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, approval_id: chunk.approval_id, effect_key: chunk.effect_key, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
 }

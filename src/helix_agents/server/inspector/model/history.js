@@ -5,6 +5,8 @@ const MOST_CHARACTERS = 32_000_000;
 const MOST_STEPS = 5000;
 const FOLDED = new Set(["text_delta", "thinking", "tool_arg_delta"]);
 
+const ASKS = new Set(["tool_approval_request", "client_tool_request", "tool_outcome_request"]);
+
 export class History {
 	constructor() {
 		this.lines = [];
@@ -74,6 +76,7 @@ export class History {
 			case "tool_start":
 			case "tool_approval_request":
 			case "client_tool_request":
+			case "tool_outcome_request":
 			case "tool_end":
 			case "subagent_start":
 			case "subagent_end":
@@ -147,7 +150,7 @@ export class History {
 			step.spans.push(span);
 			this.calls.set(span.call, span);
 		}
-		if (chunk.type === "tool_approval_request" || chunk.type === "client_tool_request") Object.assign(span, { state: "wait" });
+		if (ASKS.has(chunk.type)) Object.assign(span, { state: "wait" });
 		if (chunk.type === "subagent_start") span.kind = "agent";
 		if (chunk.type === "tool_start" && span.state === "wait") span.state = "live";
 		if (chunk.type === "tool_end") Object.assign(span, { to: now, state: chunk.success ? "done" : "fail", error: chunk.error });

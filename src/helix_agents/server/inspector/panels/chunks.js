@@ -72,6 +72,7 @@ function told(each) {
 		case "tool_start": return `${chunk.tool_name} ${short(json(chunk.arguments), 120)}`;
 		case "tool_end": return `${chunk.tool_name} ${chunk.success ? "ok" : `failed: ${short(chunk.error ?? "", 80)}`}`;
 		case "tool_approval_request":
+		case "tool_outcome_request":
 		case "client_tool_request": return `${chunk.tool_name} ${short(json(chunk.input), 120)}`;
 		case "state_patch": return chunk.patches.length === 1 ? `${chunk.patches[0].op} ${chunk.patches[0].path}` : plural(chunk.patches.length, "patch", "patches");
 		case "step_committed": return `step ${chunk.step_count}${chunk.warnings?.length ? `, ${plural(chunk.warnings.length, "warning")}` : ""}`;

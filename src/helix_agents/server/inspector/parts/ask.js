@@ -1,4 +1,5 @@
-// A question to a person: approve, approve with changes, reject, or answer for a client tool. The only amber box.
+// A question to a person: approve, approve with changes, reject, answer for a client tool, or say whether a call
+// that was cut off took effect. The only amber box.
 
 import { path, post } from "../api.js";
 import { button, h, icon, put, say } from "../dom.js";
@@ -11,6 +12,7 @@ const MODES = [["Read", reading], ["Edit", fields], ["JSON", asJson]];
 export const questionKey = (each) => each.approval_id ?? json([each.session_id, each.tool_call_id, each.input]);
 
 export function ask(question, { sessionId, answered = () => {} }) {
+	if (question.kind === "outcome") return askOutcome(question, { sessionId, answered });
 	const approval = question.kind === "approval";
 	const failure = h("p.failure", { role: "alert", hidden: true });
 	const reason = h("input.field.grow", { placeholder: approval ? "Reason, optional" : "Answer", label: approval ? "Reason" : "Answer" });
@@ -41,6 +43,37 @@ export function ask(question, { sessionId, answered = () => {} }) {
 	const node = h("section.ask", { label: `${approval ? "Approve" : "Answer"} ${question.tool_name}`, "data-question": questionKey(question) },
 		h("header", icon("s-wait", "g wait"), h("b", approval ? "Approve " : "Answer ", h("span.mono", shown(question.tool_name)), "?"), h("span.dim.grow", since(question)), editor.modes),
 		editor.node, failure, h("footer", yes, no, reason));
+	return node;
+}
+
+// A call that was cut off: whether it took effect. No shortcut keys: a habit must not let a payment run again.
+function askOutcome(question, { sessionId, answered }) {
+	const failure = h("p.failure", { role: "alert", hidden: true });
+	const result = h("input.field.grow", { placeholder: "Result, if it happened; or why nobody knows", label: "Result" });
+	const buttons = [
+		button("It happened", () => send({ happened: true, ...(result.value ? { result: result.value } : {}) }), { "data-act": "happened" }),
+		button("It did not: run it", () => send({ happened: false }), { "data-act": "not-happened" }),
+		button("Nobody knows", () => send({ happened: null, reason: result.value || undefined }), { "data-act": "unknown" }),
+	];
+
+	async function send(answer) {
+		for (const each of buttons) each.disabled = true;
+		failure.hidden = true;
+		try {
+			await post(path("sessions", sessionId, "tool-results"), { approval_id: question.approval_id, ...answer });
+			say("Answer sent");
+			node.classList.add("answered");
+			answered();
+		} catch (error) {
+			failure.hidden = false;
+			put(failure, shown(error.message));
+			for (const each of buttons) each.disabled = false;
+		}
+	}
+
+	const node = h("section.ask", { label: `Did ${question.tool_name} take effect?`, "data-question": questionKey(question) },
+		h("header", icon("s-wait", "g wait"), h("b", "Did ", h("span.mono", shown(question.tool_name)), " take effect?"), h("span.dim.grow", since(question))),
+		reading(question.input).node, h("p.dim", "It was cut off, so nobody knows. Look up ", h("span.mono", shown(question.effect_key ?? "")), " before you answer."), failure, h("footer", buttons, result));
 	return node;
 }
 

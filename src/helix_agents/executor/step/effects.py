@@ -1,0 +1,269 @@
+"""EffectGuard: calls that must happen once. Their intent is durable before they run; unknown outcomes are looked up.
+
+A call of an `effect="once"` tool, or a part of a call in `ctx.once`, is *begun* when a staged row says so and *unknown*
+while it is begun without an outcome and no answer newer than the one it began under allows it to run. The intent of a
+call that starts immediately travels with the model's reply; any other is one staged write, shared with its siblings.
+After the write the process makes sure that it still owns the session: it may have been frozen in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...codec import Json
+from ...errors import InvalidArgument, RunLost, StoreError
+from ...messages import ToolCall
+from ...safe_text import get_logger
+from ...state import StepWrites
+from ...tools.calling import CallSuspended
+from ...tools.effects import Check, Done, NotDone, Verdict, called
+from ...tools.tool import Tool
+from ...types import EffectQuestion, StagedChanges
+from ...values import to_json
+from ..run_context import RunContext
+from ..session.questions import changed_arguments, unknown_outcome
+from .decisions import Outcome
+from .open_step import OpenStep, part_id, with_arguments
+from .staging import Stager
+
+logger = get_logger("helix_agents.executor")
+
+CHECK_SECONDS = 30.0
+"""How long a check may take if its tool has no `timeout_seconds`. After that a person is asked."""
+
+
+class EffectGuard:
+    """Guards the effects of the calls of one open step."""
+
+    def __init__(self, context: RunContext, step: OpenStep, stager: Stager) -> None:
+        self._context = context
+        self._step = step
+        self._stager = stager
+
+    # -- what is known
+
+    def key_of(self, tool: Tool, call: ToolCall) -> str:
+        """Return the name of a call's effect, which every run of it has in common. Raises `InvalidArgument`."""
+        return tool.effects.key_of(tool.name, call["arguments"]) or self._own_key(call)
+
+    def is_unknown(self, call: ToolCall) -> bool:
+        """Return whether the call may have taken effect, and nobody has said since that it may run."""
+        return call["id"] in self._step.asks_about or self._is_unknown(call["id"], call["id"])
+
+    def question(self, tool: Tool, call: ToolCall) -> EffectQuestion:
+        """Return what to ask about an unknown outcome."""
+        part, key = self._step.asks_about.pop(call["id"], None), self._known_key(tool, call)
+        return EffectQuestion(key) if part is None else EffectQuestion(f"{key}:{part}", part)
+
+    def _is_unknown(self, row_id: str, call_id: str) -> bool:
+        """Return whether a call or part may have taken effect and is not allowed to run again."""
+        return row_id in self._step.unknown and self._permission(row_id, call_id) in (None, self._step.begun[row_id])
+
+    def _permission(self, row_id: str, call_id: str) -> str | None:
+        """Return the latest question whose answer lets a call or part run; None if there is none.
+
+        What a person says about one part of a call says nothing about the others.
+        """
+        pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
+        if pending is None or (pending.effect is not None and _row_id(call_id, pending.effect.part) != row_id):
+            return None
+        return pending.approval_id
+
+    def _known_key(self, tool: Tool, call: ToolCall) -> str:
+        """Return the key of a call that has begun, whatever its tool's `key` does now."""
+        try:
+            return self.key_of(tool, call)
+        except InvalidArgument:
+            return self._own_key(call)
+
+    def _own_key(self, call: ToolCall) -> str:
+        return f"{self._context.session_id}:{self._step.step_id}:{call['id']}"
+
+    # -- before and after a call
+
+    async def begin(self, tool: Tool, call: ToolCall) -> None:
+        """Make the intent of a call durable, then make sure that this process may still act on it. Raises `RunLost`."""
+        if not tool.happens_once:
+            return
+        await self._begin(call["id"], call)
+        self._step.unknown.add(call["id"])
+
+    async def _begin(self, row_id: str, call: ToolCall) -> None:
+        step, permission = self._step, self._permission(row_id, call["id"])
+        if row_id not in step.begun or step.begun[row_id] != permission:
+            row = _intent(row_id, step.index_of(call["id"]), permission)
+            await self._context.watch.ensure_owner()
+            await self._stager.stage(step, row)
+            step.begun[row_id] = permission
+        step.looked_up.discard(row_id)
+        await self._context.watch.ensure_owner()
+
+    async def judge(
+        self, tool: Tool, call: ToolCall, outcome: Outcome, *, may_help: bool, returned: bool
+    ) -> tuple[Outcome, bool]:
+        """Return what an attempt comes to, and whether another one is allowed. `returned`: the function has returned.
+
+        An exception is believed: the call had no effect. If the function was stopped from outside (`unknown`), only
+        the check can say so. A call that has left a part without an outcome is unknown, whatever it returned.
+        """
+        part = self._unknown_part(call["id"])
+        if part is not None:
+            self._step.asks_about[call["id"]] = part
+            return Outcome(success=False, unknown=True), False
+        if not tool.happens_once:
+            return outcome, may_help
+        key = self.key_of(tool, call)
+        if returned and not outcome.success:
+            outcome = msgspec.structs.replace(outcome, error=f"The call took effect, but: {outcome.error}")
+        if outcome.success or returned:
+            return msgspec.structs.replace(outcome, effect_key=key), False
+        if outcome.unknown or (may_help and tool.retries):
+            verdict = await self._look_up(tool.effects.check, call, key, tool.timeout_seconds)
+            if isinstance(verdict, Done):
+                return _done(verdict, key), False
+            # A thread cannot be stopped: what has not happened by now may still happen.
+            if outcome.unknown and (verdict is None or not tool.is_async):
+                self._step.looked_up.add(call["id"])
+                return msgspec.structs.replace(outcome, effect_key=key), False
+            may_help = verdict is not None
+        self._step.unknown.discard(call["id"])
+        return msgspec.structs.replace(outcome, unknown=False), may_help
+
+    # -- unknown outcomes
+
+    async def look_up(self, call: ToolCall) -> Outcome | None:
+        """Ask the check of an unknown call what became of it; return the outcome if it took effect."""
+        tool, call_id = self._context.find_tool(call["name"]), call["id"]
+        if not self.is_unknown(call) or call_id in self._step.asks_about or call_id in self._step.looked_up:
+            return None
+        if tool is None:
+            return unknown_outcome(self._own_key(call), "its tool does not exist any more.")
+        call, changed = self.as_run(call)
+        key = self._known_key(tool, call)
+        verdict = await self._look_up(tool.effects.check, call, key, tool.timeout_seconds)
+        if isinstance(verdict, Done):
+            done = _done(verdict, key)
+            return msgspec.structs.replace(done, arguments=call["arguments"]) if changed else done
+        if isinstance(verdict, NotDone):
+            self._step.unknown.discard(call_id)
+        else:
+            self._step.looked_up.add(call_id)
+        return None
+
+    def as_run(self, call: ToolCall) -> tuple[ToolCall, bool]:
+        """Return the call as it runs, and whether a person has changed its arguments."""
+        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        arguments = None if pending is None else changed_arguments(pending, call)
+        return with_arguments(call, arguments), arguments is not None
+
+    def unknown_at_abort(self, call: ToolCall) -> Outcome | None:
+        """Return the outcome of a call that an abort cut off; None if it has certainly had no effect."""
+        tool = self._context.find_tool(call["name"])
+        part = self._unknown_part(call["id"])
+        if tool is None or (part is None and call["id"] not in self._step.unknown):
+            return None
+        key = self._known_key(tool, self.as_run(call)[0])
+        return unknown_outcome(key if part is None else f"{key}:{part}", "the run was aborted.")
+
+    def _unknown_part(self, call_id: str) -> str | None:
+        """Return the name of a part of the call that may have taken effect and has no result."""
+        start = part_id(call_id, "")
+        return next((each.removeprefix(start) for each in sorted(self._step.unknown) if each.startswith(start)), None)
+
+    async def _look_up(self, check: Check | None, call: ToolCall, key: str, limit: float | None) -> Verdict:
+        """Return the verdict of a check; None if there is none, it fails, or it takes too long."""
+        if check is None:
+            return None
+        where = (call["name"], call["id"], self._context.session_id)
+        try:
+            async with asyncio.timeout(limit or CHECK_SECONDS):
+                verdict = await called(check, call["arguments"], key)
+            if isinstance(verdict, Done):
+                return Done(to_json(verdict.result))
+        except (RunLost, StoreError):
+            raise
+        except Exception as error:
+            logger.warning("The check of tool %s failed (call %s, session %s).", *where, exc_info=error)
+            return None
+        if verdict is None or isinstance(verdict, NotDone):
+            return verdict
+        logger.warning("The check of tool %s returned %r (call %s, session %s).", where[0], verdict, *where[1:])
+        return None
+
+    # -- parts of a call
+
+    async def part(
+        self, tool: Tool, call: ToolCall, name: str, function: Callable[[], Any], check: Check | None
+    ) -> Json:
+        """Run one part of a call, unless it has happened. Raises `CallSuspended` if a person has to be asked first."""
+        step, row_id, key = self._step, part_id(call["id"], name), f"{self.key_of(tool, call)}:{name}"
+        if row_id in step.parts:
+            return step.parts[row_id]
+        if self._is_unknown(row_id, call["id"]):
+            verdict = await self._look_up(check, call, key, tool.timeout_seconds)
+            if isinstance(verdict, Done):
+                return await self._part_done(call, row_id, verdict.result)
+            if not isinstance(verdict, NotDone):
+                raise CallSuspended  # `judge` finds the part
+        confirmed = self._confirmed(call["id"], name)
+        if confirmed is not None:
+            return await self._part_done(call, row_id, confirmed.result)
+        await self._begin(row_id, call)
+        step.unknown.add(row_id)
+        try:
+            result = to_json(await called(function))
+        except Exception:
+            step.unknown.discard(row_id)  # it raised, which is believed
+            raise
+        return await self._part_done(call, row_id, result)
+
+    def _confirmed(self, call_id: str, name: str) -> Done | None:
+        """Return the result of a part that a person says has happened."""
+        pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
+        if pending is None or pending.effect is None or pending.effect.part != name:
+            return None
+        match pending.response:
+            case {"happened": True, **rest}:
+                return Done(rest.get("result"))
+        return None
+
+    async def _part_done(self, call: ToolCall, row_id: str, result: Json) -> Json:
+        row = StagedChanges(row_id, self._step.index_of(call["id"]), StepWrites(), {"value": result}, kind="part")
+        await self._context.watch.ensure_owner()
+        await self._stager.stage(self._step, row)
+        self._step.parts[row_id] = result
+        self._step.unknown.discard(row_id)
+        return result
+
+
+def add_first_intents(context: RunContext, step: OpenStep) -> None:
+    """Add the intents of the calls that start immediately to what the write of the model's reply carries."""
+    in_turn = False
+    for index, call in enumerate(step.calls):
+        tool = context.find_tool(call["name"])
+        waits = tool is not None and tool.sequential and in_turn
+        in_turn = in_turn or (tool is not None and tool.sequential)
+        if tool is None or not tool.happens_once or tool.asks_outside or waits or "invalid_arguments" in call:
+            continue
+        try:
+            tool.input.parse(call["arguments"])
+        except InvalidArgument:
+            continue
+        step.unstaged[f"begun {call['id']}"] = _intent(call["id"], index, None)
+        step.begun[call["id"]] = None
+
+
+def _row_id(call_id: str, part: str | None) -> str:
+    return call_id if part is None else part_id(call_id, part)
+
+
+def _intent(row_id: str, index: int, approval_id: str | None) -> StagedChanges:
+    return StagedChanges(row_id, index, StepWrites(), {"approval_id": approval_id}, kind="begun")
+
+
+def _done(verdict: Done, key: str) -> Outcome:
+    return Outcome(success=True, result=verdict.result, effect_key=key)
