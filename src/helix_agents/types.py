@@ -271,6 +271,18 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The fingerprint of the model request that led to the step."""
 
 
+class Conversation(msgspec.Struct, frozen=True):
+    """A session at one moment, with its last messages, its latest run and its latest checkpoint."""
+
+    session: SessionState
+    messages: list[dict[str, Any]]
+    message_count: int
+    """Of all messages, in `messages` or not."""
+    run: RunRecord | None
+    checkpoint: Checkpoint | None
+    """Without custom state."""
+
+
 class StagedChanges(msgspec.Struct, frozen=True):
     """What one tool call wrote, kept apart until its step commits.
 

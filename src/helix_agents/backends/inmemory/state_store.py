@@ -25,6 +25,7 @@ from ...stores.state.commit import (
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
+    StoredConversation,
     StoredSession,
 )
 from ...stores.state.plan import Counters, Plan, Seen, Source, decide, needs, refused_owner
@@ -276,6 +277,17 @@ class InMemoryStateStore(StateStoreBase):
         total = len(session.messages)
         start = max(0, total + offset) if offset < 0 else offset
         return session.messages[start : None if limit is None else start + limit], total
+
+    async def _read_conversation(
+        self, session_id: str, offset: int | None, *, custom_state: bool
+    ) -> StoredConversation | None:
+        stored = await self._read_session(session_id, custom_state=custom_state)
+        if stored is None:
+            return None
+        session = self._data.by_id[session_id]
+        texts = [] if offset is None else session.messages[offset:]
+        run = None if session.latest_run is None else _detached(session.latest_run)
+        return StoredConversation(stored, texts, run, session.checkpoints[-1] if session.checkpoints else None)
 
     async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:
         session = self._data.by_id.get(session_id)

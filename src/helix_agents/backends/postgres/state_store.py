@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import encode
 from ...stores.along import Along
-from ...stores.state.commit import Applied, CellName, Commit, StoredSession
+from ...stores.state.commit import Applied, CellName, Commit, StoredConversation, StoredSession
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ...types import Owner, SubSessionRef
 from ..sql_shared.beside import OF_STREAMS, SqlBeside
-from ..sql_shared.driver import BatchRefused
+from ..sql_shared.driver import BatchRefused, Row
 from ..sql_shared.state import rows
 from ..sql_shared.state.store import ALL_ROWS, SqlStateStore, as_commit_refusal, rebuilt
 from . import commit_call
@@ -109,20 +109,30 @@ class PostgresStateStore(SqlStateStore):
         if not custom_state:
             return await super()._read_session(session_id, custom_state=False)
         (found,) = await self._read_batch(self._queries("read_session_as_one", session_id))
-        if not found:
-            return None
-        *row, cells = found[0]
-        return rows.session_from_row(
-            tuple(row), rebuilt([cell.split("\x1f") for cell in cells.split("\x1e")]) if cells else {}
-        )
+        return _session_from_one(found[0]) if found else None
 
     async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
         most = ALL_ROWS if limit is None else limit
         (found,) = await self._read_batch(self._queries("read_messages_as_one", session_id, offset, most))
         if not found:
             return None
-        count, texts = found[0]
-        return [] if texts is None else texts.split("\x1e"), count
+        return _texts(found[0]), found[0][0]
+
+    async def _read_conversation(
+        self, session_id: str, offset: int | None, *, custom_state: bool
+    ) -> StoredConversation | None:
+        statements = [
+            self._queries("read_session_as_one" if custom_state else "read_session", session_id),
+            self._queries("read_runs", session_id, 1),
+            self._queries("read_checkpoint", session_id, None, None),
+        ]
+        if offset is not None:
+            statements.append(self._queries("read_messages_as_one", session_id, offset, ALL_ROWS))
+        found, runs, checkpoints, *page = await self._read_batch(*statements)
+        if not found:
+            return None
+        stored = _session_from_one(found[0]) if custom_state else rows.session_from_row(found[0])
+        return rows.conversation_from_rows(stored, _texts(page[0][0]) if page else [], runs, checkpoints)
 
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
@@ -148,3 +158,16 @@ class PostgresStateStore(SqlStateStore):
     async def close(self) -> None:
         if self._own_driver:
             await self._driver.close()
+
+
+def _session_from_one(row: Row) -> StoredSession:
+    """A row of `read_session_as_one`."""
+    *columns, cells = row
+    custom = rebuilt([cell.split("\x1f") for cell in cells.split("\x1e")]) if cells else {}
+    return rows.session_from_row(tuple(columns), custom)
+
+
+def _texts(row: Row) -> list[str]:
+    """The messages in a row of `read_messages_as_one`."""
+    _, texts = row
+    return [] if texts is None else texts.split("\x1e")

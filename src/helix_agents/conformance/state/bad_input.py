@@ -237,6 +237,11 @@ async def numbers_out_of_range_are_refused(harness: Harness) -> None:
     for anything in ("5", 1.5, None):
         with raises(InvalidArgument, f"get_messages with the offset {anything!r}"):
             await store.get_messages("a", offset=anything)
+    for anything in (-1, "5", 1.5, True):
+        with raises(InvalidArgument, f"load_conversation of the last {anything!r}"):
+            await store.load_conversation("a", last=anything)
+        with raises(InvalidArgument, f"load_conversation from the offset {anything!r}"):
+            await store.load_conversation("a", offset=anything)
     for anything in ("", "nonsense", "!!", "eyJ4IjoxfQ==", 5, "9" * 400):
         with raises(InvalidArgument, f"list_sessions with the cursor {anything!r:.20}"):
             await store.list_sessions(cursor=anything)

@@ -33,6 +33,7 @@ async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] 
         "flag": plain(await store.check_interrupt_flag(session_id)),
         "refs": plain(await store.list_sub_session_refs(session_id)),
         "runs": plain(await store.list_runs(session_id)),
+        "conversation": plain(await store.load_conversation(session_id, last=3)),
         "current_run": plain(await store.get_current_run(session_id)),
         "staged": {step: plain(rows) for step in steps if (rows := await store.list_staged(session_id, step))},
         "checkpoint_total": listed.total,

@@ -15,7 +15,7 @@ from ...errors import SessionNotFound, StoreUnavailable
 from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
 from ...streams.contract import StoredChunk
-from ...types import Checkpoint, SessionState
+from ...types import Conversation, SessionState
 from ..services import Services
 from .follow import RunChunks, StreamPlace
 
@@ -37,33 +37,34 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 async def take_snapshot(services: Services, session_id: str, *, offset: int = 0) -> Snapshot:
-    """Read a session, its messages and its position in the stream; again if a commit came in between."""
-    session = await _load(services, session_id)
+    """Read a session, its messages and its position in the stream.
+
+    One read of the store is enough if the last commit says where in the stream it is. If the stream itself has to be
+    asked, a second look tells whether another commit came in between; then everything is read again.
+    """
     for _ in range(SNAPSHOT_TRIES):
-        page = await services.store.get_messages(session_id, offset=offset, limit=None)
-        latest = await services.store.get_latest_checkpoint(session_id)
+        seen = await services.store.load_conversation(session_id, offset=offset)
+        if seen is None:
+            raise SessionNotFound(session_id)
+        latest = seen.checkpoint
+        if latest is not None and latest.kind == "step":
+            return Snapshot(seen.session, seen.messages, latest.stream_sequence, seen.message_count)
         replay = None
-        if latest is not None and latest.kind == "aside" and session.status not in SESSION_TERMINAL:
-            replay = await _replay_from(services, session)
-        sequence = await _position(services, session, latest) if replay is None else replay
-        again = await _load(services, session_id)
-        if again.version == session.version:
-            committed = (page.total or 0) - (replay is not None)
-            return Snapshot(again, list(page.items[: max(0, committed - page.offset)]), sequence, committed)
-        session = again
+        if latest is not None and latest.kind == "aside" and seen.session.status not in SESSION_TERMINAL:
+            replay = await _replay_from(services, seen)
+        sequence = await _position(services, seen) if replay is None else replay
+        again = await services.store.load_conversation(session_id, last=0, custom_state=False)
+        if again is not None and again.session.version == seen.session.version:
+            committed = seen.message_count - (replay is not None)
+            return Snapshot(seen.session, seen.messages[: max(0, committed - offset)], sequence, committed)
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 
 
-async def _load(services: Services, session_id: str) -> SessionState:
-    session = await services.store.load_state(session_id)
-    if session is None:
-        raise SessionNotFound(session_id)
-    return session
-
-
-async def _replay_from(services: Services, session: SessionState) -> int | None:
+async def _replay_from(services: Services, seen: Conversation) -> int | None:
     """Return the position before the step that was put aside, or None if the stream does not show all of its answer."""
-    last = (await services.store.get_messages(session.session_id, offset=-1, limit=1)).items
+    session, last = seen.session, seen.messages[-1:]
+    if not last:  # only later messages were asked for
+        last = (await services.store.get_messages(session.session_id, offset=-1, limit=1)).items
     chunks = await services.streams.get_chunks_from_step(session.stream_id, session.step_count + 1)
     own = [stored for stored in chunks if "sub_session_id" not in stored.chunk]
     text = "".join(stored.chunk["delta"] for stored in own if stored.chunk["type"] == "text_delta")
@@ -72,10 +73,9 @@ async def _replay_from(services: Services, session: SessionState) -> int | None:
     return chunks[0].sequence - 1
 
 
-async def _position(services: Services, session: SessionState, latest: Checkpoint | None) -> int:
-    """Return the stream position of the last commit."""
-    if latest is not None and latest.kind == "step":
-        return latest.stream_sequence
+async def _position(services: Services, seen: Conversation) -> int:
+    """Return the stream position of a last commit that ended no step."""
+    session, latest, run = seen.session, seen.checkpoint, seen.run
     info = await services.streams.get_stream_info(session.stream_id)
     if latest is not None and latest.kind == "aside":
         if info is not None and session.status in SESSION_TERMINAL:
@@ -84,7 +84,6 @@ async def _position(services: Services, session: SessionState, latest: Checkpoin
     # The last commit claimed a turn, which records no position: the turn starts where its run does.
     if info is None:
         return 0
-    run = await services.store.get_current_run(session.session_id)
     if info.status in ("ended", "failed") or run is None:
         return info.latest_sequence  # the stream is that of the turn before, and about to be reset
     return max(run.start_sequence, info.first_sequence - 1)

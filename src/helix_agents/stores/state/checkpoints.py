@@ -12,10 +12,10 @@ import asyncio
 import msgspec
 
 from ...clock import pause_seconds
-from ...codec import Json, ensure_count
+from ...codec import Json, decode_many, ensure_count
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...ids import ensure_id, ensure_printable
-from ...types import Checkpoint, Owner, Page, SessionState
+from ...types import Checkpoint, Conversation, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
 from .commit import Commit, CommitRefused, Copy, RunChange, StoredCheckpoint
@@ -30,6 +30,21 @@ MAX_ATTEMPTS = 20
 
 class CheckpointingStore(MergingStore):
     """The part of the state store that goes back to earlier commits."""
+
+    async def load_conversation(
+        self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
+    ) -> Conversation | None:
+        ensure_id(session_id, "session_id")
+        start = 0 if last is None else -ensure_count(last, "last")
+        if offset is not None:
+            start = ensure_count(offset, "offset")
+        wanted = None if last == 0 and offset is None else start
+        found = await self._read_conversation(session_id, wanted, custom_state=custom_state)
+        if found is None:
+            return None
+        stored, texts, run, row = found
+        checkpoint = None if row is None else _checkpoint(session_id, row, None)
+        return Conversation(stored.state, decode_many(texts), stored.message_count, run, checkpoint)
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
         ensure_id(session_id, "session_id")

@@ -272,6 +272,15 @@ class StoredCheckpoint(NamedTuple):
     kind: CheckpointKind
 
 
+class StoredConversation(NamedTuple):
+    """A session as read, with messages, the latest run and the latest checkpoint of the same moment."""
+
+    session: StoredSession
+    messages: list[str]
+    run: RunRecord | None
+    checkpoint: StoredCheckpoint | None
+
+
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A validated `list_sessions` request. `after`: only those after this `(created_at, session_id)`."""
 

@@ -1,4 +1,4 @@
-"""The part of the state store's contract about the runs and the checkpoints of a session."""
+"""The part of the state store's contract about runs and checkpoints, and the read that returns all of a session."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...codec import Json
-from ...types import Checkpoint, Owner, Page, RunRecord, RunStatus, SessionState
+from ...types import Checkpoint, Conversation, Owner, Page, RunRecord, RunStatus, SessionState
 from .commit import RunChange
 
 
 class RunsAndCheckpoints(ABC):
     """Runs and checkpoints of sessions."""
+
+    # -- everything at one moment
+
+    @abstractmethod
+    async def load_conversation(
+        self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
+    ) -> Conversation | None:
+        """Load a session, its `last` messages, its latest run and its latest checkpoint, as of one moment.
+
+        One round trip, whatever is asked for. `last=None`: all messages; `offset`: instead, those from that one on.
+        Without `custom_state` it is None in the session, which then costs nothing. None if there is no session.
+        """
 
     # -- runs
 

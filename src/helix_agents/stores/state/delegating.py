@@ -13,6 +13,7 @@ from ...types import (
     Checkpoint,
     Claimable,
     Committed,
+    Conversation,
     InterruptFlag,
     Page,
     RunRecord,
@@ -156,6 +157,9 @@ class DelegatingStateStore(StateStore):
 
     async def get_checkpoint(self, *args: Any, **options: Any) -> Checkpoint | None:
         return await self.inner.get_checkpoint(*args, **options)
+
+    async def load_conversation(self, *args: Any, **options: Any) -> Conversation | None:
+        return await self.inner.load_conversation(*args, **options)
 
     async def get_latest_checkpoint(self, *args: Any, **options: Any) -> Checkpoint | None:
         return await self.inner.get_latest_checkpoint(*args, **options)

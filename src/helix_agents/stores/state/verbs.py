@@ -32,6 +32,7 @@ from .commit import (
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
+    StoredConversation,
     StoredSession,
 )
 from .contract import StateStore
@@ -52,6 +53,7 @@ class StateStoreVerbs(StateStore):
         "_read_checkpoints",
         "_read_staged",
         "_read_messages",
+        "_read_conversation",
         "_read_runs",
         "_read_refs",
         "_read_flag",
@@ -144,6 +146,15 @@ class StateStoreVerbs(StateStore):
     @abstractmethod
     async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
         """Messages and how many there are; a negative offset counts from the end."""
+
+    @abstractmethod
+    async def _read_conversation(
+        self, session_id: str, offset: int | None, *, custom_state: bool
+    ) -> StoredConversation | None:
+        """The session, its messages from `offset` on (None: none of them), its latest run and its latest checkpoint.
+
+        Read at one moment, in one round trip. A negative offset counts from the end.
+        """
 
     @abstractmethod
     async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:

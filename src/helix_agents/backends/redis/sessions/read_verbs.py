@@ -18,6 +18,7 @@ from ....stores.state.commit import (
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
+    StoredConversation,
     StoredSession,
 )
 from ....types import Claimable, InterruptFlag, RunRecord, SessionState, SessionStatus, SubSessionRef
@@ -31,7 +32,7 @@ from ..program.runner import Runner
 from .compile import cell_command, staged_field
 from .expiry import SESSION_TTL_SECONDS
 from .session_hash import as_fields, as_texts, from_hash, run_from, text_or_none
-from .session_reader import CheckpointRead, SessionReader, checkpoint_from
+from .session_reader import CheckpointRead, SessionRead, SessionReader, checkpoint_from
 
 MAX_ATTEMPTS = 200
 MAX_KNOWN_KEYS = 1024
@@ -82,11 +83,7 @@ class RedisReads(StateStoreBase):
         keys = self._keys(session_id)
         if custom_state:
             read = await self._reader.session(keys)
-            if read is None:
-                return None
-            custom = rebuild(read.custom.cells())
-            state = msgspec.structs.replace(from_hash(session_id, read.fields), custom_state=custom)
-            return StoredSession(state, read.message_count, read.checkpoint_count)
+            return None if read is None else _stored(session_id, read, custom_state=True)
         commands = [("HGETALL", keys.main), ("LLEN", keys.messages), ("LLEN", keys.checkpoints)]
         fields, messages, checkpoints = await self._servers.run(keys.main, commands, atomic=True)
         if not fields:
@@ -172,6 +169,20 @@ class RedisReads(StateStoreBase):
             return None
         return as_texts(replies[1])[:limit], int(replies[0])
 
+    async def _read_conversation(
+        self, session_id: str, offset: int | None, *, custom_state: bool
+    ) -> StoredConversation | None:
+        messages = None if offset is None else (offset, -1)
+        read = await self._reader.session(
+            self._keys(session_id), messages=messages, custom_state=custom_state, latest=True
+        )
+        if read is None:
+            return None
+        stored = _stored(session_id, read, custom_state=custom_state)
+        run = None if read.run is None else run_from(read.run)
+        row = None if read.checkpoint is None else checkpoint_from(read.checkpoint, read.checkpoint_count).row
+        return StoredConversation(stored, read.messages, run, row)
+
     async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:
         keys = self._keys(session_id)
         replies = await self._if_exists(keys, [("LRANGE", keys.run_ids, -1 if last else 0, -1), ("HGETALL", keys.runs)])
@@ -209,6 +220,12 @@ class RedisReads(StateStoreBase):
 
     async def _next_due(self, now: int) -> int | None:
         return await self._claimable.next_due(now)
+
+
+def _stored(session_id: str, read: SessionRead, *, custom_state: bool) -> StoredSession:
+    custom = rebuild(read.custom.cells()) if custom_state else None
+    state = msgspec.structs.replace(from_hash(session_id, read.fields), custom_state=custom)
+    return StoredSession(state, read.message_count, read.checkpoint_count)
 
 
 def _without_surrogates(text: str) -> str:

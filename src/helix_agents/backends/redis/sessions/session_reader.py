@@ -1,7 +1,8 @@
 """Reading sessions at one moment, without scripts: everything that is wanted is asked for in one MULTI.
 
-Which lists and objects custom state has is not known beforehand. The first request guesses (what was there last time),
-and if the reply names others, a second one asks for those: a wrong guess costs a round trip, never consistency.
+Which lists and objects custom state has, and which run is the latest, is not known beforehand. The first request
+guesses (what was there last time), and if the reply names others, a second one asks for those: a wrong guess costs a
+round trip, never consistency.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ class SessionRead(NamedTuple):
     checkpoint_count: int
     custom: CustomImage
     messages: list[str]
+    run: str | None = None
+    """The latest, if it was asked for."""
+    checkpoint: str | None = None
+    """The latest, if it was asked for."""
+
+
+class Guess(NamedTuple):
+    """What a session is expected to have: lists and objects in custom state, and its latest run."""
+
+    containers: dict[str, str]
+    run_id: str = ""
 
 
 def checkpoint_from(text: str, number: int) -> CheckpointRead:
@@ -72,57 +84,79 @@ class SessionReader:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._containers: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._guesses: OrderedDict[str, Guess] = OrderedDict()
 
     async def session(
-        self, keys: SessionKeys, *, at: CheckpointRead | None = None, messages: tuple[int, int] | None = None
+        self,
+        keys: SessionKeys,
+        *,
+        at: CheckpointRead | None = None,
+        messages: tuple[int, int] | None = None,
+        custom_state: bool = True,
+        latest: bool = False,
     ) -> SessionRead | None:
-        """The session with custom state, now or as of a checkpoint; messages from and to (inclusive) if asked for.
+        """The session, now or as of a checkpoint; messages from and to (inclusive) if asked for.
 
-        None if there is no session, or no longer that checkpoint.
+        `latest`: with its latest run and checkpoint. None if there is no session, or no longer that checkpoint.
         """
-        containers, shelves = self._containers.get(keys.main, {}), dict[str, str]()
+        guess, shelves = self._guesses.get(keys.main, Guess({})), dict[str, str]()
         for _ in range(MAX_GUESSES):
-            commands = _commands(keys, at, messages, containers, shelves)
+            containers = guess.containers if custom_state else {}
+            wanted = _wanted(keys, at, messages, guess.run_id, custom_state=custom_state, latest=latest)
+            commands = [*wanted, *_contents(keys, containers, shelves)]
             answers = await self._servers.run(keys.main, commands, atomic=True)
-            fields = as_fields(answers[0])
-            if not fields or (at is not None and text_or_none(answers[4]) != at.text):
+            main, said, made, flat, at_row, undone, texts, run_id, record, row, *contents = answers
+            fields = as_fields(main)
+            if not fields or (at is not None and text_or_none(at_row) != at.text):
                 return None
-            custom = as_fields(answers[3])
+            custom = as_fields(flat) if custom_state else {}
             needed = {field: text for field, text in custom.items() if text in (LIST, OBJECT)}
-            entries = [entry_of(text) for text in as_texts(answers[5])]
+            entries = [entry_of(text) for text in as_texts(undone)]
             needed_shelves = shelves_of(entries)
-            if needed.items() <= containers.items() and needed_shelves.keys() <= shelves.keys():
-                image = _image(custom, needed, entries, containers, shelves, answers[7:])
-                self._remember(keys.main, needed)
-                return SessionRead(fields, int(answers[1]), int(answers[2]), image, as_texts(answers[6]))
-            containers, shelves = needed, needed_shelves
-        raise StoreUnavailable(f"Redis, key {keys.main!r}: custom state changes too fast to be read. Try again.")
+            latest_run = (text_or_none(run_id) or "") if latest else guess.run_id
+            guessed = needed.items() <= containers.items() and latest_run == guess.run_id
+            guess = Guess(needed if custom_state else guess.containers, latest_run)
+            if guessed and needed_shelves.keys() <= shelves.keys():
+                image = _image(custom, needed, entries, containers, shelves, contents)
+                self._remember(keys.main, guess)
+                beside = (text_or_none(record), text_or_none(row)) if latest else ()
+                return SessionRead(fields, int(said), int(made), image, as_texts(texts), *beside)
+            shelves = needed_shelves
+        raise StoreUnavailable(f"Redis, key {keys.main!r}: the session changes too fast to be read. Try again.")
 
-    def _remember(self, main: str, needed: dict[str, str]) -> None:
-        self._containers[main] = needed
-        self._containers.move_to_end(main)
-        if len(self._containers) > MAX_REMEMBERED:
-            self._containers.popitem(last=False)
+    def _remember(self, main: str, guess: Guess) -> None:
+        self._guesses[main] = guess
+        self._guesses.move_to_end(main)
+        if len(self._guesses) > MAX_REMEMBERED:
+            self._guesses.popitem(last=False)
 
 
-def _commands(
+def _wanted(
     keys: SessionKeys,
     at: CheckpointRead | None,
     messages: tuple[int, int] | None,
-    containers: dict[str, str],
-    shelves: dict[str, str],
+    run_id: str,
+    *,
+    custom_state: bool,
+    latest: bool,
 ) -> list[Command]:
     nothing: Command = ("LRANGE", keys.undo, 1, 0)
-    wanted: list[Command] = [
+    return [
         ("HGETALL", keys.main),
         ("LLEN", keys.messages),
         ("LLEN", keys.checkpoints),
-        ("HGETALL", keys.custom),
+        ("HGETALL", keys.custom) if custom_state else nothing,
         nothing if at is None else ("LINDEX", keys.checkpoints, at.row.number - 1),
         nothing if at is None else ("LRANGE", keys.undo, at.undo_length, -1),
         nothing if messages is None else ("LRANGE", keys.messages, *messages),
+        ("LINDEX", keys.run_ids, -1) if latest else nothing,
+        ("HGET", keys.runs, run_id) if latest else nothing,
+        ("LINDEX", keys.checkpoints, -1) if latest else nothing,
     ]
+
+
+def _contents(keys: SessionKeys, containers: dict[str, str], shelves: dict[str, str]) -> list[Command]:
+    wanted: list[Command] = []
     for field, kind in containers.items():
         wanted.append(("LRANGE", keys.list_of(field), 0, -1) if kind == LIST else ("HGETALL", keys.object_of(field)))
     for shelf, kind in shelves.items():

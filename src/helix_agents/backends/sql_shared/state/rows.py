@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....codec import Json, decode, encode, escape_text, to_struct, unescape_text
-from ....stores.state.commit import Slot, StoredCheckpoint, StoredSession
+from ....stores.state.commit import Slot, StoredCheckpoint, StoredConversation, StoredSession
 from ....stores.state.run_details import DETAILS, details_from_text, details_to_text
 from ....types import (
     Claimable,
@@ -300,6 +300,14 @@ def run_from_row(row: Row) -> RunRecord:
         lease_until=found.lease_until,
         **details_from_text(found.details),
     )
+
+
+def conversation_from_rows(
+    stored: StoredSession, messages: list[str], runs: list[Row], checkpoints: list[Row]
+) -> StoredConversation:
+    """A session with what was read beside it: at most one run and one checkpoint."""
+    run = run_from_row(runs[0]) if runs else None
+    return StoredConversation(stored, messages, run, checkpoint_from_row(checkpoints[0]) if checkpoints else None)
 
 
 RUN_COLUMNS = ", ".join(f"r.{name}" for name in RunRow._fields)

@@ -22,6 +22,7 @@ from ....stores.state.commit import (
     SessionFilter,
     StagedRow,
     StoredCheckpoint,
+    StoredConversation,
     StoredSession,
 )
 from ....types import (
@@ -228,13 +229,33 @@ class SqlStateStore(StateStoreBase):
 
     async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
         most = ALL_ROWS if limit is None else limit
-        page = (
-            self._queries("read_messages", session_id, offset, most)
-            if offset >= 0
-            else self._queries("read_last_messages", session_id, -offset, most)
-        )
+        page = self._page_of_messages(session_id, offset, most)
         count, found = await self._read_batch(self._queries("count_messages", session_id), page)
-        return ([row[0] for row in found], count[0][0]) if count else None
+        return ([text for (text,) in found], count[0][0]) if count else None
+
+    def _page_of_messages(self, session_id: str, offset: int, most: int) -> Statement:
+        if offset < 0:
+            return self._queries("read_last_messages", session_id, -offset, most)
+        return self._queries("read_messages", session_id, offset, most)
+
+    async def _read_conversation(
+        self, session_id: str, offset: int | None, *, custom_state: bool
+    ) -> StoredConversation | None:
+        statements = [
+            self._queries("read_session", session_id),
+            self._queries("read_runs", session_id, 1),
+            self._queries("read_checkpoint", session_id, None, None),
+        ]
+        if offset is not None:
+            statements.append(self._page_of_messages(session_id, offset, ALL_ROWS))
+        if custom_state:
+            statements.append(self._queries("read_custom_state", session_id))
+        found, runs, checkpoints, *rest = await self._read_batch(*statements)
+        if not found:
+            return None
+        stored = rows.session_from_row(found[0], rebuilt(rest[-1]) if custom_state else None)
+        messages = [] if offset is None else [text for (text,) in rest[0]]
+        return rows.conversation_from_rows(stored, messages, runs, checkpoints)
 
     async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:
         exists, found = await self._read_batch(

@@ -12,7 +12,7 @@ from ....codec import Json
 from ....errors import EpochConflict, IllegalTransition, InvalidArgument, RunNotFound, SessionNotFound
 from ....lifecycle import ensure_status
 from ....stores.state.contract import StateStore
-from ....types import Owner, RunRecord, RunStatus
+from ....types import Conversation, Owner, RunRecord, RunStatus
 from .session import Session
 
 
@@ -120,6 +120,20 @@ class RunModel(StateStore):
     async def get_current_run(self, session_id: str) -> RunRecord | None:
         found = self.sessions.get(session_id)
         return copy.deepcopy(found.runs[-1]) if found and found.runs else None
+
+    async def load_conversation(
+        self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
+    ) -> Conversation | None:
+        found = copy.deepcopy(self.sessions.get(session_id))
+        if found is None:
+            return None
+        start = offset if offset is not None else 0 if last is None else max(0, len(found.messages) - last)
+        latest = found.checkpoints[-1] if found.checkpoints else None
+        if latest is not None:
+            latest = msgspec.structs.replace(latest, state=msgspec.structs.replace(latest.state, custom_state=None))
+        session = found.state if custom_state else msgspec.structs.replace(found.state, custom_state=None)
+        run = found.runs[-1] if found.runs else None
+        return Conversation(session, found.messages[start:], len(found.messages), run, latest)
 
     async def list_runs(self, session_id: str) -> list[RunRecord]:
         return copy.deepcopy(self._session(session_id).runs)
