@@ -91,7 +91,7 @@ class AnthropicLLM(ProviderLLM):
         return _Reply(self.model, self.issuer, cut=cut)
 
     def _continued(self, body: dict[str, Any], reply: _Reply) -> dict[str, Any] | None:
-        """Return the request that lets a long turn of Anthropic's own tools go on."""
+        """Return the request that continues a long turn of Anthropic's own tools."""
         blocks = reply.resume()
         if blocks is None:
             return None
@@ -144,7 +144,7 @@ def _is_manual(thinking: Any) -> bool:
 
 
 def _continues_without_thinking(turns: list[dict[str, Any]]) -> bool:
-    """Report whether the request answers calls made without thinking, which manual thinking does not allow."""
+    """Report whether the request holds results of calls made without thinking, which manual thinking does not allow."""
     if len(turns) < 2 or turns[-1]["content"][0]["type"] != "tool_result":
         return False
     return turns[-2]["content"][0]["type"] not in REASONING

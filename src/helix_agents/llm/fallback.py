@@ -1,4 +1,4 @@
-"""FallbackLLM: several models in order of preference; if one fails, the next one is asked.
+"""FallbackLLM: several models in order of preference; if one fails, the next one is called.
 
 An adapter like any other. The output of a failed model is discarded (`StartOver`), so a reply is always whole and by
 one model. The executor waits and retries once all of them have failed.
@@ -17,7 +17,7 @@ logger = get_logger("helix_agents.llm")
 
 
 class FallbackLLM:
-    """Asks the first model, and the next one if it fails for any reason. A model may be given by its name."""
+    """Calls the first model, and the next one if it fails for any reason. A model may be given by its name."""
 
     def __init__(self, models: Sequence[LLM | str]) -> None:
         if isinstance(models, str) or not isinstance(models, Sequence) or not models:

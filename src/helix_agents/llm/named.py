@@ -109,7 +109,7 @@ class NamedLLM:
         return f"<model {self.name}>"
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Ask the model. Raises `ModelError`."""
+        """Call the model. Raises `ModelError`."""
         try:
             llm = await self._open()
         except (InvalidArgument, ImportError) as error:

@@ -1,4 +1,4 @@
-"""Choices: enums and literals in annotations, what they allow, and what somebody meant who wrote one differently."""
+"""Choices: enums and literals in annotations, the values they allow, and lenient matching of what a model wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
 
 def choices_of(hint: Any) -> list[Any]:
-    """The values that an annotation allows, if it is a choice; empty if it is not."""
+    """Return the values that an annotation allows if it is a choice; empty if it is not."""
     origin = get_origin(hint)
     if origin is Literal:
         return list(get_args(hint))
@@ -29,7 +29,7 @@ def choices_of(hint: Any) -> list[Any]:
 
 
 def allowed_at(hint: Any, error: str) -> str:
-    """What may stand where an error says that something is wrong, if that is a choice: words to add to the error."""
+    """Return the allowed values to append to an error about an invalid choice; empty if it is not about a choice."""
     place = _PLACE.search(error)
     hints = [hint]
     for step in _STEP.finditer(place[1] if place is not None else ""):
@@ -39,7 +39,7 @@ def allowed_at(hint: Any, error: str) -> str:
 
 
 def meant(value: Any, hint: Any, depth: int = 0) -> Any:
-    """The value with the choices that it means, at any depth: in other letters, or by the name of an enum's member."""
+    """Return the value with choices corrected at any depth: another case, or the name of an enum's member."""
     origin = get_origin(hint)
     if depth > MAX_DEPTH:
         return value
@@ -69,7 +69,7 @@ def _choice(value: Any, hint: Any) -> Any:
 
 
 def _inside(hint: Any, name: str | None) -> list[Any]:
-    """The annotations of a member, or of the items of a list (None), of what an annotation describes."""
+    """Return the annotations of a member, or of a list's items (None), within an annotation."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _inside(parts[0], name)

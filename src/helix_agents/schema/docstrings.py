@@ -1,4 +1,4 @@
-"""What a docstring says of the parameters: the `Args:` section, as Google and many others write it."""
+"""Read parameter descriptions from a docstring: the `Args:` section of the Google style."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def split_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
-    """The text without its section about parameters, and what that says of each."""
+    """Return the text without its parameter section, and the description of each parameter."""
     lines = inspect.cleandoc(docstring or "").splitlines()
     start = next((number for number, line in enumerate(lines) if _HEADING.fullmatch(line)), None)
     if start is None:

@@ -1,7 +1,8 @@
 """From a Python signature to a tool's input: a JSON schema for the model, and a check of what the model sends.
 
-msgspec does the work for plain types, dataclasses, TypedDicts, enums and its own structs; pydantic models are known by
-their methods; it is imported only for annotations of its own (`Field`). Nothing here knows agents or runs.
+msgspec does the work for plain types, dataclasses, TypedDicts, enums and its own structs; pydantic models are
+recognized by their methods; pydantic is imported only for its own annotations (`Field`). This module does not know
+agents or runs.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class InputModel:
         self.schema.pop("title", None)
 
     def parse(self, arguments: Json) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises `InvalidInput`.
+        """Return the arguments as the function expects them. Raises `InvalidInput`.
 
-        A text for a number, and a name or another case for a member of an enum, are taken for what they mean.
+        Lenient: a number may be a string; an enum member may be given by name or in another case.
         """
         arguments = meant(arguments, self._hints)
         try:
@@ -57,7 +58,7 @@ class InputModel:
 
 
 def parse_as(value: Json, kind: Any) -> Any:
-    """What a model gave as a value of `kind`, as leniently as arguments. Raises `InvalidInput`."""
+    """Return a value from a model as `kind`, as leniently as arguments. Raises `InvalidInput`."""
     try:
         return convert(meant(value, kind), kind)
     except InvalidInput as error:
@@ -67,7 +68,7 @@ def parse_as(value: Json, kind: Any) -> Any:
 def input_model(
     function: Callable[..., Any], *, skip: frozenset[str], local_names: Mapping[str, Any] | None = None
 ) -> InputModel:
-    """The input of a function, without the parameters in `skip`."""
+    """Return the input model of a function, without the parameters in `skip`."""
     hints = _hints(function, local_names)
     _, described = split_docstring(function.__doc__)
     fields = []
@@ -94,7 +95,7 @@ def input_model(
 def find_context(
     function: Callable[..., Any], context_type: type, local_names: Mapping[str, Any] | None = None
 ) -> str | None:
-    """The name of the parameter that is annotated with the context type, or with it and None."""
+    """Return the name of the parameter annotated with the context type, optional or not."""
     for name, hint in _hints(function, local_names).items():
         if name != "return" and any(_is_context(kind, context_type) for kind in _alternatives(hint)):
             return name
@@ -104,7 +105,7 @@ def find_context(
 def context_arguments(
     function: Callable[..., Any], context_type: type, local_names: Mapping[str, Any] | None = None
 ) -> tuple[Any, ...]:
-    """What the context type is parametrized with where the function asks for it."""
+    """Return the type arguments of the context type in the function's annotation."""
     for name, hint in _hints(function, local_names).items():
         for kind in _alternatives(hint):
             if name != "return" and _is_context(kind, context_type):
@@ -113,7 +114,8 @@ def context_arguments(
 
 
 def state_schema(function: object, local_names: Mapping[str, Any] | None = None) -> Any:
-    """As what a function of the state wants to see it: the annotation of its first parameter; None for plain JSON."""
+    """Return the schema that a function of the state expects: the annotation of its first parameter; None for plain
+    JSON."""
     try:
         hints = get_type_hints(function, localns=dict(local_names or {}))
         first = next(iter(inspect.signature(cast(Callable[..., Any], function)).parameters), None)
@@ -150,7 +152,7 @@ def _hints(function: Callable[..., Any], local_names: Mapping[str, Any] | None) 
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
-    """The JSON schema of a type, self-contained: `$defs` inside, references local."""
+    """Return the self-contained JSON schema of a type: `$defs` inside, references local."""
     if hasattr(kind, "model_json_schema"):
         return dict(kind.model_json_schema())
     (schema,), definitions = msgspec.json.schema_components(
@@ -176,7 +178,7 @@ def _field(name: str, hint: Any, default: Any) -> tuple[str, Any] | tuple[str, A
 
 
 def _describe(hint: Any) -> Any:
-    """`Annotated[str, "what it is"]` is short for a description in msgspec's words."""
+    """Expand `Annotated[str, "what it is"]` to msgspec's form of a description."""
     if get_origin(hint) is not Annotated:
         return hint
     kind, *notes = get_args(hint)
@@ -186,7 +188,7 @@ def _describe(hint: Any) -> Any:
 
 
 def _needs_pydantic(hint: Any) -> bool:
-    """Whether an annotation says something, anywhere inside, that only pydantic understands."""
+    """Return whether an annotation contains anything that only pydantic understands."""
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
         return any(_is_pydantics(note) for note in notes) or _needs_pydantic(kind)
@@ -198,13 +200,13 @@ def _is_pydantics(note: object) -> bool:
 
 
 def _adapter(hint: Any) -> Any:
-    import pydantic  # optional: whoever uses its annotations has it
+    import pydantic  # optional: a caller that uses its annotations has it
 
     return pydantic.TypeAdapter(_with_descriptions(hint, pydantic.Field))
 
 
 def _with_descriptions(hint: Any, field: Callable[..., Any]) -> Any:
-    """The short form of a description, in pydantic's words."""
+    """Expand the short form of a description to pydantic's form."""
     if get_origin(hint) is not Annotated:
         return hint
     kind, *notes = get_args(hint)
@@ -212,7 +214,7 @@ def _with_descriptions(hint: Any, field: Callable[..., Any]) -> Any:
 
 
 def _without_field_info(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
-    """`n: int = Field(ge=1)` says the same as `n: Annotated[int, Field(ge=1)]`."""
+    """Rewrite `n: int = Field(ge=1)` to `n: Annotated[int, Field(ge=1)]`."""
     if not (_is_pydantics(default) and hasattr(default, "is_required")):
         return name, hint, default
     given = inspect.Parameter.empty if default.is_required() else default.get_default(call_default_factory=True)
@@ -226,7 +228,7 @@ def _foreign_schema(kind: type) -> dict[str, Any]:
 
 
 def _mentions(tree: Any, name: str) -> bool:
-    """Whether a definition is referred to, so that it has to stay where it is."""
+    """Return whether a definition is referenced and must stay where it is."""
     if isinstance(tree, Mapping):
         return tree.get("$ref") == f"#/$defs/{name}" or any(_mentions(value, name) for value in tree.values())
     return isinstance(tree, list) and any(_mentions(item, name) for item in tree)
@@ -248,7 +250,8 @@ def _lift_definitions(schema: dict[str, Any]) -> dict[str, Any]:
             return node
         own = node.get("$defs")
         if isinstance(own, Mapping):
-            # Two models may have inner ones of one name. With the neighbours compared, equal means the same.
+            # Two models may have inner models of the same name. Comparing the definitions around them, too, makes equal
+            # mean identical.
             names = {**names, **{key: free_name(key, (value, own)) for key, value in own.items()}}
             origins.update({names[key]: (value, own) for key, value in own.items()})
             lifted.update({names[key]: walk(value, names) for key, value in own.items()})

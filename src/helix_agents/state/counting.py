@@ -11,12 +11,12 @@ from .frozen import type_name
 
 
 def is_number(value: Any) -> bool:
-    """A finite JSON number; `True` is none."""
+    """Return whether a value is a finite JSON number; `True` is not."""
     return value.__class__ is int or (value.__class__ is float and isfinite(value))
 
 
 def incremented(old: Any, by: Any, pointer: Callable[[], str]) -> int | float:
-    """`old + by`; raises `TypeError` unless both are numbers, `NotSerializable` where the sum is none."""
+    """Return `old + by`. Raises `TypeError` unless both are numbers, `NotSerializable` if the sum is not finite."""
     if not is_number(by):
         raise TypeError(f"{pointer()}: increment() takes a finite number, not {by!r}.")
     if not is_number(old):

@@ -1,6 +1,6 @@
-"""Marks and two snapshots to ops: what `get_step_writes` returns.
+"""Turn marks and two snapshots into ops: the result of `get_step_writes`.
 
-Where something changed comes from the marks, the values from the final snapshot, so ops and state cannot drift. The op
+The marks say where something changed, the final snapshot holds the values, so ops and state cannot drift apart. The op
 list is in normal form: no two ops at one path (but `ensure` with the `append` that fills it) and none below a path that
 another op of the list overwrites.
 """
@@ -17,7 +17,7 @@ Path = list[Any]
 
 
 def derive(base: FrozenDict, state: FrozenDict, marks: DictMarks, *, array_delta_mode: bool) -> list[Op]:
-    """The ops that turn `base` into `state`, given where they may differ."""
+    """Return the ops that turn `base` into `state`, given where they may differ."""
     ops: list[Op] = []
     _members(base, state, marks, [], ops, array_delta_mode)
     return ops
@@ -49,7 +49,7 @@ def _replace(old: Any, value: Any, path: Path, ops: list[Op]) -> None:
 
 
 def _increment(old: Any, value: Any, by: Any, path: Path, ops: list[Op]) -> None:
-    """`by` is made such that `old + by` is the value seen; floats may need another way to it, or a replace."""
+    """Choose `by` so that `old + by` is exactly the final value. Floats may need another `by`, or a replace."""
     new = old is MISSING
     start = 0 if new else old
     if not new and same_atom(old, value):

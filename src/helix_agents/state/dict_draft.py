@@ -186,7 +186,7 @@ class DictDraft(Draft, MutableMapping[str, Any]):
         return draft
 
     def increment(self, key: str, by: int | float = 1) -> int | float:
-        """Add to the number at `key`, a missing one counts as 0. Parallel increments add up; `+=` does not."""
+        """Add to the number at `key`; a missing key counts as 0. Parallel increments add up; `+=` does not."""
         if key.__class__ is not str:
             key = plain_key(key, self._pointer(str(key)).rpartition("/")[0])
         new = incremented(self._current().get(key, 0), by, lambda: self._pointer(key))

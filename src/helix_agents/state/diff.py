@@ -1,4 +1,4 @@
-"""The JSON Patch from one document to another. What both share as the same object costs nothing to compare."""
+"""Compute the JSON Patch from one document to another. Shared objects cost nothing to compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .writes import JsonPatch
 
 
 def diff(a: Any, b: Any) -> JsonPatch:
-    """A strictly valid patch that turns `a` into `b`; `1`, `1.0` and `True` are different values."""
+    """Return a strictly valid patch that turns `a` into `b`; `1`, `1.0` and `True` are different values."""
     patch: JsonPatch = []
     _diff(a, b, "", patch)
     return patch
@@ -52,14 +52,14 @@ def _diff_items(a: list[Any], b: list[Any], pointer: str, patch: JsonPatch) -> N
     edits += [{"op": "remove", "path": f"{pointer}/{at}"} for at in range(old - 1, both - 1, -1)]
     for at in range(both, new):
         edits.append({"op": "add", "path": f"{pointer}/{at if end else '-'}", "value": b[at]})
-    if len(edits) > max(len(b), 1):  # a list that was reordered or emptied: shorter said as a whole
+    if len(edits) > max(len(b), 1):  # a list that was reordered or emptied: replacing it is shorter
         edits = [{"op": "replace", "path": pointer, "value": b}]
     patch += edits
 
 
 def _common_start(a: list[Any], b: list[Any]) -> int:
     shorter = min(len(a), len(b))
-    # Runs of identical objects, the common case for snapshots, are passed at the speed of C.
+    # Skip runs of identical objects, the common case for snapshots, in C.
     at = next(compress(count(), map(is_not, a, b)), shorter)
     while at < shorter and _same(a[at], b[at]):
         at += 1

@@ -1,9 +1,9 @@
-"""What dict drafts and list drafts share: laziness, dirtiness, the scope of one update.
+"""The base of dict drafts and list drafts: lazy copying, dirty flags, the scope of one update.
 
 A draft stands for one container of a snapshot. Reading copies nothing; the first write makes one shallow working copy
 of that container and flags the drafts above it. The working copy is already of the frozen class, so finishing is free.
-Containers that the user's function puts in are kept by reference until the update ends, as plain Python would, and
-are checked and frozen then. What a draft hands back is a snapshot and marks; it knows nothing of writes or patches.
+Containers that the user's function assigns are held by reference until the update ends, as in plain Python; then they
+are checked and frozen. What a draft hands back is a snapshot and marks; it knows nothing of writes or patches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scope(list["Draft"]):
     ensured: dict[int, tuple[Any, Draft]] | None = None
 
     def stand_in(self, value: Any) -> Any:
-        """The draft that took the place of a container, or the container itself."""
+        """Return the draft that took the place of a container, or the container itself."""
         if self.ensured is None:
             return value
         return self.ensured.get(id(value), (None, value))[1]
@@ -64,7 +64,7 @@ class Draft:
             draft = draft._parent
 
     def _finish(self, path: Path) -> tuple[Any, Any]:
-        """The frozen result and the marks, None for none. `path` is where the draft sits, for errors."""
+        """Return the frozen result and its marks (None if there are none). `path` is where the draft is, for errors."""
         if not self._dirty:
             return self._base, None
         result = self._result
@@ -84,7 +84,7 @@ class Draft:
         raise NotImplementedError
 
     def _pointer(self, key: str | int) -> str:
-        """Where `key` of this draft is, found by looking: only errors need it."""
+        """Return the pointer to `key` of this draft. Searches the tree, because only errors need it."""
         path: Path = [key]
         draft: Draft = self
         while draft._parent is not None:
@@ -111,7 +111,8 @@ _BUSY = object()
 
 
 def close_methods(draft_class: type[Draft], names: Iterable[str]) -> type[Draft]:
-    """A class of the same layout whose every method raises `DraftClosed`; a draft is turned into it."""
+    """Return a class of the same layout whose methods all raise `DraftClosed`; closing a draft changes its class to
+    it."""
 
     def closed(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise DraftClosed(

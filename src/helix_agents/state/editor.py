@@ -1,7 +1,7 @@
-"""Editing a JSON tree without changing it: the containers on the way are copied, each at most once.
+"""Edit a JSON tree by copying: each container on the path is copied at most once, and the original stays unchanged.
 
-Shared by merging writes and by applying patches. What is not on the way stays the identical object, and every copy is
-of the kind of the original: a snapshot stays a snapshot, plain data stays plain.
+Shared by merging writes and by applying patches. Everything else stays the identical object. A copy has the type of its
+original: a snapshot stays a snapshot, plain data stays plain.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .frozen import FrozenDict, FrozenList, copied_list, dict_del, dict_set, lis
 
 
 class Misfit(Exception):
-    """The tree has no such place, or another type there."""
+    """The tree has no such path, or a value of another type there."""
 
 
 class Editor:
-    """One run of edits over a tree whose present form is `root`."""
+    """A series of edits to a tree; `root` is its current form."""
 
     __slots__ = ("_alive", "_owned", "root")
 
@@ -28,14 +28,14 @@ class Editor:
         self._alive: list[Any] = []  # keeps the ids in _owned from being given to something else
 
     def find(self, path: Iterable[str | int]) -> Any:
-        """The value at a path."""
+        """Return the value at a path."""
         node = self.root
         for token in path:
             node = member(node, token)
         return node
 
     def container(self, path: Iterable[Any]) -> Any:
-        """The container at a path, copied and therefore free to be changed."""
+        """Return a copy of the container at a path, which the caller may change."""
         node = self.root = self._own(self.root)
         for token in path:
             child = member(node, token)
@@ -60,13 +60,13 @@ class Editor:
         return copy
 
     def share(self) -> None:
-        """Some subtree is about to be in two places: copy again before the next change."""
+        """Forget which containers were copied, because a subtree is about to appear in two places."""
         self._owned.clear()
         self._alive.clear()
 
 
 def member(node: Any, token: Any) -> Any:
-    """The member or item that a token names."""
+    """Return the member or item that a token names."""
     if isinstance(node, dict):
         if token.__class__ is str and token in node:
             return node[token]
@@ -79,17 +79,17 @@ def member(node: Any, token: Any) -> Any:
 
 
 def fitting(container: Any, value: Any) -> Any:
-    """A value as it may live in a container: frozen in a frozen one, a plain copy in a plain one."""
+    """Return a value that fits its container: frozen for a frozen one, a plain copy for a plain one."""
     value = freeze(value)
     return value if container.__class__ is FrozenDict or container.__class__ is FrozenList else thaw(value)
 
 
 def put(container: Any, token: Any, value: Any) -> None:
-    """Set a member, or an item that is there."""
+    """Set a member, or replace an existing item."""
     value = fitting(container, value)
     (dict_set if isinstance(container, dict) else list_set)(container, token, value)
 
 
 def remove(container: Any, token: Any) -> None:
-    """Remove a member or an item that is there."""
+    """Remove an existing member or item."""
     (dict_del if isinstance(container, dict) else list_del)(container, token)

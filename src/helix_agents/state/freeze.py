@@ -1,7 +1,7 @@
-"""Values on their way in: checked to be JSON, detached from the caller, frozen.
+"""Prepare incoming values: check that they are JSON, detach them from the caller, freeze them.
 
 Only JSON passes (`helix_agents.codec` has the same rules without the conversion); enums and other subclasses of `str`,
-`int`, `float`, `dict` and `list` become the plain value. Drafts of the same update pass too and are finished here.
+`int`, `float`, `dict` and `list` become the plain value. Drafts of the same update are also accepted and finished here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from .pointer import to_pointer
 
 
 def freeze(value: Any) -> Any:
-    """A value as a snapshot; raises `NotSerializable` with the pointer to what is not JSON."""
+    """Return a value as a snapshot. Raises `NotSerializable` with the pointer to the part that is not JSON."""
     return frozen_at(value, [], None)
 
 
 def frozen_at(value: Any, path: Path, scope: Scope | None) -> Any:
-    """Like `freeze`, for a value that sits at `path` of the state in the update `scope`."""
+    """Freeze a value at `path` of the state in the update `scope`."""
     return _Walk(scope).freeze(value, path)
 
 
 def checked(value: Any, owner: Draft, key: str | int) -> Any:
-    """What a draft may keep at `key` until its update ends. Atoms are checked here, at the line that assigns them."""
+    """Return what a draft may hold at `key` until its update ends. Atoms are checked here, so the traceback shows the
+    assignment."""
     kind = value.__class__
     if kind in FROZEN:
         return value
@@ -49,7 +50,7 @@ def checked(value: Any, owner: Draft, key: str | int) -> Any:
 
 
 def plain_key(key: Any, pointer: str) -> str:
-    """A key as an exact `str`, or `NotSerializable`."""
+    """Return a key as an exact `str`. Raises `NotSerializable`."""
     if isinstance(key, str):
         return str.__str__(key)
     raise NotSerializable(pointer, f"object key {key!r} ({type(key).__name__})")
@@ -60,7 +61,7 @@ class _Walk:
 
     def __init__(self, scope: Scope | None) -> None:
         self.scope = scope
-        self.above: set[int] = set()  # the containers around the present one, to see circles
+        self.above: set[int] = set()  # the containers around the current one, to detect cycles
 
     def freeze(self, value: Any, path: Path) -> Any:
         kind = value.__class__

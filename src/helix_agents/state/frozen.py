@@ -79,12 +79,12 @@ _LONG = sys.maxsize if sys.platform == "emscripten" else 4096
 
 
 def copied_list(source: list[Any]) -> FrozenList:
-    """A working copy. Slicing first is a memcpy, which wins until the second allocation costs page faults."""
+    """Return a working copy. Slicing first is a memcpy, which wins until the second allocation costs page faults."""
     return FrozenList(source[:]) if len(source) < _LONG else FrozenList(source)
 
 
 def thaw(value: Any) -> Any:
-    """An ordinary, mutable deep copy of a snapshot or a draft."""
+    """Return an ordinary, mutable deep copy of a snapshot or a draft."""
     if value.__class__ in ATOMS:
         return value
     if isinstance(value, dict):
@@ -95,23 +95,24 @@ def thaw(value: Any) -> Any:
 
 
 def type_name(value: Any) -> str:
-    """What to call the type of a value in a sentence: a snapshot is a dict or a list, too."""
+    """Return the name of a value's type for messages: a snapshot is called a dict or a list."""
     return "dict" if isinstance(value, dict) else "list" if isinstance(value, list) else type(value).__name__
 
 
 def same_atom(a: Any, b: Any) -> bool:
-    """Are two values the same JSON atom? `1`, `1.0` and `True` differ, and so do `0.0` and `-0.0`."""
+    """Return whether two values are the same JSON atom: `1`, `1.0` and `True` differ, and so do `0.0` and `-0.0`."""
     if a.__class__ is not b.__class__ or a.__class__ not in ATOMS or a != b:
         return False
     return a.__class__ is not float or a != 0.0 or math.copysign(1.0, a) == math.copysign(1.0, b)
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Are two snapshots the same JSON value? Strict like `same_atom`, and cheap where they share structure."""
+    """Return whether two snapshots are the same JSON value. Strict like `same_atom`, and cheap where they share
+    structure."""
     if a is b:
         return True
     kind = a.__class__
-    if kind is not b.__class__ or a != b:  # the comparison in C settles nearly every difference
+    if kind is not b.__class__ or a != b:  # the comparison in C finds nearly every difference
         return False
     if kind is FrozenDict:
         return all(same_value(value, b[key]) for key, value in a.items())

@@ -1,7 +1,8 @@
 """The draft of a list: the whole `list` API, plus `increment`.
 
-`_low` splits the list. Below it every position is still that of the base: a set is a mark, a container is a child draft
-in `_kids`. From it on (appended items, or whatever lies behind an insert, a removal, a sort) cells hold the values.
+`_low` splits the list. Before it, every position is still that of the base: an assignment is a mark, a container is a
+child draft in `_kids`. From `_low` on (appended items, or everything after an insert, a removal or a sort) cells hold
+the values.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class ListDraft(Draft, MutableSequence[Any]):
         self._touch()
 
     def _loosen(self, low: int) -> Any:
-        """The working copy, free to change order and length from `low` on."""
+        """Return the working copy, in which order and length may change from `low` on."""
         if self._copy is None:
             self._own()
         if low < self._low:

@@ -1,9 +1,9 @@
-"""Marks: *where* a draft was changed, never what to.
+"""Marks: *where* a draft was changed, not to which value.
 
 The marks of a dict are `{key: mark}`, those of a list a `ListMarks`. A mark is `SET`, `DELETED`, `Added` (a counter),
 `Ensured` (a container made by `setdefault`) or the marks of the container below. Marks of successive updates are
-composed into one tree that is relative to the state at the start; `derive` reads the values from the two snapshots.
-That is why coalescing needs no rules of its own: set and set back is a mark whose two values are the same.
+composed into one tree relative to the initial state; `derive` reads the values from the two snapshots. So coalescing
+needs no rules of its own: a value that was set and set back is a mark whose two values are equal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MISSING: Final = _Symbol("MISSING")
 
 
 class Added:
-    """A number that was changed by `increment` only, by `by` in all."""
+    """A number that only `increment` changed, by `by` in total."""
 
     __slots__ = ("by",)
 
@@ -38,7 +38,7 @@ class Added:
 
 
 def added(before: Any, by: int | float) -> Any:
-    """The mark of an increment where `before` is the mark so far, or None."""
+    """Return the mark after an increment; `before` is the previous mark, or None."""
     if before is None:
         return Added(by)
     if before.__class__ is not Added:
@@ -50,7 +50,7 @@ def added(before: Any, by: int | float) -> Any:
 
 
 class Ensured:
-    """A key that `setdefault` made with an empty container; `below` are the marks inside it."""
+    """A key that `setdefault` created with an empty container; `below` holds the marks inside it."""
 
     __slots__ = ("below", "default")
 
@@ -60,9 +60,9 @@ class Ensured:
 
 
 class ListMarks:
-    """The first `low` items are those of the base but for `items`; from there on anything may have happened.
+    """The first `low` items are those of the base except for `items`; later items may have changed in any way.
 
-    `low == len(base)` is a list that was only appended to.
+    `low == len(base)` means that items were only appended.
     """
 
     __slots__ = ("items", "low")
@@ -76,7 +76,7 @@ DictMarks = dict[str, Any]
 
 
 def compose(earlier: DictMarks, later: DictMarks, base: FrozenDict) -> None:
-    """Add to `earlier`, which is relative to `base`, the marks of the update that followed it."""
+    """Add the marks of a later update to `earlier`, which is relative to `base`."""
     for key, mark in later.items():
         before = earlier.get(key)
         if before is None:
@@ -128,7 +128,7 @@ def _compose_list(earlier: ListMarks, later: ListMarks, base: FrozenList) -> Non
 
 
 def cloned(mark: Any) -> Any:
-    """A copy for a second tree of marks, since composing changes a tree in place."""
+    """Return a copy for a second tree of marks, because composing changes a tree in place."""
     if mark.__class__ is dict:
         return {key: cloned(below) for key, below in mark.items()}
     if mark.__class__ is ListMarks:

@@ -1,9 +1,9 @@
-"""Writes onto a state: those of one tool, or those of parallel tools against one base.
+"""Apply writes to a state: those of one tool, or those of parallel tools against one base.
 
-A pure function of the base and of the op lists in the order of the tool calls, never of arrival. Three phases: all
-ensure/replace/delete, then all increments, then all appends; so increments add up and appended items survive whatever
-another tool did to the list. Nothing here raises for bad ops: what cannot be applied or is overwritten by another tool
-comes back as a warning. The base may be sparse: only the members on the touched paths are looked at.
+The result depends only on the base and the op lists in the order of the tool calls, not on which tool finished first.
+Three phases: all ensure/replace/delete, then all increments, then all appends; so increments add up, and appended items
+survive what other tools did to the list. Bad ops do not raise: an op that cannot be applied, or that another tool
+overwrites, is reported as a warning. The base may be sparse: only members on touched paths are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PHASE = {"ensure": 0, "replace": 0, "delete": 0, "increment": 1, "append": 2}
 
 
 def apply_step_writes(state: Any, writes: AnyWrites) -> tuple[Any, list[str]]:
-    """The state with one op list applied in its order, and a warning for every op that did not fit."""
+    """Apply one op list in order; return the state, and a warning for every op that did not fit."""
     ops, warnings = parsed(writes)
     warnings = [*_carried(writes), *warnings]
     editor = Editor(state)
@@ -39,7 +39,7 @@ def apply_step_writes(state: Any, writes: AnyWrites) -> tuple[Any, list[str]]:
 
 
 def merge_step_writes(base: Any, writes: Iterable[AnyWrites]) -> tuple[Any, list[str]]:
-    """The base with the op lists of parallel tools merged, in the order given, and a warning for every lost write."""
+    """Merge the op lists of parallel tools in the given order; return the state, and a warning for every lost write."""
     merge = _Merge(base)
     for tool, one in enumerate(writes):
         merge.take(tool, one)
@@ -75,7 +75,7 @@ class _Merge:
                 other, at = void[0]
                 self._warn(op, tool, f"tool {other} changed {_name(op.path[:at])}, positions below it mean nothing now")
                 continue
-            if above and _PHASE[op.kind] == 0:  # the other kinds count on top of whatever was written
+            if above and _PHASE[op.kind] == 0:  # the other kinds apply to the result of these
                 self._warn_overlap(tool, op, above)
             try:
                 self._apply(tool, op)
@@ -86,7 +86,7 @@ class _Merge:
         self.warnings.append(f"Dropped {op} of tool {tool}: {reason}.")
 
     def _overwriters_above(self, tool: int, path: Path) -> list[tuple[int, int]]:
-        """The other tools that overwrite something around `path`, each with the depth at which."""
+        """Return the other tools that overwrite a container of `path`, each with the depth of that container."""
         if not self.overwriters:
             return []
         return [
@@ -123,14 +123,14 @@ class _Merge:
 
 
 def _loses(before: ParsedOp, after: ParsedOp) -> bool:
-    """Is the write `before` lost when `after` follows at the same path?"""
+    """Return whether the write `before` is lost when `after` follows at the same path."""
     if before.kind == "ensure":
         return before.value.__class__ is not after.value.__class__
     return before.kind != after.kind or not same_value(before.value, after.value)
 
 
 def _advice(before: ParsedOp, after: ParsedOp) -> str:
-    """What to write instead, where two tools may have meant to count."""
+    """Return advice for the case that two tools meant to count."""
     if not (is_number(before.value) and is_number(after.value)) or before.path[-1].__class__ is not str:
         return ""
     return f". To count in parallel tools write draft.increment({before.path[-1]!r}, 1)"
@@ -144,7 +144,7 @@ _DOES_NOT_FIT = (Misfit, NotSerializable)
 
 
 def apply_op(editor: Editor, op: ParsedOp) -> None:
-    """Make one op; raises one of `_DOES_NOT_FIT` and changes nothing where it does not fit."""
+    """Apply one op. Raises one of `_DOES_NOT_FIT`, and changes nothing, if it does not fit."""
     if not op.path:
         editor.root = fitting(editor.root, op.value)  # a well-formed op without a path replaces the whole state
         return
@@ -154,7 +154,7 @@ def apply_op(editor: Editor, op: ParsedOp) -> None:
 
 
 def _ensure_place(parent: Any, token: str | int) -> None:
-    """An object takes any key; a list only positions that it has."""
+    """Check the last token: an object accepts any key, a list only existing positions."""
     if not isinstance(parent, dict) or token.__class__ is not str:
         member(parent, token)
 

@@ -17,7 +17,7 @@ Tokens = list[str]
 
 
 def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
-    """The document with a patch applied: add, remove, replace, move, copy, test."""
+    """Return the document with a patch applied: add, remove, replace, move, copy, test."""
     if not isinstance(patch, list | tuple):
         raise PatchError(f"A JSON Patch must be a list of operations, not {type(patch).__name__}.")
     editor = Editor(document)
@@ -114,7 +114,7 @@ def _insert(editor: Editor, tokens: Tokens, value: Any) -> None:
 
 
 def _path(editor: Editor, tokens: Tokens) -> list[str | int]:
-    """Tokens with positions as numbers, since only the document shows which tokens are positions."""
+    """Return the tokens with positions as numbers; only the document shows which tokens are positions."""
     path: list[str | int] = []
     node = editor.root
     for token in tokens:
@@ -131,7 +131,7 @@ def _index(token: str) -> int:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Equality of JSON as `test` means it: `1` equals `1.0`, but `True` equals neither."""
+    """Compare JSON values as `test` requires: `1` equals `1.0`, but `True` equals neither."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): paths of keys and positions to text, and text to tokens."""
+"""JSON pointers (RFC 6901): convert paths of keys and positions to strings, and strings to tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 def to_pointer(path: Iterable[str | int]) -> str:
-    """The pointer of a path; the empty path is the whole document, `""`."""
+    """Return the pointer of a path; the empty path is the whole document, `""`."""
     pointer = ""
     for token in path:
         if isinstance(token, int):
@@ -25,7 +25,7 @@ def to_pointer(path: Iterable[str | int]) -> str:
 
 
 def to_tokens(pointer: object) -> list[str]:
-    """The reference tokens of a pointer, unescaped; raises `PatchError` where it is not one."""
+    """Return the unescaped reference tokens of a pointer. Raises `PatchError` if the string is not a pointer."""
     if not isinstance(pointer, str):
         raise PatchError(f"A JSON pointer must be a string, not {type(pointer).__name__}.")
     if pointer == "":

@@ -1,11 +1,11 @@
-"""The one sequencing point of a step: what the wire shows while tools write in parallel.
+"""Order the state patches of a step's parallel tools into one sequence for clients.
 
-Each tool has its own tracker and its own view of positions, so patches that tools sent on their own would drift apart.
-Here the client is always shown the merge of everything so far, as the difference from what it was shown before; so the
-last patch ends exactly at the state that the commit will store.
+Each tool has its own tracker and its own view of positions, so patches sent by each tool independently would drift
+apart. Instead, each patch is the difference between the merge of all writes so far and what the client was shown
+before; the last patch ends exactly at the state that the commit will store.
 
-An update costs what it changes, as long as tools stay out of each other's way: then it is made to what was shown, as it
-is. Where two tools meet, all that was written under that key of the state is merged again.
+As long as tools write to different places, an update costs what it changes: it is applied directly. Where two tools
+write to the same place, everything written under that key of the state is merged again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .touches import Touches
 from .writes import AnyWrites, JsonPatch, Op, ParsedOp, parsed, step_writes_to_rfc6902
 
 WritesUnder = Callable[[Collection[str] | None], AnyWrites]
-"""All writes of a tool up to now; given keys, those below these keys of the state."""
+"""Returns all writes of a tool up to now; with keys, only those under these keys of the state."""
 
 
 class StepSequencer:
-    """Turns the writes of parallel tools, whenever they arrive, into one sequence of patches."""
+    """Turns the writes of parallel tools, in any order of arrival, into one sequence of patches."""
 
     __slots__ = ("_base", "_growing", "_mixed", "_touches", "_whole", "_writes", "state", "warnings")
 
@@ -47,7 +47,7 @@ class StepSequencer:
         """The lost writes of all tools that have ended."""
 
     def accept(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
-        """Take all that a tool has written up to now (it replaces what was taken before); return what to send."""
+        """Replace the recorded writes of a tool by all its writes up to now; return the patches to send."""
         self._forget(tool_index)
         self._writes[tool_index] = writes
         for op in parsed(writes)[0]:
@@ -55,7 +55,7 @@ class StepSequencer:
         return self._advance()
 
     def grow(self, tool_index: int, ops: Iterable[Op], state: dict[str, Any], writes: WritesUnder) -> JsonPatch:
-        """Take one more update of a tool: its ops, the tool's state after it, and how to get all of its writes."""
+        """Record one more update of a tool: its ops, the tool's state after it, and how to get all of its writes."""
         if self._writes.pop(tool_index, None) is not None:
             self._touches.forget(tool_index)
         self._growing[tool_index] = writes
@@ -69,28 +69,28 @@ class StepSequencer:
         return self._made(free) + self._merged({key for op in new if (key := str(op.path[0])) in self._mixed})
 
     def finish(self, tool_index: int, writes: AnyWrites) -> JsonPatch:
-        """Take all that a tool has written, now that it has ended."""
+        """Record the final writes of a tool that has ended."""
         if self._touches.is_alone(tool_index) and self._growing.pop(tool_index, None) is not None:
             self._writes[tool_index] = writes
             return []
         return self.accept(tool_index, writes)
 
     def withdraw(self, tool_index: int) -> JsonPatch:
-        """Forget a tool that failed; return the patches that take back what it had shown."""
+        """Forget a tool that failed; return the patches that revert what it had shown."""
         self._forget(tool_index)
         return self._advance()
 
     def take_back(self) -> JsonPatch:
-        """Forget all tools, since the step will not be committed; return the patches back to what is."""
+        """Forget all tools, because the step will not be committed; return the patches back to the stored state."""
         for tool_index in {*self._writes, *self._growing}:
             self._forget(tool_index)
         return self._advance()
 
     def likely_lost_counts(self) -> list[str]:
-        """A sentence for each number that several tools replaced by the same other number.
+        """Return a warning for each number that several tools replaced by the same other number.
 
-        To the merge, equal values are not a conflict. But five parallel tools that read 0 and write 1 most likely
-        meant to count to five, and must hear of it.
+        To the merge, equal values are not a conflict. But five parallel tools that read 0 and write 1 most likely meant
+        to count to five.
         """
         tools: dict[tuple[Path, Any], list[int]] = {}
         for tool_index in sorted(self._writes):
@@ -110,7 +110,7 @@ class StepSequencer:
         self._touches.forget(tool_index)
 
     def _touch(self, tool_index: int, op: ParsedOp) -> bool:
-        """Note where a write goes; returns whether no other tool touches that place."""
+        """Record where a write goes; return whether no other tool writes there."""
         free = self._touches.add(tool_index, op.path, ensures=op.kind == "ensure")
         if not op.path:
             self._whole = True
@@ -124,7 +124,7 @@ class StepSequencer:
         return key not in self._mixed
 
     def _made(self, ops: list[ParsedOp]) -> JsonPatch:
-        """Apply ops that conflict with no other to what was shown."""
+        """Apply ops that conflict with no others to what was shown."""
         editor = Editor(self.state)
         shown: list[Op] = []
         for op in ops:
@@ -135,7 +135,7 @@ class StepSequencer:
         return step_writes_to_rfc6902(shown)
 
     def _merged(self, keys: set[str]) -> JsonPatch:
-        """Merge again all that was written below these keys."""
+        """Merge everything written under these keys again."""
         if not keys:
             return []
         base = FrozenDict({key: self._base[key] for key in keys if key in self._base})
@@ -153,7 +153,8 @@ class StepSequencer:
         return patch
 
     def _in_order(self, keys: Collection[str] | None) -> list[AnyWrites]:
-        """The writes of all tools. One that has written nothing keeps its number: warnings name the right one."""
+        """Return the writes of all tools. A tool that wrote nothing keeps its number, so that warnings name the right
+        tool."""
         found = {index: _under(keys, writes) for index, writes in self._writes.items()}
         found |= {index: read(keys) for index, read in self._growing.items()}
         return [found.get(tool_index, ()) for tool_index in range(max(found, default=-1) + 1)]

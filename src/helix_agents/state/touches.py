@@ -1,7 +1,6 @@
-"""Which places of the state each tool of a step has written to, so that conflicts between tools can be found.
+"""Record where each tool of a step has written, to find conflicts between tools.
 
-A place is a path up to the first list on it: what happens inside a list concerns all of the list. Nothing here knows
-what was written.
+A place is a path up to its first list: a change inside a list concerns the whole list. Values are not recorded.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ class Touches:
         self._tools: dict[int, _Tool] = {}
 
     def forget(self, tool_index: int) -> None:
-        """Drop what a tool has touched."""
+        """Drop the places of a tool."""
         self._tools.pop(tool_index, None)
 
     def is_alone(self, tool_index: int) -> bool:
-        """Whether no other tool has written anything."""
+        """Return whether no other tool has written anything."""
         return not self._tools.keys() - {tool_index}
 
     def add(self, tool_index: int, path: Sequence[str | int], *, ensures: bool) -> bool:
-        """Note a write; whether it is out of the way of all writes of other tools.
+        """Record a write; return whether it conflicts with no write of another tool.
 
-        `ensures`: the write only makes sure that a container is there, which several tools may do.
+        `ensures`: the write only creates a missing container, which several tools may do.
         """
         place = _place(path)
         free = not any(

@@ -1,7 +1,7 @@
 """StateTracker: the state that one tool call sees and changes, and the record of what it changed.
 
 The record is read through two cursors, one for persistence (`get_step_writes`) and one for the wire (`drain_patches`).
-Writes go on to the store's staging; patches of parallel tools go through `sequencer`.
+Writes are staged in the store; patches of parallel tools go through `sequencer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .writes import JsonPatch, Op, StepWrites, step_writes_to_rfc6902
 
 
 class _Cursor:
-    """Where changes have been marked since `base`."""
+    """The marks of all changes since `base`."""
 
     __slots__ = ("base", "marks")
 
@@ -52,12 +52,12 @@ class StateTracker:
         self._state: FrozenDict = state
         self._array_delta_mode = array_delta_mode
         self._updating = False
-        # Until the first drain both cursors stand at the same place and are the same object.
+        # Until the first drain both cursors are equal and are the same object.
         self._step = self._wire = _Cursor(state)
 
     @property
     def state(self) -> FrozenDict:
-        """The present state: a dict that cannot be changed, and never changes."""
+        """The current state, as an immutable dict."""
         return self._state
 
     def update(self, fn: Callable[[Any], object]) -> FrozenDict:
@@ -90,25 +90,25 @@ class StateTracker:
         self._step.add(marks)
 
     def get_step_writes(self, keys: Collection[str] | None = None) -> StepWrites:
-        """The writes since the last reset, coalesced; with `keys`, only those below these keys of the state."""
+        """Return the writes since the last reset, coalesced; with `keys`, only those under these keys of the state."""
         return StepWrites(self._ops(self._step, keys))
 
     def get_rfc6902_patches(self) -> JsonPatch:
-        """The same writes as a JSON Patch."""
+        """Return the same writes as a JSON Patch."""
         return step_writes_to_rfc6902(self._ops(self._step))
 
     def drain_patches(self) -> JsonPatch:
-        """The JSON Patch of what changed since the last drain or reset; hides nothing from `get_step_writes`."""
+        """Return the JSON Patch of changes since the last drain or reset. Does not affect `get_step_writes`."""
         return step_writes_to_rfc6902(self.drain_ops())
 
     def drain_ops(self) -> list[Op]:
-        """The same as writes."""
+        """Return the same changes as writes."""
         ops = self._ops(self._wire)
         self._wire = _Cursor(self._state)
         return ops
 
     def reset_tracking(self) -> None:
-        """Forget the record, for both cursors; the state stays."""
+        """Discard the record of both cursors; the state stays."""
         self._step = self._wire = _Cursor(self._state)
 
     def _ops(self, cursor: _Cursor, keys: Collection[str] | None = None) -> list[Op]:

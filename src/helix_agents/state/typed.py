@@ -1,7 +1,7 @@
 """Typed views: the JSON state as a pydantic model, a dataclass, a TypedDict or a msgspec Struct, and back.
 
-The state itself stays plain JSON; a view is a checked copy of it. `TypedState` lets a function change such a copy, and
-finds out what it has changed, so that the tracker records the same writes as for a plain draft.
+The state itself stays plain JSON; a view is a checked copy of it. `TypedState` lets a function change such a copy and
+compares it with the original, so that the tracker records the same writes as for a plain draft.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def view(state: dict[str, Any], schema: type[T]) -> T:
-    """A checked, independent copy of the state as `schema`; raises `InvalidArgument` where it does not fit."""
+    """Return a checked, independent copy of the state as `schema`. Raises `InvalidArgument` if it does not fit."""
     try:
         seen: T = convert(thaw(state), schema)
     except InvalidInput as error:
@@ -38,7 +38,7 @@ def ensure_fits(state: dict[str, Any], schema: Any) -> None:
 
 
 def initial_state(source: Any) -> dict[str, Any]:
-    """A plain state from a dict, from an instance of a schema, or from a schema whose fields have defaults."""
+    """Return a plain state, given a dict, an instance of a schema, or a schema whose fields all have defaults."""
     schema = source if isinstance(source, type) else type(source)
     if isinstance(source, type):
         source = _defaults(source)
@@ -49,7 +49,7 @@ def initial_state(source: Any) -> dict[str, Any]:
         )
     result: dict[str, Any] = thaw(freeze(plain))
     if plain is not source:
-        view(result, schema)  # what could not be read back should be known now
+        view(result, schema)  # fail now if the state cannot be read back
     return result
 
 
@@ -70,7 +70,7 @@ class TypedState(Generic[T]):
 
     @property
     def state(self) -> T:
-        """The present state. An instance for looking at: what is changed in it is not stored."""
+        """The current state, read-only: changes to the instance are not stored."""
         if self._shown is None or self._shown.state is not self._tracker.state:
             self.ensure_untouched()
             seen = view(self._tracker.state, self._schema)
@@ -79,7 +79,7 @@ class TypedState(Generic[T]):
         return instance
 
     def update(self, fn: Callable[[T], object]) -> T:
-        """Let `fn` change an instance, and write what it has changed to the tracker; return the new state."""
+        """Let `fn` change an instance, write the changes to the tracker, and return the new state."""
         self.ensure_untouched()
         draft = view(self._tracker.state, self._schema)
         before = to_json(draft)
@@ -95,7 +95,7 @@ class TypedState(Generic[T]):
         return self.state
 
     def ensure_untouched(self) -> None:
-        """Raise `InvalidArgument` if an instance that was only for looking at has been changed."""
+        """Raise `InvalidArgument` if a read-only instance has been changed."""
         if self._shown is not None and diff(self._shown.plain, to_json(self._shown.instance)):
             self._shown = None
             raise InvalidArgument(
@@ -116,7 +116,7 @@ class _Edit(NamedTuple):
 
 
 def _edits(stored: Any, before: Any, after: Any, path: tuple[str | int, ...] = ()) -> list[_Edit]:
-    """What turns `before` into `after`, as edits of what is stored, which may have more members, and fewer."""
+    """Return edits of the stored value that turn `before` into `after`. The stored value may have other members."""
     if isinstance(stored, dict) and isinstance(before, dict) and isinstance(after, dict):
         return _edits_of_members(stored, before, after, path)
     if isinstance(stored, list) and isinstance(before, list) and isinstance(after, list):
@@ -137,7 +137,7 @@ def _edits_of_members(
 
 
 def _edits_of_items(stored: list[Any], before: list[Any], after: list[Any], path: tuple[str | int, ...]) -> list[_Edit]:
-    """Edits item by item and an append, or the list as a whole where items have moved."""
+    """Return edits item by item and an append, or a replacement of the list if items have moved."""
     whole = [_Edit("set", path, after)]
     if len(stored) != len(before) or len(after) < len(before):
         return whole if diff(before, after) else []

@@ -1,7 +1,7 @@
 """StepWrites: what one tool call wrote, as plain data, and its JSON Patch.
 
-An op is a plain dict with `kind` and `path`, as stored and as sent. Ops may be made by hand, may come from an old row
-or from another program: `parsed` is the one place that decides whether an op is well formed. `merge` applies them.
+An op is a plain dict with `kind` and `path`, as stored and as sent. Ops may be hand-written, come from an old row or
+from another program: only `parsed` decides whether an op is well formed. `merge` applies them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class StepWrites(msgspec.Struct, frozen=True):
 
 
 AnyWrites = StepWrites | Sequence[Op]
-"""Where writes are taken, a bare list of ops is taken as well."""
+"""Writes, or a bare list of ops."""
 
 
 class ParsedOp(NamedTuple):
-    """A well-formed op. `value` is frozen: that of replace and ensure, the items of append, the `by` of increment."""
+    """A well-formed op. `value` is frozen: the value of replace and ensure, the items of append, the `by` of
+    increment."""
 
     kind: str
     path: tuple[str | int, ...]
@@ -46,7 +47,7 @@ class ParsedOp(NamedTuple):
 
 
 def parsed(writes: AnyWrites) -> tuple[list[ParsedOp], list[str]]:
-    """The well-formed ops of `writes`, and a warning for every other one."""
+    """Return the well-formed ops of `writes`, and a warning for every other op."""
     good: list[ParsedOp] = []
     warnings: list[str] = []
     ops = _ops_of(writes)
@@ -108,7 +109,7 @@ def _parse_path(op: Mapping[str, Any]) -> tuple[str | int, ...]:
 
 
 def step_writes_to_rfc6902(writes: AnyWrites) -> JsonPatch:
-    """The JSON Patch with the same effect on the base of the writes; raises `PatchError` for a malformed op."""
+    """Return the JSON Patch with the same effect on the base of the writes. Raises `PatchError` for a malformed op."""
     ops = _ops_of(writes)
     if ops is None:
         raise PatchError(f"Writes must be a StepWrites or a list of ops, not {type(writes).__name__}.")
