@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from ...codec import encode
 from ...types import (
     CheckpointKind,
     Claimable,
@@ -149,7 +150,8 @@ class RunChange(NamedTuple):
         """The fields that change, with their new values."""
         names = self.seen.__struct_fields__
         both = ((name, getattr(self.seen, name), getattr(self.wanted, name)) for name in names)
-        return {name: new for name, old, new in both if new != old or type(new) is not type(old)}
+        # `{"a": 1}` equals `{"a": True}`, so equal containers are compared by their text.
+        return {name: new for name, old, new in both if new is not old and (new != old or encode(new) != encode(old))}
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

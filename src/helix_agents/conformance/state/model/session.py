@@ -145,7 +145,8 @@ class Session:
         for place, run in enumerate(self.runs):
             if (run.run_id, run.status, run.lease_until) == (seen.run_id, seen.status, seen.lease_until):
                 new = {name: getattr(wanted, name) for name in RunRecord.__struct_fields__}
-                new = {name: copy.deepcopy(value) for name, value in new.items() if value != getattr(seen, name)}
+                # By their text: to Python, `1` equals `True`.
+                new = {k: copy.deepcopy(value) for k, value in new.items() if repr(value) != repr(getattr(seen, k))}
                 if wanted.status in RUN_TERMINAL and wanted.completed_at is None:
                     new["completed_at"] = now
                 self.runs[place] = msgspec.structs.replace(run, **new)
