@@ -1,6 +1,6 @@
-"""Agent: what to say to a model, which tools it has, what state it keeps and what it must answer with.
+"""Agent: the instructions, tools, state and output type of one kind of agent.
 
-A value without behaviour at run time: the executor reads it. `as_tool` makes an agent callable by another one.
+Plain data that the executor reads. `as_tool` makes an agent callable by another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .values import InvalidInput, convert, to_json
 
 FINISH_TOOL = "finish"
 
-if TYPE_CHECKING:  # so that type checkers take a bare `Agent` for one with any output
+if TYPE_CHECKING:  # so that type checkers read a bare `Agent` as one with any output
     from typing_extensions import TypeVar as DefaultTypeVar
 
     Output = DefaultTypeVar("Output", default=Any)
@@ -34,18 +34,18 @@ else:
     Output = TypeVar("Output")
 
 Guard = Callable[[Any], object]
-"""Looks at an input or output and raises if it must not pass; may be async."""
+"""Checks an input or output and raises to reject it; may be async."""
 
 
 class Agent(Generic[Output]):
     """One kind of agent, known by its name in every process that runs or resumes it.
 
     `state`: the custom state of a new session; a dict, a type whose fields all have defaults, or an instance of a type.
-    `output`: the type of the final answer; the model then has to call a `finish` tool. `instructions`: text, or a
-    function of the state, plain or as what the annotation of its parameter says.
-    `llm`: this agent's own model, or its name, instead of the executor's. `history`: chooses what the model sees of the
-    conversation (see `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`,
-    or for the first step of a turn `required` or the name of a tool. `version` is recorded with each step's request.
+    `output`: the type of the final output; the model then has to call a `finish` tool. `instructions`: a string, or a
+    function of the state, which it gets as plain JSON or as its parameter is annotated. `llm`: this agent's own model,
+    or its name, instead of the executor's. `history`: chooses what the model sees of the conversation (see
+    `helix_agents.history`). `limits`: what each of its runs may spend. `tool_choice`: `auto`, `none`, or for the first
+    step of a turn `required` or the name of a tool. `version` is recorded with each step's request.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Agent(Generic[Output]):
         if tool_choice not in choices and not self._toolsets:  # a toolset's names are known only at run time
             raise InvalidArgument(f"Agent {name!r}: tool_choice must be one of {sorted(choices)}, not {tool_choice!r}.")
         self._finish = _finish_spec(output) if output is not None else None
-        self.initial_state()  # a state type that cannot be made should be known now, not in the first run
+        self.initial_state()  # fail now, not in the first run, if the state type cannot be created
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, with those of toolsets as far as they are known by now."""
+        """The tools by name, including the tools of toolsets that are known by now."""
         if not self._toolsets:
             return self._tools
         return _merged(self.name, self._tools, [toolset.known for toolset in self._toolsets])
@@ -121,7 +121,7 @@ class Agent(Generic[Output]):
             _merged(self.name, self._tools, [toolset.offered for toolset in self._toolsets])
 
     def check_input(self, guard: Guard) -> Guard:
-        """Decorate a function of a turn's messages: what it raises ends the run before any model is asked."""
+        """Decorate a function of a turn's messages: an exception ends the run before the model is called."""
         self.input_guards.append(_guard(self.name, guard))
         return guard
 
@@ -131,18 +131,19 @@ class Agent(Generic[Output]):
         return guard
 
     def tool_specs(self, state: Any = ...) -> list[ToolSpec]:
-        """The tools as the model sees them, with the one that ends the run; given a state, those offered then."""
+        """Return the tools as the model sees them, including the finish tool; with a state, only those offered in
+        it."""
         offered = [*self._tools.values(), *(tool for each in self._toolsets for tool in each.offered.values())]
         specs = [tool.spec for tool in offered if state is ... or tool.is_offered(state)]
         return specs if self._finish is None else [*specs, self._finish]
 
     @property
     def has_static_instructions(self) -> bool:
-        """Whether the system prompt is the same in every state."""
+        """Return whether the system prompt is the same in every state."""
         return isinstance(self._instructions, str)
 
     def instructions_for(self, state: Any) -> str:
-        """The system prompt, given the state."""
+        """Return the system prompt for a state."""
         if isinstance(self._instructions, str):
             return self._instructions
         try:
@@ -156,13 +157,13 @@ class Agent(Generic[Output]):
         return text
 
     def initial_state(self) -> dict[str, Json]:
-        """The custom state of a new session, a fresh copy."""
+        """Return the custom state of a new session, a fresh copy."""
         return {} if self._state is None else initial_state(self._state)
 
     def ensure_state(self, state: dict[str, Any], base: dict[str, Any]) -> None:
         """Raise `InvalidArgument` if `state`, made from `base`, does not fit the type that was given as `state=`.
 
-        A base that does not fit either is the fault of an older version of the type: its fields can still be changed.
+        A base that does not fit either was stored under an older version of the type: its fields can still be changed.
         """
         if self._state is None or isinstance(self._state, Mapping):
             return
@@ -177,7 +178,7 @@ class Agent(Generic[Output]):
             raise misfit
 
     def parse_output(self, arguments: Json) -> Json:
-        """The arguments of the finish tool as the output, checked. Raises `InvalidInput`."""
+        """Return the arguments of the finish tool as the output, checked. Raises `InvalidInput`."""
         if not _is_object_type(self.output):
             if not isinstance(arguments, dict) or set(arguments) != {"output"}:
                 raise InvalidInput("Object with exactly the member 'output' expected")
@@ -185,7 +186,7 @@ class Agent(Generic[Output]):
         return to_json(parse_as(arguments, self.output))
 
     def typed_output(self, output: Json) -> Output:
-        """A stored output as what the agent's output type says. Raises `InvalidInput` if the type has changed since."""
+        """Return a stored output as the agent's output type. Raises `InvalidInput` if the type has changed since."""
         if self.output is None or output is None:
             plain: Output = output
             return plain
@@ -204,9 +205,9 @@ class Agent(Generic[Output]):
         mode: SubSessionMode = "ephemeral",
         timeout_seconds: float | None = None,
     ) -> AgentTool:
-        """This agent as a tool of another: every call is a child session with its own state and messages.
+        """Return this agent as a tool for another: every call is a child session with its own state and messages.
 
-        `ephemeral`: a new child each call. `persistent`: one child that goes on with its conversation call by call.
+        `ephemeral`: a new child each call. `persistent`: one child whose conversation continues from call to call.
         """
         return AgentTool(self, name=name, description=description, mode=mode, timeout_seconds=timeout_seconds)
 
@@ -247,7 +248,7 @@ class AgentRegistry:
         """The names given here: neither sub-agents nor agents that were added later."""
 
     def add(self, *agents: Agent) -> None:
-        """Know these agents and all that they use as tools. One that is new takes the place of an older namesake."""
+        """Add these agents and all agents that they use as tools, replacing agents of the same name."""
         named: dict[str, Agent] = {}
         waiting = list(agents)
         while waiting:
@@ -265,7 +266,7 @@ class AgentRegistry:
         self._agents.update(named)
 
     def get(self, name: str) -> Agent:
-        """The agent of that name."""
+        """Return the agent of that name."""
         try:
             return self._agents[name]
         except KeyError:

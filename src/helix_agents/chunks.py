@@ -56,7 +56,7 @@ class ToolArgDelta(Stamped):
 
 
 class ToolStart(Stamped):
-    """A tool call begins."""
+    """A tool call starts."""
 
     type: Literal["tool_start"]
     tool_call_id: str
@@ -120,14 +120,14 @@ class StatePatch(Stamped):
 
 
 class SubagentStart(Stamped):
-    """A sub-agent begins; its own chunks follow on this stream."""
+    """A sub-agent starts; its own chunks follow on this stream."""
 
     type: Literal["subagent_start"]
     tool_call_id: str
 
 
 class SubagentEnd(Stamped):
-    """A sub-agent has come to rest."""
+    """A sub-agent has stopped."""
 
     type: Literal["subagent_end"]
     tool_call_id: str
@@ -145,7 +145,7 @@ class StepCommitted(Stamped, total=False):
 
 
 class Output(Stamped):
-    """The run ended well."""
+    """The run completed."""
 
     type: Literal["output"]
     output: Any
@@ -159,7 +159,7 @@ class ErrorChunk(Stamped):
 
 
 class RunStarted(Stamped):
-    """A turn begins."""
+    """A turn starts."""
 
     type: Literal["run_started"]
     run_id: str
@@ -167,7 +167,7 @@ class RunStarted(Stamped):
 
 
 class RunResumed(Stamped):
-    """A run goes on: after a crash, an interrupt or an answer."""
+    """A run continues after a crash, an interrupt or a response."""
 
     type: Literal["run_resumed"]
     run_id: str
@@ -175,7 +175,7 @@ class RunResumed(Stamped):
 
 
 class RunInterrupted(Stamped):
-    """The run stopped because somebody asked for it."""
+    """The run stopped on request."""
 
     type: Literal["run_interrupted"]
     reason: str | None
@@ -197,13 +197,13 @@ class StreamRewound(Stamped):
 
 
 class StreamResync(Stamped):
-    """All earlier chunks are gone: begin with a fresh page."""
+    """All earlier chunks are gone: start from an empty page."""
 
     type: Literal["stream_resync"]
 
 
 class Custom(Stamped, total=False):
-    """What a tool emits by `ctx.emit(name, data)`."""
+    """A value that a tool emitted with `ctx.emit(name, data)`."""
 
     type: Required[Literal["custom"]]
     name: Required[str]
@@ -238,15 +238,15 @@ AnyChunk = (
 
 
 def chunk_types() -> dict[str, type]:
-    """The TypedDict of each chunk type, by the text in `type`."""
+    """Return the TypedDict of each chunk, keyed by its `type`."""
     return {get_args(get_type_hints(kind)["type"])[0]: kind for kind in get_args(AnyChunk)}
 
 
 def as_chunk(chunk: AnyChunk) -> Chunk:
-    """The same dict, typed as any chunk: to a type checker a TypedDict is not a dict."""
+    """Return the same dict typed as any chunk: to a type checker a TypedDict is not a dict."""
     return cast(Chunk, chunk)
 
 
 def ensure_chunk(value: object) -> None:
-    """Refuse what is not a chunk."""
+    """Raise unless the value is a chunk."""
     ensure_object(value, "chunk", "type")

@@ -1,4 +1,4 @@
-"""Time and ids, injectable, so that a test can own both."""
+"""Time and ids, injectable, so that a test can control both."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ IdSource = Callable[[], str]
 
 
 def system_clock() -> int:
-    """The wall clock in epoch milliseconds."""
+    """Return the wall-clock time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 @cache
 def _generator() -> random.Random:
-    """The source of ids, seeded when the first one is asked for.
+    """Return the source of ids, seeded on first use.
 
-    Ids must be unique, not secret, so one seed from the system per process will do: asking it for every id is a system
-    call that costs more than all else in a small write. A generator of our own, because programs seed the shared one.
-    Not at import: a Cloudflare Worker is imported once, for a snapshot without entropy, and all copies of it would
-    hand out the same ids.
+    Ids must be unique, not secret, so one seed from the system per process is enough: a system call per id would cost
+    more than the rest of a small write. It is our own generator, because programs seed the shared one. It is not seeded
+    at import: a Cloudflare Worker is imported once, into a snapshot without entropy, and all copies would produce the
+    same ids.
     """
     made = random.Random()
     if hasattr(os, "register_at_fork"):
@@ -36,10 +36,11 @@ def _generator() -> random.Random:
 
 
 def random_id() -> str:
-    """128 random bits as 32 hexadecimal digits."""
+    """Return 128 random bits as 32 hexadecimal digits."""
     return _generator().getrandbits(128).to_bytes(16, "big").hex()
 
 
 def pause_seconds(attempt: int) -> float:
-    """How long to wait before retrying after a lost race: random and growing, so that losers do not collide again."""
+    """Return how long to wait before retrying after a lost race: random and growing, so that losers do not collide
+    again."""
     return _generator().uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6)))

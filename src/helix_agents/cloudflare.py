@@ -1,6 +1,6 @@
 """The stores on Cloudflare, D1 and Durable Objects, inside a Worker and outside of it; and the server that runs inside.
 
-Outside needs the extra `cloudflare`; inside a Worker nothing but this library. See docs/cloudflare.md.
+Outside a Worker it needs the extra `cloudflare`; inside, only this library. See docs/cloudflare.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .backends.cloudflare.streams import DurableObjectStreamManager
     from .runtimes.cloudflare import AgentServer, AgentWorkflow, CloudflareAgentExecutor, route
 
-# Imported when first asked for: what works inside a Worker cannot be imported outside, and the other way round.
+# Imported on first use: what works inside a Worker cannot be imported outside, and vice versa.
 _HOMES = {
     "AgentServer": "runtimes.cloudflare.agent_server",
     "AgentWorkflow": "runtimes.cloudflare.agent_workflow",

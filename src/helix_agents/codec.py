@@ -1,4 +1,4 @@
-"""Values to JSON text and back, and the check that a value is JSON at all.
+"""Convert values to JSON text and back, and check that a value is JSON.
 
 Text is what every backend stores: UTF-8, one line, no NUL (JSON escapes it). msgspec does the work; lone
 surrogates, which UTF-8 cannot carry, take the slower standard library path as `\\udXXX` escapes.
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 MAX_DEPTH = 200
 MAX_DIGITS = 4300
-"""Python itself reads no longer integer back from text."""
+"""The longest integer that Python parses from a string."""
 
 MAX_COUNT = 2**53 - 1
-"""The most that a step, sequence, offset, version or time can be: exact in SQL, Lua and JavaScript alike."""
+"""The largest step, sequence, offset, version or time: exact in SQL, Lua and JavaScript."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -35,10 +35,10 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def encode(value: Json) -> str:
-    """JSON text of a value that `ensure_json` has accepted, or of one of our structs.
+    """Return the JSON text of a value that `ensure_json` has accepted, or of one of our structs.
 
-    Raises `NotSerializable` for the rare text and integer that JSON text would not bring back; to look for them in
-    every value would cost more than to make the text.
+    Raises `NotSerializable` for the rare strings and integers that JSON text cannot reproduce; checking every value for
+    them beforehand would cost more than encoding.
     """
     try:
         return _encoder.encode(value).decode()
@@ -52,7 +52,7 @@ def encode(value: Json) -> str:
 
 
 def ensure_exact(value: Json, path: str) -> None:
-    """Refuse what is JSON but would not come back from its text as it was."""
+    """Raise `NotSerializable` for a JSON value that would change when its text is read back."""
     if isinstance(value, dict):
         for key, item in value.items():
             ensure_exact(key, path)
@@ -61,7 +61,7 @@ def ensure_exact(value: Json, path: str) -> None:
         for index, item in enumerate(value):
             ensure_exact(item, f"{path}/{index}")
     elif isinstance(value, str):
-        if _PAIR.search(value):  # JSON's escapes of the two halves mean the one character
+        if _PAIR.search(value):  # the escapes of two surrogates would be read back as one character
             raise NotSerializable(path, "a surrogate pair written as two characters")
     elif isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
         raise NotSerializable(path, f"an integer of more than {MAX_DIGITS} digits")
@@ -86,17 +86,17 @@ def _reject_constant(name: str) -> None:
 
 
 def decode_many(texts: list[str]) -> list[Json]:
-    """The values of many JSON texts, faster than one by one."""
+    """Return the values of many JSON texts, faster than one by one."""
     try:
         values: list[Json] = _decoder.decode("[" + ",".join(texts) + "]")
     except msgspec.DecodeError:
         return [decode(text) for text in texts]
-    # A text that holds two values would shift its neighbours; then each must speak for itself.
+    # A text that holds two values would shift the following ones, so decode each separately.
     return values if len(values) == len(texts) else [decode(text) for text in texts]
 
 
 def escape_pointer(token: str) -> str:
-    """One key as a reference token of a JSON pointer (RFC 6901)."""
+    """Return a key as a reference token of a JSON pointer (RFC 6901)."""
     if "~" in token or "/" in token:
         return token.replace("~", "~0").replace("/", "~1")
     return token
@@ -109,14 +109,15 @@ def ensure_json(value: object, path: str = "") -> None:
 
 
 def ensure_storable(value: object, path: str = "") -> None:
-    """Like `ensure_json`, and it comes back from its text: for values that a backend makes the text of."""
+    """Raise `NotSerializable` unless the value is JSON and survives encoding: for values that a backend encodes
+    itself."""
     ensure_json(value, path)
     if value is not None:
         encode(value)
 
 
 def is_json(value: Any, room: int = MAX_DEPTH) -> bool:
-    """Whether a value is JSON: the judgement of `ensure_json` without its bookkeeping, since most values are fine."""
+    """Return whether a value is JSON. Faster than `ensure_json`, because it does not track paths."""
     if isinstance(value, dict):
         if not room:
             return False  # too deep, or circular
@@ -168,7 +169,7 @@ def _check_members(value: dict[Any, Any], path: str, above: list[int]) -> None:
 
 
 def ensure_object(value: object, what: str, required: str) -> None:
-    """Refuse what is not a JSON object with the string member `required` (a message's role, a chunk's type)."""
+    """Raise unless the value is a JSON object with the string member `required` (a message's role, a chunk's type)."""
     if value.__class__ is not dict and not isinstance(value, Mapping):
         raise InvalidArgument(f"A {what} must be a dict, not {type(value).__name__}.")
     if not isinstance(value.get(required), str):
@@ -177,14 +178,14 @@ def ensure_object(value: object, what: str, required: str) -> None:
 
 
 def ensure_count(value: object, what: str) -> int:
-    """The number itself, or `InvalidArgument`: a whole number from 0 to `MAX_COUNT`."""
+    """Return the number. Raises `InvalidArgument` unless it is an integer from 0 to `MAX_COUNT`."""
     if value.__class__ is not int or not 0 <= value <= MAX_COUNT:
         raise InvalidArgument(f"{what} must be a whole number from 0 to {MAX_COUNT}, not {shown(value)}.")
     return value
 
 
 def to_struct(kind: type[T], data: object) -> T:
-    """Decoded JSON as one of our structs; refuses what does not fit as corrupt storage."""
+    """Return decoded JSON as one of our structs. Raises `StoreCorrupt` if it does not fit."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -192,14 +193,15 @@ def to_struct(kind: type[T], data: object) -> T:
 
 
 def escape_text(text: str) -> str:
-    """Any text as one that every backend can hold and an operator can read: JSON's escapes without the quotes."""
+    """Return a string as one that every backend can store and an operator can read: JSON's escapes without the
+    quotes."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return text
     return encode(text)[1:-1]
 
 
 def unescape_text(text: str) -> str:
-    """The text that `escape_text` was given."""
+    """Return the string that was given to `escape_text`."""
     if "\\" not in text:
         return text
     return str(decode(f'"{text}"'))

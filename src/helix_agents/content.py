@@ -77,7 +77,7 @@ class _Media(dict[str, Any]):
 
 
 def _located(source: bytes | str) -> tuple[str | None, dict[str, Any]]:
-    """Return the media type that the source itself tells, and the member that holds or names the bytes."""
+    """Return the media type found in the source, and the member that holds or names the bytes."""
     if isinstance(source, bytes):
         known = next((kind for start, kind in MAGIC.items() if source.startswith(start)), None)
         return known, {"size": len(source), "data": base64.b64encode(source).decode()}

@@ -49,7 +49,7 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it: short, and safe for any value, since a bad argument can be anything."""
+    """Return a value as an error message shows it: short, and safe for any object."""
     try:
         return _repr.repr(value)
     except Exception:  # too deep, an int of too many digits, a __repr__ that raises
@@ -65,7 +65,7 @@ class InvalidArgument(HelixError, ValueError):
 
 
 class NotSerializable(InvalidArgument, TypeError):
-    """A value that is not JSON, with the pointer to where it sits."""
+    """A value that is not JSON, with the pointer to it."""
 
     def __init__(self, path: str, type_name: str) -> None:
         self.path = path
@@ -246,7 +246,7 @@ class StreamError(HelixError):
 
 
 class StreamNotActive(StreamError):
-    """The stream takes no chunks in its present status."""
+    """The stream accepts no chunks in its current status."""
 
     def __init__(self, stream_id: str, status: str) -> None:
         self.status = status
@@ -275,7 +275,7 @@ class StreamFailed(StreamError):
 
 
 class StreamTruncated(StreamError):
-    """The cursor lies before the first chunk that is still kept."""
+    """The cursor is before the first chunk that is still stored."""
 
     def __init__(self, stream_id: str, first_sequence: int, from_sequence: int = 0) -> None:
         self.first_sequence = first_sequence
@@ -288,7 +288,7 @@ class StreamTruncated(StreamError):
 
 
 class StreamCursorAhead(StreamError):
-    """The cursor lies beyond the last chunk of the stream."""
+    """The cursor is after the last chunk of the stream."""
 
     def __init__(self, stream_id: str, from_sequence: int, latest_sequence: int) -> None:
         self.from_sequence = from_sequence
@@ -301,14 +301,14 @@ class StreamCursorAhead(StreamError):
 
 
 class StoreError(HelixError):
-    """The backend could not do its part."""
+    """The backend failed."""
 
 
 class StoreUnavailable(StoreError):
     """The backend cannot be reached or cannot write now.
 
-    `nothing_written` is True where that is certain (a lock, a full disk), so that there is nothing to find out and no
-    point in trying again at once; False where the reply may have been lost.
+    `nothing_written` is True if that is certain (a lock, a full disk): an immediate retry would not help. False if the
+    reply may have been lost.
     """
 
     def __init__(self, sentence: str, *, nothing_written: bool = False) -> None:
@@ -317,7 +317,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What the backend holds cannot be read."""
+    """The stored data cannot be read."""
 
 
 class SchemaTooNew(StoreError):
@@ -332,7 +332,7 @@ class SchemaTooNew(StoreError):
 
 
 class NotMigrated(StoreError):
-    """The stores were opened as they are, and there are none at this place, or their schema is older."""
+    """The stores were opened without migrating, and there are none at this address, or their schema is older."""
 
     def __init__(self, place: str, found: int, needed: int) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""History: what the model sees of a conversation. The stored transcript stays whole, whatever is chosen here.
+"""History: what the model sees of a conversation. The stored transcript always stays complete.
 
 A history is a function of the messages and a context that returns the messages to send. It may be async. The executor
 checks that what it returns is well formed: every tool call with its results, no result without its call.
@@ -21,10 +21,10 @@ from .safe_text import get_logger
 logger = get_logger("helix_agents.history")
 
 MEDIA_TOKENS = 1_500
-"""What `within_tokens` counts for an image or a file."""
+"""The number of tokens that `within_tokens` counts for an image or a file."""
 
 SUMMARY_ROLE = "summary"
-"""The role under which a summary is kept in the transcript; no model is sent a message of that role."""
+"""The role of a summary in the transcript. Messages of this role are never sent to a model."""
 
 SUMMARIZE = (
     "Summarize the conversation so far for the assistant that goes on with it: what the user wants, what was found out "
@@ -46,7 +46,7 @@ async def _nowhere(usage: TokenUsage) -> None:
 
 @dataclass(frozen=True)
 class HistoryContext:
-    """What a history may know besides the messages. `summary` is the latest one that was kept."""
+    """What a history may know besides the messages. `summary` is the latest stored one."""
 
     session_id: str
     run_id: str
@@ -55,16 +55,16 @@ class HistoryContext:
     state: Any
     summary: Summary | None
     keep_summary: Callable[[Summary], Awaitable[None]]
-    """Make a summary durable: it is not asked for again, not even after a crash."""
+    """Store a summary, so that it is not made again, even after a crash."""
     record_usage: Callable[[TokenUsage], Awaitable[None]] = _nowhere
-    """Count what a model of your own has cost; limits see it."""
+    """Record the cost of a model call that the history made, so that limits include it."""
 
 
 History = Callable[[Sequence[Message], HistoryContext], Sequence[Message] | Awaitable[Sequence[Message]]]
 
 
 def last(n: int) -> History:
-    """The last `n` messages at most; a few more where the latest call has many results."""
+    """Return a history of at most the last `n` messages; a few more if the latest call has many results."""
     _ensure_positive("last", n)
     return lambda messages, context: messages[_start(messages, len(messages) - n) :]
 
@@ -87,10 +87,10 @@ def within_tokens(n: int, count: Callable[[Message], int] | None = None) -> Hist
 
 
 def summarized(llm: LLM | str, *, keep: int = 20, after: int = 40, instructions: str = SUMMARIZE) -> History:
-    """A summary of what is old, made by `llm`, and the latest messages.
+    """Return a history of the latest messages and a summary, made by `llm`, of the older ones.
 
-    Once more than `after` messages are not summarized, all but about `keep` of them are. A summary that fails is
-    logged, and the model sees the messages themselves until it succeeds.
+    Once more than `after` messages are not summarized, all but about `keep` of them are summarized. If that fails, the
+    error is logged and the model sees the messages themselves until it succeeds.
     """
     _ensure_positive("summarized keep", keep)
     if after <= keep:
@@ -164,7 +164,8 @@ def _tokens(message: Message) -> int:
 
 
 def _start(messages: Sequence[Message], wanted: int) -> int:
-    """The first place at or after `wanted` where a conversation can begin; the last one before if there is none."""
+    """Return the first index at or after `wanted` where a conversation can start; if there is none, the last one
+    before."""
     wanted = max(0, min(wanted, len(messages)))
     for place in range(wanted, len(messages)):
         if messages[place]["role"] != "tool":
@@ -176,7 +177,7 @@ def _start(messages: Sequence[Message], wanted: int) -> int:
 
 
 def broken_pair(messages: Sequence[Message]) -> str | None:
-    """What is wrong with the tool calls of a conversation, in a sentence; None if nothing is."""
+    """Return a sentence about what is wrong with the tool calls of a conversation; None if nothing is."""
     open_calls: set[str] = set()
     for message in messages:
         if message["role"] == "tool":

@@ -1,4 +1,5 @@
-"""Ids: which texts are allowed, and the forms of checkpoint ids and step ids. Pure; random ids come from `clock.py`."""
+"""Ids: which strings are allowed, and the format of checkpoint ids and step ids. Pure; random ids come from
+`clock.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ MAX_ID_LENGTH = 256
 
 
 def ensure_id(value: object, what: str) -> str:
-    """The id itself, or `InvalidArgument`: 1 to 256 characters, no control characters, no braces."""
+    """Return the id. Raises `InvalidArgument` unless it has 1 to 256 characters, no control characters and no
+    braces."""
     if not isinstance(value, str) or not value:
         raise InvalidArgument(f"{what} must be a non-empty string, not {shown(value)}.")
     if len(value) > MAX_ID_LENGTH:
@@ -23,14 +25,14 @@ RESERVED_PREFIX = "helix/"
 
 
 def ensure_own_id(value: object, what: str) -> str:
-    """Return the id, or raise `InvalidArgument`: also for an id that belongs to the library."""
+    """Return the id. Raises `InvalidArgument`, also for an id that belongs to the library."""
     if isinstance(value, str) and value.startswith(RESERVED_PREFIX):
         raise InvalidArgument(f"{what} must not start with {RESERVED_PREFIX!r}, which is reserved: {shown(value)}")
     return ensure_id(value, what)
 
 
 def ensure_printable(value: object, what: str) -> str:
-    """The text itself, or `InvalidArgument`: no control characters, no lone surrogates, no braces."""
+    """Return the string. Raises `InvalidArgument` if it has control characters, lone surrogates or braces."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
     if not value.isprintable() or "{" in value or "}" in value:
@@ -41,7 +43,7 @@ def ensure_printable(value: object, what: str) -> str:
 
 
 def checkpoint_id(session_id: str, step_count: int, epoch_ms: int, unique: str) -> str:
-    """The id of a checkpoint; `unique` supplies the last six digits."""
+    """Return the id of a checkpoint; `unique` supplies the last six digits."""
     return f"cpv1-{session_id}-s{step_count}-t{epoch_ms}-{unique[:6]}"
 
 
@@ -49,17 +51,17 @@ _BEHIND_SESSION = re.compile(r"-s\d+-t(\d{1,18})-")
 
 
 def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
-    """When a checkpoint of that session was made, as its id says; None if it is not such an id."""
+    """Return when a checkpoint of that session was made, according to its id; None if the id has another form."""
     start = f"cpv1-{session_id}"
     found = _BEHIND_SESSION.match(checkpoint_id, len(start)) if checkpoint_id.startswith(start) else None
     return None if found is None else int(found[1])
 
 
 def step_id(run_id: str, number: int) -> str:
-    """The id of a run's step."""
+    """Return the id of a run's step."""
     return f"{run_id}-{number}"
 
 
 def is_step_of(step_id: str, run_id: str) -> bool:
-    """Whether a step belongs to a run."""
+    """Return whether a step belongs to a run."""
     return step_id.startswith(f"{run_id}-")

@@ -1,4 +1,4 @@
-"""The stores in the memory of this process: complete, fast, and gone when it ends."""
+"""The stores in memory: complete and fast; the data is gone when the process ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Legal changes of status, as tables. Rules of this file: data only, and the few functions that read it.
 
-A session that has ended may become active again, because a conversation goes on with the next turn. A run never
-leaves its end: the next turn is another run. A stream that has ended or failed stays so until it is reset.
+A session that has ended may become active again, because a conversation continues with the next turn. A run that has
+ended stays so: the next turn is another run. A stream that has ended or failed stays so until it is reset.
 
-The stores refuse every change that is not in these tables, with `IllegalTransition`. The one exception is
-`restore_checkpoint`, which brings back the status of its checkpoint whatever has happened since.
+The stores reject every change that is not in these tables with `IllegalTransition`. The only exception is
+`restore_checkpoint`, which restores the status of its checkpoint from any status.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ _TABLES: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 
 
 def ensure_status(kind: str, status: object) -> None:
-    """Refuse an unknown status."""
+    """Raise `InvalidArgument` for an unknown status."""
     if status.__class__ is not str or status not in _TABLES[kind]:
         known = ", ".join(sorted(_TABLES[kind]))
         raise InvalidArgument(f"Unknown {kind} status {shown(status)}. Known statuses: {known}.")
 
 
 def illegal_transition(kind: str, object_id: str, current: str, wanted: str) -> IllegalTransition:
-    """The error for a change that the table of `kind` does not list, or that came too late."""
+    """Return the error for a change that the table of `kind` does not list, or that came too late."""
     return IllegalTransition(kind, current, wanted, object_id, tuple(sorted(_TABLES[kind][current] - {current})))
 
 
 @cache
 def may_become(kind: str, wanted: str) -> tuple[str, ...]:
-    """The statuses from which `wanted` can be reached, for a guard that the backend checks."""
+    """Return the statuses from which `wanted` can be reached, for a guard that the backend checks."""
     return tuple(sorted(current for current, targets in _TABLES[kind].items() if wanted in targets))
 
 
 @cache
 def guarded_sources(status: str) -> tuple[str, ...]:
-    """The statuses from which a session can reach this one; empty if every status can: nothing to check."""
+    """Return the statuses from which a session can reach this one; empty if that is every status."""
     sources = may_become("session", status)
     return () if len(sources) == len(SESSION_STATUSES) else sources

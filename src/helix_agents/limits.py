@@ -1,4 +1,5 @@
-"""UsageLimits: how much a run or a session may spend. Plain data; the executor counts, and ends a run that is over."""
+"""UsageLimits: how much a run or a session may spend. Plain data; the executor counts and stops a run that exceeds
+it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from .errors import InvalidArgument
 class Price(msgspec.Struct, frozen=True):
     """What a model costs, in your currency, for a million tokens.
 
-    `cached` and `cache_written` are the prices of prompt tokens that a cache held or took in; unless given, they cost
-    as much as others.
+    `cached` and `cache_written` are the prices of prompt tokens read from and written to a cache; by default the same
+    as for other prompt tokens.
     """
 
     prompt: float
@@ -54,7 +55,7 @@ class UsageLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def needs_usage(self) -> bool:
-        """Whether a usage store has to count."""
+        """Return whether these limits need a usage store."""
         return self.tokens is not None or self.cost is not None
 
 

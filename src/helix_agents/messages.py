@@ -25,7 +25,7 @@ IDENTIFIED = ("user", "assistant")
 
 
 class ToolCall(TypedDict):
-    """One call that the model asks for, inside an assistant message."""
+    """One call that the model requests, inside an assistant message."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class ToolCall(TypedDict):
 
 
 class UserMessage(TypedDict, total=False):
-    """What a user says. `id`: the client's own if it is valid and new in the conversation, else the library's."""
+    """A message from a user. `id`: the client's own if it is valid and new in the conversation, else the library's."""
 
     role: Required[Literal["user"]]
     content: Required[Content]
@@ -41,7 +41,7 @@ class UserMessage(TypedDict, total=False):
 
 
 class SystemMessage(TypedDict):
-    """What the application says."""
+    """A message from the application."""
 
     role: Literal["system"]
     content: str
@@ -72,22 +72,22 @@ class ToolMessage(TypedDict, total=False):
 
 
 def automatic_message(content: str) -> Message:
-    """Return what the library says to the model in the user's role: a reminder, or why an output was rejected."""
+    """Return a message from the library to the model in the user's role: a reminder, or why an output was rejected."""
     return {"role": "user", "content": content, "automatic": True}
 
 
 def is_from_user(message: Message) -> bool:
-    """Return whether a user has said it: the library also speaks to the model in the user's role."""
+    """Return whether a user wrote the message: the library also writes messages in the user's role."""
     return message["role"] == "user" and not message.get("automatic")
 
 
 def ensure_message(value: object) -> None:
-    """Refuse what is not a message."""
+    """Raise unless the value is a message."""
     ensure_object(value, "message", "role")
 
 
 def ensure_sayable(message: Message) -> None:
-    """Reject a message that no model accepts. A store takes any role and content; a conversation does not."""
+    """Reject a message that no model accepts. A store accepts any role and content; a conversation does not."""
     ensure_message(message)
     role, content = message["role"], message.get("content")
     if role not in ROLES:
@@ -133,7 +133,7 @@ def _is_id(given: object) -> bool:
 
 
 def is_thinking(message: Message) -> bool:
-    """Whether a message is nothing but the model's reasoning, to be left out on request."""
+    """Return whether a message consists of the model's reasoning only."""
     return bool(message["role"] == "thinking")
 
 

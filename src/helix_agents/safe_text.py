@@ -1,4 +1,4 @@
-"""Safe text: what exceptions say, for logs, models and clients. No credentials of URLs, no control characters in logs.
+"""Safe text: exception messages for logs, models and clients. No credentials of URLs, no control characters in logs.
 
 Exception messages can contain anything that a user, a model or a driver wrote, so a log line must not be able to end
 early, forge the next line or move the cursor of a terminal.

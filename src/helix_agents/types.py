@@ -1,4 +1,4 @@
-"""What a store returns: frozen structs, no behaviour, no storage knowledge."""
+"""The values that stores return: frozen structs without behavior or knowledge of storage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ Item = TypeVar("Item")
 
 
 class InterruptFlag(msgspec.Struct, frozen=True):
-    """A durable request to stop; `run_id` limits it to one run. `abort`: at once, and the session ends `failed`."""
+    """A durable request to stop; `run_id` limits it to one run. `abort`: stop immediately; the session ends
+    `failed`."""
 
     reason: str | None = None
     run_id: str | None = None
@@ -43,7 +44,7 @@ class InterruptFlag(msgspec.Struct, frozen=True):
 
 
 class TracingContext(msgspec.Struct, frozen=True):
-    """The trace that a suspended run goes on with when it is resumed."""
+    """The trace that a suspended run continues when it is resumed."""
 
     trace_id: str
     root_span_id: str
@@ -105,7 +106,7 @@ class SuspendedChildWait(msgspec.Struct, frozen=True):
 
 
 class SessionState(msgspec.Struct, frozen=True):
-    """One session without its messages. `custom_state` is None where it was not asked for."""
+    """One session without its messages. `custom_state` is None if it was not requested."""
 
     session_id: str
     agent_type: str
@@ -137,7 +138,7 @@ class SessionState(msgspec.Struct, frozen=True):
     queued_messages: list[dict[str, Any]] = []
     """Messages that no run has read yet, in order: `{"id": ..., "message": ...}`."""
     wake_at: int | None = None
-    """When a worker continues the session, suspended or saved as paused, whatever it still waits for."""
+    """When a worker continues the suspended or paused session, even if it still waits for responses."""
     incarnation: str = ""
     """A random string, set when the session is created. A session deleted and created again has another one."""
     owner_epoch: int = 0
@@ -155,7 +156,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class SubSessionRef(msgspec.Struct, frozen=True):
-    """A parent's note of a child session."""
+    """A parent's record of a child session."""
 
     sub_session_id: str
     agent_type: str
@@ -178,7 +179,7 @@ class ParentCall(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """One execution inside a session. `metadata` is the caller's; the library keeps nothing in it."""
+    """One execution inside a session. `metadata` belongs to the caller; the library stores nothing in it."""
 
     run_id: str
     session_id: str
@@ -204,7 +205,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     crashes: int = 0
     """How many runs in a row died without a commit before this one."""
     engine: str | None = None
-    """The scheduler outside that decides where the steps run; workers leave its runs alone."""
+    """The external scheduler that decides where the steps run; workers skip its runs."""
     worker: str | None = None
     """The name of the worker that claimed the run last."""
     queued: bool = False
@@ -212,18 +213,18 @@ class RunRecord(msgspec.Struct, frozen=True):
     limits: Json = None
     """The usage limits of the run, as plain data."""
     follow_up: list[dict[str, Any]] = []
-    """Messages that the commit of step `open_step` takes into the conversation."""
+    """Messages that the commit of step `open_step` adds to the conversation."""
     open_step: int | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None
-    """A digest of the request that came with the key."""
+    """A digest of the request that used the key."""
     parent_call: ParentCall | None = None
 
 
 class Claimable(msgspec.Struct, frozen=True):
     """A session that a worker can continue or close now, without custom state, and its latest run.
 
-    `due_at`: since when. A run that was released has been due since 0.
+    `due_at`: since when. A released run has been due since 0.
     """
 
     session: SessionState
@@ -232,7 +233,7 @@ class Claimable(msgspec.Struct, frozen=True):
 
 
 CheckpointKind = Literal["step", "turn", "aside"]
-"""What a checkpoint records: the end of a step, the beginning of a turn, or an open step put aside."""
+"""What a checkpoint records: the end of a step, the start of a turn, or an open step set aside."""
 
 StagedKind = Literal["call", "answer", "summary", "begun", "part"]
 """What a staged row holds: the outcome of a tool call, the model's answer, a summary made to ask the model, the intent
@@ -305,7 +306,7 @@ class Committed(msgspec.Struct, frozen=True):
     message_count: int
     warnings: list[str] = []
     sequence: int = 0
-    """Of the last chunk that went along with it."""
+    """The sequence of the last chunk that the commit carried."""
 
 
 class StatusSwapped(msgspec.Struct, frozen=True):
@@ -324,7 +325,7 @@ class StatusConflict(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """One page of a listing. `total` is None when it was not asked for."""
+    """One page of a listing. `total` is None if it was not requested."""
 
     items: list[Item]
     total: int | None

@@ -1,7 +1,8 @@
-"""Typed values and JSON: a dataclass, a model, a date as plain JSON, and JSON as what an annotation says.
+"""Convert typed values (dataclasses, models, dates) to plain JSON, and JSON to annotated types.
 
-msgspec does the work for plain types, dataclasses, TypedDicts, enums and its own structs; pydantic models are known by
-their methods, and pydantic is never imported. What becomes JSON here comes back equal, given its type.
+msgspec does the work for plain types, dataclasses, TypedDicts, enums and its own structs; pydantic models are
+recognized by their methods, and pydantic is never imported. A value converted to JSON and back, given its type, is
+equal.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def convert(value: Json, kind: Any, *, strict: bool = False) -> Any:
 
 
 def to_json(value: object) -> Json:
-    """A value as JSON, a copy: what a tool answered, an output, a state. Raises `NotSerializable`."""
+    """Return a value as JSON, copied: a tool's result, an output, a state. Raises `NotSerializable`."""
     plain = _plain(value, "", 0)
     ensure_json(plain)
     return plain
@@ -63,7 +64,7 @@ def _plain(value: Any, path: str, depth: int) -> Json:
     items = _items(value)
     if items is not None:
         plain = [_plain(item, f"{path}/{index}", depth + 1) for index, item in enumerate(items)]
-        # A set has no order of its own, and another one in every process.
+        # The order of a set differs from process to process.
         return sorted(plain, key=encode) if isinstance(value, set | frozenset) else plain
     try:
         return msgspec.to_builtins(value, str_keys=True)  # dates, UUIDs, enums, decimals
@@ -72,7 +73,7 @@ def _plain(value: Any, path: str, depth: int) -> Json:
 
 
 def _key(key: Any) -> Any:
-    """The key of a member as text, where its type allows to read it back: enums, UUIDs, dates."""
+    """Return the key of a member as a string if its type can be read back: enums, UUIDs, dates."""
     if isinstance(key, enum.Enum | uuid.UUID | datetime.date):
         plain = msgspec.to_builtins(key)
         return plain if isinstance(plain, str) else key
@@ -80,11 +81,11 @@ def _key(key: Any) -> Any:
 
 
 def _members(value: Any) -> Mapping[Any, Any] | None:
-    """The members of what becomes an object: dicts, models, dataclasses, structs."""
+    """Return the members of a value that becomes an object: dicts, models, dataclasses, structs."""
     if isinstance(value, Mapping):
         return value
     if hasattr(value, "model_dump"):
-        # By the names that it is read by.
+        # Use the names under which it is read.
         dumped: Mapping[Any, Any] = value.model_dump(mode="json", by_alias=True)
         return dumped if isinstance(dumped, Mapping) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -98,7 +99,7 @@ def _members(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _items(value: Any) -> Iterable[Any] | None:
-    """The items of what becomes a list."""
+    """Return the items of a value that becomes a list."""
     if isinstance(value, list | tuple | set | frozenset):
         return value
     if isinstance(value, msgspec.Struct):

@@ -1,8 +1,8 @@
-"""The command line `helix`: what an operator does with stores, on any backend, by address.
+"""The command line `helix`: operate stores on any backend, given their address.
 
-One file a group of commands, each with an `add_...` that `main.py` calls. `command.py` makes a command and gives it its
-stores (existing ones as they are, unless it says that it creates them), `output.py` prints, `targets.py` finds the
-executor that a command works with.
+Each group of commands has its file, with an `add_...` function that `main.py` calls. `command.py` makes a command and
+opens its stores (existing ones, unless the command creates them), `output.py` prints, `targets.py` finds the executor
+that a command works with.
 """
 
 from .main import main

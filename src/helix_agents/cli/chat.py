@@ -104,7 +104,8 @@ class Chat:
         await self._follow(await self.executor.execute(self.agent, text, session_id=self.session_id), transcript)
 
     async def go_on(self, transcript: Transcript) -> None:
-        """Continue a run that crashed or has its answers, and print what it says. One that was stopped stays so."""
+        """Continue a run that crashed or whose questions are answered, and print its reply. A run that was stopped
+        stays so."""
         session = await self._session()
         if session is None or session.status in ("interrupted", "paused"):
             return
@@ -194,7 +195,7 @@ class Terminal:
             say(f"\nTo continue: {self._command} --session {chat.session_id}")
 
     def _attempt(self, work: Any) -> None:
-        """Run until the session rests, asking what it asks. An error is printed, and the chat goes on."""
+        """Run until the session stops, asking its questions. An error is printed, and the chat continues."""
         try:
             self._loop.run(work, on_interrupt=self._chat.stop)
             while questions := self._loop.run(self._chat.questions()):
@@ -207,7 +208,7 @@ class Terminal:
             complain(str(error))
 
     def _answer(self, question: PendingClientToolCall) -> None:
-        """Ask, and submit the answer. One that does not fit is reported; what still waits is asked again."""
+        """Ask, and submit the response. An invalid one is reported; open questions are asked again."""
         try:
             self._loop.run(self._chat.answer(question, self._ask(question)))
         except InvalidArgument as error:

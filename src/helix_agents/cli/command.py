@@ -1,7 +1,7 @@
-"""How a command is made, and how it gets its stores.
+"""Create commands and open their stores.
 
-Most commands look at, or change, what is there: their stores are opened as they are, and a mistyped address is an error
-instead of an empty database. Only a command that says so (`creates=True`) creates and migrates.
+Most commands read or change existing data: their stores are opened without creating or migrating, so a mistyped address
+is an error instead of an empty database. Only a command that says so (`creates=True`) creates and migrates.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ URL_VARIABLE = "HELIX_URL"
 DEFAULT_URL = "sqlite:helix.db"
 
 Work = Callable[[argparse.Namespace, Stores], Coroutine[Any, Any, int]]
-"""What a command does with its stores; the exit code."""
+"""The function of a command: takes stores and arguments, returns the exit code."""
 
 
 def add_command(
     commands: Any, name: str, work: Work, summary: str, *, creates: bool = False
 ) -> argparse.ArgumentParser:
-    """A command that works on stores, with `--url`."""
+    """Add a command that works on stores, with `--url`."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
     add_url(parser)
 
@@ -40,36 +40,36 @@ def add_command(
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--json`, for programs."""
+    """Add `--json`, for programs."""
     parser.add_argument("--json", action="store_true", help=f"{what}, for programs")
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
-    """`--url`; its help shows where the stores are now, without a password."""
+    """Add `--url`. Its help shows the current address, without a password."""
     url = default_url()
     parser.add_argument("--url", default=url, help=f"where the stores are (now: {_shown(url)})".replace("%", "%%"))
 
 
 def default_url() -> str:
-    """Where the stores are if nobody says."""
+    """Return the address of the stores if none is given."""
     return os.environ.get(URL_VARIABLE) or DEFAULT_URL
 
 
 def address(given: argparse.Namespace) -> StoresUrl:
-    """The address that a command was given."""
+    """Return the address that a command was given."""
     return parse_url(given.url)
 
 
 @asynccontextmanager
 async def stores_of(given: argparse.Namespace, *, create: bool = False) -> AsyncIterator[Stores]:
-    """The stores of a command: existing ones as they are, or with `create` migrated, and made if need be."""
+    """Open the stores of a command: existing ones unchanged, or with `create`, created and migrated as needed."""
     ensure_shared(address(given))
     async with open_stores(given.url, migrate=create) as stores:
         yield stores
 
 
 def ensure_shared(url: StoresUrl) -> None:
-    """Refuse stores that no second process can see: a command is one."""
+    """Reject stores that other processes cannot see, such as memory."""
     if url.scheme == "memory":
         raise InvalidArgument(
             "memory: lives inside one process and is empty in every other: give --url, or set "

@@ -26,7 +26,7 @@ complete -o default -F _helix helix
 
 
 def add_completion(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """The command. `parser`: the whole command line, once it is complete."""
+    """Add the command. `parser`: the whole command line, once it is complete."""
     made = commands.add_parser(
         "completion",
         help='complete commands in bash: eval "$(helix completion)"',
@@ -43,7 +43,7 @@ def _print(parser: argparse.ArgumentParser) -> int:
 
 
 def _places(parser: argparse.ArgumentParser, place: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command and verb, with the words that may follow."""
+    """Return each command and verb with the words that may follow."""
     words: list[str] = []
     below: list[tuple[str, list[str]]] = []
     for action in parser._actions:

@@ -1,4 +1,5 @@
-"""Variables from a file `.env` in the current folder: keys of models, `HELIX_URL`. Those that are set already win."""
+"""Variables from a file `.env` in the current folder: keys of models, `HELIX_URL`. Variables that are already set
+win."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ LINE = re.compile(r"""\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(?:"([^"]*)"|'([^']*
 
 
 def load_env(path: Path | None = None) -> None:
-    """Set the variables of the file that are not set. Without such a file, nothing happens."""
+    """Set the variables of the file that are not set yet. A no-op without a file."""
     try:
         text = (path or Path(".env")).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The front door of the command line: which commands there are, and what becomes of errors."""
+"""The entry point of the command line: the list of commands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ for example:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     load_env()
     if arguments[:1] == ["conformance"]:  # has options of its own, and is large
@@ -58,14 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         code: int = given.run(given)
-        sys.stdout.flush()  # here, where a broken pipe can still be told from a failure
+        sys.stdout.flush()  # here, where a broken pipe can still be distinguished from a failure
         return code
     except HelixError as error:
         complain(f"helix: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output has had enough: `helix sessions list | head`
+    except BrokenPipeError:  # the reader closed the pipe: `helix sessions list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How commands print: one line a thing for people, one JSON document a line for programs, problems on stderr."""
+"""Print output: one line per item for people, one JSON document per line for programs, problems on stderr."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..types import SessionState
 
 
 def say(text: str) -> None:
-    """One line for people."""
+    """Print one line for people."""
     print(text)
 
 
 def complain(text: str) -> None:
-    """One line about a problem."""
+    """Print one line about a problem."""
     print(text, file=sys.stderr)
 
 
 def emit(value: Any) -> None:
-    """One JSON document, on one line, for programs."""
+    """Print one JSON document on one line, for programs."""
     print(encode(msgspec.to_builtins(value)))
 
 
 def when(epoch_ms: int) -> str:
-    """A time as people read it."""
+    """Return a time in readable form."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def session_line(session: SessionState) -> str:
-    """A session in a listing."""
+    """Return the line of a session in a listing."""
     return (
         f"{when(session.created_at)}  {session.status:<12} {session.session_id}  {session.agent_type}  "
         f"step {session.step_count}, version {session.version}"
@@ -41,7 +41,7 @@ def session_line(session: SessionState) -> str:
 
 
 def say_document(document: dict[str, Any]) -> None:
-    """A document for people: each member a title, with its items or fields below."""
+    """Print a document for people: each member as a title, with its items or fields below."""
     for title, value in document.items():
         say(f"\n{title}")
         for line in value if isinstance(value, list) else _fields(value):

@@ -1,4 +1,4 @@
-"""Runs from outside: interrupt, resume, and answer what a run has asked."""
+"""Control runs from outside: interrupt, resume, and respond to questions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .targets import HOW_TO_NAME, executor_named, steering
 
 
 def add_run_verbs(verbs: Any) -> None:
-    """`sessions interrupt` and `sessions resume`."""
+    """Add `sessions interrupt` and `sessions resume`."""
     interrupt = add_command(verbs, "interrupt", _interrupt, "ask a session's run to stop, wherever it runs")
     interrupt.add_argument("session")
     interrupt.add_argument("--reason")

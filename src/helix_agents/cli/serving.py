@@ -15,7 +15,7 @@ MAX_PORT = 65_535
 
 
 def add_serve(commands: Any) -> None:
-    """The command."""
+    """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "serve",
         help="serve agents over HTTP, with a page to look at them",

@@ -1,4 +1,4 @@
-"""`helix sessions ...`: list, show, delete, fork and restore sessions. Runs of them are the business of `runs.py`."""
+"""`helix sessions ...`: list, show, delete, fork and restore sessions. `runs.py` controls their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .targets import steering
 
 
 def add_sessions(commands: Any) -> None:
-    """The command with its verbs."""
+    """Add the command with its verbs."""
     sessions = commands.add_parser(
         "sessions",
         help="list, show, delete, fork, restore, interrupt or resume sessions",

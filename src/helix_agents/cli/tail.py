@@ -1,6 +1,6 @@
-"""A stream for the eyes: what `helix tail` prints. Text flows, tools and patches get a line of their own.
+"""Print a stream for people, as `helix tail` does: text continuously, tools and patches on lines of their own.
 
-Knows chunks and readers, no backend and no arguments. With `as_json` every chunk is one line of JSON with its
+Knows chunks and readers, but no backend and no arguments. With `as_json` every chunk is one line of JSON with its
 sequence, and the last line has the outcome, for programs.
 """
 
@@ -23,9 +23,9 @@ OK, NO_STREAM, FAILED, TRUNCATED = 0, 1, 2, 3
 async def tail(
     manager: StreamManager, stream_id: str, *, from_sequence: int | None = None, as_json: bool = False, out: TextIO
 ) -> int:
-    """Follow a stream until it comes to an end; return an exit code.
+    """Follow a stream until it ends; return an exit code.
 
-    Without `from_sequence` from the first kept chunk, a failed stream included; with it, the chunks after that one.
+    Without `from_sequence`, start at the first stored chunk, also of a failed stream; with it, after that chunk.
     """
     show = JsonLines(out) if as_json else Prose(out)
     try:
@@ -47,13 +47,13 @@ async def tail(
 
 
 async def _cursor(manager: StreamManager, stream_id: str) -> int:
-    """The cursor before the first kept chunk."""
+    """Return the cursor before the first stored chunk."""
     info = await manager.get_stream_info(stream_id)
     return 0 if info is None else info.first_sequence - 1
 
 
 class JsonLines:
-    """One line of JSON for every chunk."""
+    """Prints one line of JSON per chunk."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -74,7 +74,7 @@ class JsonLines:
 
 
 class Prose:
-    """Text as it comes; everything else as a short line."""
+    """Prints text as it arrives; everything else as a short line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -154,7 +154,7 @@ def short(value: Json) -> str:
 
 
 def visible(text: str) -> str:
-    """No control character of a stream may steer the reader's terminal."""
+    """Escape control characters, so that a stream cannot control the reader's terminal."""
     if text.isprintable():
         return text
     return "".join(

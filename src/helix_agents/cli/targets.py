@@ -1,4 +1,4 @@
-"""The executors that commands work with: one that only steers, and those that a user's module names."""
+"""The executors of commands: one that only controls runs, and those named by a user's module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOW_TO_NAME = "module:name of an AgentExecutor, or of a function of stores that 
 
 
 class _NoModel:
-    """In place of a model where no run is started."""
+    """A placeholder model for commands that start no run."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         raise ModelError("The command line has no model of its own: name an executor.")
@@ -25,13 +25,14 @@ class _NoModel:
 
 
 def steering(stores: Stores) -> AgentExecutor:
-    """An executor that can interrupt, answer and delete, but start nothing."""
+    """Return an executor that can interrupt, answer and delete, but not start runs."""
     return AgentExecutor(stores.state, stores.streams, _NoModel(), usage_store=stores.usage, blob_store=stores.blobs)
 
 
 @asynccontextmanager
 async def executor_named(name: str, stores: Stores) -> AsyncIterator[AgentExecutor]:
-    """The executor that `module:name` names: as it is, or made by a function of these stores."""
+    """Return the executor that `module:name` names: the object itself, or the result of calling it with these
+    stores."""
     found = find(name)
     made = found if isinstance(found, AgentExecutor) or not callable(found) else found(stores)
     if not isinstance(made, AgentExecutor):
@@ -47,7 +48,7 @@ def look_in_current_folder() -> None:
 
 
 def find(name: str) -> object:
-    """What `module:name` names, looked for from the present folder on."""
+    """Return the object that `module:name` names; the current folder is searched first."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidArgument(f"{name!r} does not name an executor: write module:name, for example my_app:executor.")

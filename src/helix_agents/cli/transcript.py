@@ -1,4 +1,4 @@
-"""A conversation as text: what `helix chat` prints of messages and chunks. Text flows, calls get a line each."""
+"""Print a conversation, as `helix chat` does: text continuously, calls on a line each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = {"interrupted": "(stopped; send a message to continue)", "failed": "(fail
 
 
 class Transcript:
-    """Prints to a terminal. No character of a message or chunk can steer it."""
+    """Prints to a terminal, with control characters escaped."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

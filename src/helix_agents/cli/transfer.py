@@ -21,7 +21,7 @@ BAR = 30
 
 
 def add_transfer(commands: Any) -> None:
-    """Both of them."""
+    """Add both commands."""
     out = add_command(commands, "export", _export, "write sessions, usage and memories to a file")
     out.add_argument("file", type=Path, help="must not exist yet, unless with --resume")
     out.add_argument("--session", metavar="ID", help="only this session and those below it")
@@ -84,7 +84,7 @@ def _report(given: argparse.Namespace, done: Any, verb: str) -> int:
 
 
 def _cut_to_whole_sessions(file: Path) -> set[str]:
-    """Drop what follows the last whole session; the sessions that are there."""
+    """Drop everything after the last complete session; return the sessions that remain."""
     found: set[str] = set()
     keep = 0
     with file.open("rb") as data:
@@ -117,7 +117,7 @@ def _whole_lines(data: Any) -> Iterator[bytes]:
 
 
 def _progress(done: int, total: int) -> None:
-    """A bar for whoever watches; nothing in a log."""
+    """Show a progress bar on a terminal; nothing in a log."""
     if not sys.stderr.isatty():
         return
     if not total:

@@ -1,4 +1,4 @@
-"""What an operator runs on a schedule, or to look: migrate, verify, cleanup, usage, tail."""
+"""Maintenance commands: migrate, verify, cleanup, usage, tail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .targets import steering
 
 
 def add_upkeep(commands: Any) -> None:
-    """All of them."""
+    """Add all of them."""
     migrate = add_command(
         commands, "migrate", _migrate, "create stores, or bring their schema up to date", creates=True
     )
@@ -53,7 +53,7 @@ def add_upkeep(commands: Any) -> None:
 
 
 async def _migrate(given: argparse.Namespace, stores: Stores) -> int:
-    # Opening has migrated already: there is one way to have stores, and it leaves them ready.
+    # Opening the stores has migrated them.
     where = address(given).shown
     if given.json:
         emit({"url": where, "up_to_date": True})

@@ -1,4 +1,5 @@
-"""`helix worker`: execute what others submit, until told to stop; then finish the steps and hand the rest over."""
+"""`helix worker`: execute submitted runs until a signal arrives; then finish the current steps and hand over the
+rest."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from .targets import HOW_TO_NAME, executor_named
 
 
 def add_worker(commands: Any) -> None:
-    """The command."""
+    """Add the command."""
     parser = add_command(commands, "worker", _work, "execute runs that others submit", creates=True)
     parser.add_argument("executor", help=HOW_TO_NAME)
     parser.add_argument("--at-once", type=int, default=8, help="how many runs at the same time (8)")

@@ -1,7 +1,7 @@
-"""Four sessions to look at: one finished, one that waits for a person, one at work, one that survived a kill -9.
+"""Four sample sessions: one finished, one that waits for a person, one running, one that survived a kill -9.
 
-They are real runs of the demo agents on the given stores. Sessions that exist are left as they are, so a server that
-is started again shows what happened to them.
+They are real runs of the demo agents on the given stores. Existing sessions are left unchanged, so a restarted server
+shows what happened to them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ FINISHED, WAITING, AT_WORK, RECOVERED = "ants-finished", "ants-waiting", "colony
 LOOK_AGAIN_SECONDS = 0.2
 CRASH_LIMIT_SECONDS = 30
 CRASHING = ("0.05", "sven", "science", "night")
-"""The worker that dies: it types slowly, so that it is caught in the middle of a step; its user and its tags."""
+"""The arguments of the worker that dies: slow typing, so that it is killed in the middle of a step; its user and
+tags."""
 
 logger = logging.getLogger("helix_agents.demo")
 
 
 @contextlib.asynccontextmanager
 async def gallery(executor: AgentExecutor, stores: Stores, url: str) -> AsyncIterator[None]:
-    """Let the sessions come about in the background, while the server is already there."""
+    """Create the sessions in the background, while the server is already running."""
     tasks = [asyncio.create_task(_told(work)) for work in (_finish(executor), _wait(executor), _work(executor))]
-    if not url.startswith("memory"):  # another process could not see the data, so it could not die with it either
+    if not url.startswith("memory"):  # another process could not see the data
         tasks.append(asyncio.create_task(_told(_crash(executor, stores, url))))
     try:
         yield
@@ -43,7 +44,7 @@ async def gallery(executor: AgentExecutor, stores: Stores, url: str) -> AsyncIte
 
 
 async def _told(work: object) -> None:
-    """A session that cannot be made is said and left out; the server serves all the same."""
+    """Log a session that cannot be created; the server continues without it."""
     assert asyncio.iscoroutine(work)
     try:
         await work
@@ -72,7 +73,7 @@ async def _work(executor: AgentExecutor) -> None:
 
 
 async def _crash(executor: AgentExecutor, stores: Stores, url: str) -> None:
-    """Let a process die in the middle of a step; the server takes the run up when its lease has lapsed."""
+    """Kill a process in the middle of a step; the server picks up the run when its lease expires."""
     if await _is_new(executor, RECOVERED):
         await _let_die(stores, url)
         await _agree(executor, RECOVERED)
@@ -102,13 +103,13 @@ async def _let_die(stores: Stores, url: str) -> None:
 
 
 async def _is_in_the_middle(stores: Stores) -> bool:
-    """Whether one step is committed and the sub-agent of the next one is at work."""
+    """Return whether one step is committed and the sub-agent of the next one is running."""
     chunks = await stores.streams.get_all_chunks(RECOVERED)
     return any(stored.chunk["type"] == "subagent_start" for stored in chunks)
 
 
 async def _agree(executor: AgentExecutor, session_id: str) -> None:
-    """Play the person: agree to what the session asks, once it asks."""
+    """Act as the person: approve what the session asks, once it asks."""
     while True:
         session = await executor.services.store.load_state(session_id)
         if session is None or session.status in ("completed", "failed"):
@@ -116,6 +117,6 @@ async def _agree(executor: AgentExecutor, session_id: str) -> None:
         if session.status in SUSPENDED:
             for call in session.pending_client_tool_calls.values():
                 await executor.submit_tool_result(session_id, call.tool_call_id, approved=True)
-            with contextlib.suppress(HelixError):  # not at rest yet, or another process was faster
+            with contextlib.suppress(HelixError):  # not suspended yet, or another process was faster
                 await executor.resume("researcher", session_id)
         await asyncio.sleep(LOOK_AGAIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The agent of the demo: three searches at once, a sub-agent, an approval, a typed output. The model is scripted."""
+"""The agent of the demo: three parallel searches, a sub-agent, an approval, a typed output. The model is scripted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Notes:
 
 @dataclass
 class Report:
-    """What the run must end with."""
+    """The output of the run."""
 
     title: str
     answer: str
@@ -38,7 +38,7 @@ LIBRARY = {
 
 
 PRICE = 0.004
-"""What the library takes for a search, in dollars: `cost` is the name under which the inspector shows money."""
+"""The price of a search in dollars; the inspector shows an entry named `cost` as money."""
 
 
 @tool(timeout_seconds=30)
@@ -55,7 +55,7 @@ async def search(topic: str, ctx: ToolContext) -> str:
 
 @tool(requires_approval=True)
 def publish(title: str, ctx: ToolContext) -> str:
-    """Publish the report. A person must agree."""
+    """Publish the report. A person must approve it."""
     ctx.update_state(lambda notes: notes["published"].append(title))
     return f"published as {title!r}"
 
@@ -101,5 +101,5 @@ SCRIPT: dict[str, Script] = {
 
 
 def make_llm(delay_seconds: float = 0.02) -> ScriptedLLM:
-    """The model: it types about as fast as one reads."""
+    """Return a model that types at reading speed."""
     return ScriptedLLM(SCRIPT, delay_seconds=delay_seconds, piece=6)

@@ -1,8 +1,8 @@
-"""The agents that `helix serve` serves when it is given none: something to try every route with, without a model.
+"""The agents of `helix serve` without a module: enough to try every route without a model.
 
-`researcher` is the demo's. `assistant` listens for a few words: "search ..." calls a tool, "delete ..." wants an
-approval, "ask ..." puts a question to the client, "think" thinks aloud, "fail" fails, "long" talks for a while;
-anything else is said back. `watcher` counts ants for a quarter of an hour, so that something is always at work.
+`researcher` is the demo's. `assistant` reacts to a few words: "search ..." calls a tool, "delete ..." needs an
+approval, "ask ..." asks the client, "think" streams reasoning, "fail" fails, "long" streams a long reply; anything else
+is echoed. `watcher` counts ants for a quarter of an hour, so that one session is always running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLACES = ("nest", "short bridge", "long bridge", "food")
 
 @tool
 async def search(query: str, ctx: ToolContext) -> str:
-    """Search the web, or something like it."""
+    """Pretend to search the web."""
     ctx.emit("progress", {"query": query, "percent": 50})
     await asyncio.sleep(0.2)
     ctx.update_state(lambda state: state.setdefault("searches", []).append(query))
@@ -35,7 +35,7 @@ async def search(query: str, ctx: ToolContext) -> str:
 
 @tool(requires_approval=True)
 def delete_file(path: str, ctx: ToolContext) -> str:
-    """Delete a file. A person must agree; nothing is really deleted."""
+    """Delete a file after approval; nothing is really deleted."""
     ctx.update_state(lambda state: state.setdefault("deleted", []).append(path))
     return f"{path} is gone."
 
@@ -76,7 +76,7 @@ watcher = Agent(
 
 
 def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor:
-    """An executor that knows the demo agents."""
+    """Return an executor that knows the demo agents."""
     llm = ScriptedLLM(
         {"assistant": _assistant, "researcher": _researcher, "critic": _critic, "watcher": _watcher},
         delay_seconds=0.02,
@@ -94,7 +94,7 @@ def demo_executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor
 
 
 def _researcher(request: ModelRequest) -> Line:
-    """The demo's script, from the beginning again in every turn."""
+    """Return the demo's script, restarted in every turn."""
     script = SCRIPT["researcher"]
     assert not callable(script)
     lines: list[Line] = [line for line in script if isinstance(line, Reply | list)]
@@ -139,7 +139,7 @@ def _assistant(request: ModelRequest) -> Line:
 
 
 def _answers_in_this_turn(request: ModelRequest) -> int:
-    """How often the model has answered since the user spoke last."""
+    """Return how often the model has replied since the user's last message."""
     count = 0
     for message in reversed(request.messages):
         if message["role"] == "user":

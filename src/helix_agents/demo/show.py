@@ -1,4 +1,4 @@
-"""The demo's stage: starts workers, kills one, answers for the person, and shows what a reader of the stream sees.
+"""Run the demo: start workers, kill one, approve as the person would, and show what a reader of the stream sees.
 
 This process executes nothing of the run: it reads the stream that the workers write, across the death of one of them.
 """
@@ -32,7 +32,7 @@ LOOK_AGAIN_SECONDS = 0.02
 
 
 class Screen:
-    """Prints chunks as they come: text as it flows, everything else as a line with its time."""
+    """Prints chunks as they arrive: text continuously, everything else as a line with its time."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -40,13 +40,13 @@ class Screen:
         self._flowing = ""
 
     def line(self, text: str) -> None:
-        """One event."""
+        """Print one event."""
         self._break()
         self._out.write(f"{time.monotonic() - self._began:6.2f}s  {text}\n")
         self._out.flush()
 
     def show(self, chunk: Chunk) -> None:
-        """One chunk."""
+        """Print one chunk."""
         match chunk:
             case {"type": "text_delta", "delta": text}:
                 self._flow(chunk.get("agent_type", ""), text)
@@ -88,7 +88,7 @@ class Screen:
 
 
 class Demo:
-    """One performance."""
+    """One run of the demo."""
 
     def __init__(self, url: str, stores: Stores, out: TextIO) -> None:
         self._url = url
@@ -99,7 +99,7 @@ class Demo:
         self._killed = False
 
     async def perform(self) -> None:
-        """From the first worker to the last chunk."""
+        """Run everything from the first worker to the last chunk."""
         self._screen.line(f"Question: {QUESTION}")
         await self._start("first")
         sequence = 0
@@ -137,7 +137,7 @@ class Demo:
         await self._start("second")
 
     async def _answer(self) -> None:
-        """Play the person: agree to everything that waits, then let a third process go on."""
+        """Act as the person: approve everything that waits, then let a third process continue."""
         if self._worker is not None:
             await self._worker.wait()
         async with AgentExecutor(self._stores.state, self._stores.streams, make_llm()) as executor:
@@ -152,7 +152,7 @@ class Demo:
 
 
 async def undisturbed(url: str, stores: Stores) -> None:
-    """The same run, in peace."""
+    """Execute the same run without disturbance."""
     while await work(url, CONTROL) not in ("completed", "failed"):
         async with AgentExecutor(stores.state, stores.streams, make_llm()) as executor:
             handle = await executor.get_handle(researcher, CONTROL)
@@ -167,7 +167,7 @@ async def transcript(stores: Stores, session_id: str) -> list[Message]:
 
 
 async def demo(url: str, out: TextIO) -> int:
-    """Perform, then compare with an undisturbed run; the exit code."""
+    """Run the demo, compare it with an undisturbed run, and return the exit code."""
     async with open_stores(url) as stores:
         for session_id in (SESSION, CONTROL):
             async with AgentExecutor(stores.state, stores.streams, make_llm()) as executor:
@@ -193,12 +193,12 @@ async def demo(url: str, out: TextIO) -> int:
 
 
 def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the demo can be told on the command line."""
+    """Add the arguments of the demo."""
     parser.add_argument("--url", help="where the stores are; a new SQLite file unless given")
 
 
 def run_demo(given: argparse.Namespace) -> int:
-    """Perform the demo; 0 if all went as it must."""
+    """Run the demo; return 0 if everything went as expected."""
     if given.url is not None and parse_url(given.url).scheme == "memory":
         raise InvalidArgument("The demo starts several processes, and memory: lives inside one: leave --url out.")
     url = given.url or f"sqlite:{Path(tempfile.mkdtemp(prefix='helix-demo-')) / 'helix.db'}"

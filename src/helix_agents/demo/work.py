@@ -1,4 +1,4 @@
-"""What a worker of the demo does: begin the session, or wait until it can be resumed, and go on until it rests."""
+"""The work of a demo worker: start the session, or wait until it can be resumed, and run it until it stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LOOK_AGAIN_SECONDS = 0.05
 async def work(
     url: str, session_id: str, *, delay_seconds: float = 0.02, user_id: str | None = None, tags: Sequence[str] = ()
 ) -> str:
-    """Run the session until it ends or waits for somebody; its status. `delay_seconds`: how slowly the model types."""
+    """Run the session until it ends or waits for a person; return its status. `delay_seconds`: how slowly the model
+    types."""
     async with open_stores(url) as stores:
         llm = make_llm(delay_seconds)
         executor = AgentExecutor(

@@ -1,8 +1,8 @@
 """A connection to an MCP server: one owner task opens and closes it, any task calls through it.
 
 The client library ties a connection to the task that opened it, so that task does nothing else. A connection that is
-lost is opened again at the next call, with a pause that grows; a command that keeps dying is given up for a while.
-What the calls mean is up to `toolset.py`.
+lost is opened again at the next call, with a pause that grows; a command that keeps dying is not restarted for some
+time. `toolset.py` interprets the calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("helix_agents.mcp")
 T = TypeVar("T")
 
 MAX_OPENINGS_A_MINUTE = 4
-"""A server that is lost more often than this is given up until the minute is over."""
+"""A server that is lost more often is not opened again until the minute is over."""
 FIRST_PAUSE_SECONDS = 0.1
 MAX_LOGGED_LINE = 2_000
 _CONNECTION_CLOSED = -32000
@@ -49,11 +49,11 @@ _FAILURES: tuple[type[Exception], ...] = (
 
 
 class ConnectionLost(HelixError):
-    """The connection broke during a call, so nobody knows whether the server executed it."""
+    """The connection broke during a call, so it is unknown whether the server executed it."""
 
 
 class Connection:
-    """The way to one server, for all tasks of one event loop."""
+    """The connection to one server, for all tasks of one event loop."""
 
     def __init__(self, server: Server, *, open_seconds: float) -> None:
         self._server = server
@@ -119,7 +119,7 @@ class Connection:
         self.tools_changed = True
 
     async def _pause(self) -> None:
-        """Wait before a server that was lost is opened again; refuse if that happens all the time."""
+        """Wait before opening a lost server again; raise if that happens too often."""
         now = time.monotonic()
         recent = [at for at in self._opened_at if now - at < 60]
         if len(recent) >= MAX_OPENINGS_A_MINUTE:
@@ -153,7 +153,7 @@ class Connection:
             self.tools_changed = True
 
     async def _listen(self, client: mcp.Client) -> None:
-        """Hear of changed lists from servers that must be asked for that; older ones notify on their own."""
+        """Subscribe to list changes of servers that require it; older ones send notifications anyway."""
         with suppress(Exception):
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
@@ -206,7 +206,7 @@ def _log_of(server: str, stack: AsyncExitStack) -> Any:
 
 
 def _is_lost(error: BaseException, owner: asyncio.Task[None]) -> bool:
-    """Whether an error means that the connection is gone, not that the server refused something."""
+    """Return whether an error means that the connection is gone, not that the server rejected a request."""
     return owner.done() or not isinstance(error, mcp.MCPError) or error.code == _CONNECTION_CLOSED
 
 

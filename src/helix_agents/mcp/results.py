@@ -1,4 +1,4 @@
-"""What an MCP tool returned, as the result of a tool call: JSON, a text, or a list of content parts. Pure."""
+"""Convert the result of an MCP tool to the result of a tool call: JSON, a string, or a list of content parts. Pure."""
 
 from __future__ import annotations
 

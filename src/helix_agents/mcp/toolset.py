@@ -36,7 +36,7 @@ class MCP:
     `url_or_command`: a URL of streamable HTTP, or a command as a list; `command=` also takes the list. `prefix`: put
     before each tool's name. `approve`: `"destructive"` (the default), `"always"`, `"never"`, or a function of the
     server's tool. `trusted=False`: the server's hints count for nothing, so every call needs approval.
-    `timeout_seconds`: of one call, counted from its last sign of life. `headers`, `auth`: of HTTP requests.
+    `timeout_seconds`: of one call, counted from its last progress notification. `headers`, `auth`: of HTTP requests.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class MCP:
 
 
 def tool_name(name: str) -> str:
-    """Return a name that models accept. A long one is cut, with a digest so that it stays its own."""
+    """Return a name that models accept. A long name is cut and ends with a digest, so that it stays unique."""
     plain = _NOT_IN_NAMES.sub("_", name)
     if len(plain) <= MAX_NAME:
         return plain

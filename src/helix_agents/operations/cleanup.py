@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 FAILURE_REASON = "session_expired"
 
 MAX_LOOKS = 10
-"""How often a session is looked at again that changes its status meanwhile."""
+"""How often a session is read again if its status changes in between."""
 
 
 LEASE_MS = 10_000
-"""How long another process waits before it closes a session that this one has failed and died."""
+"""How long other processes wait before they finish closing a session if this process dies while doing it."""
 
 
 class _Stores(NamedTuple):
@@ -38,21 +38,21 @@ class _Stores(NamedTuple):
 
 
 class WorkspaceSnapshots(Protocol):
-    """Where a workspace provider keeps the snapshots of sessions."""
+    """The snapshots of a workspace provider."""
 
     async def list(self, session_id: str) -> list[str]:
-        """The ids of a session's snapshots."""
+        """Return the ids of a session's snapshots."""
 
     async def delete(self, snapshot_id: str) -> None:
         """Remove one snapshot."""
 
 
 class WorkspaceProvider(Protocol):
-    """Something that keeps files for sessions."""
+    """Stores files for sessions."""
 
     @property
     def snapshots(self) -> WorkspaceSnapshots:
-        """Where they are."""
+        """The snapshots."""
 
 
 class _Tally(msgspec.Struct):
@@ -75,7 +75,7 @@ async def expired_session_cleanup(
 ) -> CleanupSummary:
     """Fail the sessions whose `expires_at` has passed and delete their workspace snapshots.
 
-    With a `stream_manager`, their streams fail too. One bad session never stops the sweep: what went wrong is in
+    With a `stream_manager`, their streams also fail. An error in one session does not stop the sweep: it is reported in
     `errors`, and the next sweep tries again. `dry_run` only counts.
     """
     if page_size.__class__ is not int or not 1 <= page_size <= MAX_PAGE:
@@ -90,7 +90,7 @@ async def expired_session_cleanup(
             tally.detected += 1
             try:
                 await _reap(session, state_store, stream_manager, workspace_providers or {}, error, dry_run, tally)
-            except Exception as problem:  # whatever a provider or store raises must not stop the others
+            except Exception as problem:  # an error of a provider or store must not stop the sweep
                 log.warning("cleanup of session %r failed", session.session_id, exc_info=True)
                 tally.errors.append(f"{session.session_id}: {problem}")
         cursor = page.next_cursor
@@ -109,7 +109,8 @@ async def _reap(
 ) -> None:
     ended = session.status in SESSION_TERMINAL
     if not dry_run and (not ended or session.failure_reason == FAILURE_REASON):
-        # Also after an earlier sweep failed the session: what it could not delete costs money until it is deleted.
+        # Also if an earlier sweep failed the session: snapshots that it could not delete cost money until they are
+        # gone.
         for name, provider in providers.items():
             await _delete_snapshots(session.session_id, name, provider, tally)
     if ended:
@@ -144,7 +145,7 @@ async def _delete_snapshots(session_id: str, name: str, provider: WorkspaceProvi
 
 @contextmanager
 def _reported(session_id: str, name: str, tally: _Tally) -> Iterator[None]:
-    """Turn any exception of a provider into an entry of `errors`: the session has expired all the same."""
+    """Turn any exception of a provider into an entry of `errors`: the session has expired nevertheless."""
     try:
         yield
     except Exception as problem:

@@ -1,7 +1,7 @@
-"""`helix verify`: read everything back and compare what a store says about itself with what it holds.
+"""`helix verify`: read everything back and check that it is consistent.
 
-Works on any backend, through the contract alone. Reads page by page, so a store of any size can be verified.
-`repair_session` puts right what a process that died left half done and where only one thing can be meant; whatever
+Works on any backend, through the contract only. Reads page by page, so a store of any size can be verified.
+`repair_session` completes what a dead process left unfinished if there is only one way to complete it; anything that
 could lose data is only reported.
 """
 
@@ -23,7 +23,7 @@ PAGE = 200
 async def verify_sessions(
     state_store: StateStore, session_id: str | None = None
 ) -> AsyncIterator[tuple[str, list[str]]]:
-    """Each session's id with the problems found in it; all sessions, or only one."""
+    """Yield each session's id with its problems, for all sessions or one."""
     if session_id is not None:
         yield session_id, await session_problems(state_store, session_id)
         return
@@ -40,7 +40,7 @@ async def verify_sessions(
 
 
 async def session_problems(state_store: StateStore, session_id: str) -> list[str]:
-    """What is wrong with one session; an empty list if nothing is."""
+    """Return the problems of one session; an empty list if there are none."""
     try:
         return [problem async for problem in _problems(state_store, session_id)]
     except HelixError as error:
@@ -72,7 +72,7 @@ async def _problems(state_store: StateStore, session_id: str) -> AsyncIterator[s
 
 
 async def _family_problems(state_store: StateStore, state: SessionState) -> AsyncIterator[str]:
-    """What hangs in the air: a session below one that is gone, or a note of a child that is not there."""
+    """Return dangling links: a session whose parent is gone, or a reference to a child that does not exist."""
     for what, other in (("parent", state.parent_session_id), ("root", state.root_session_id)):
         if other is not None and not await state_store.session_exists(other):
             yield f"its {what} {other!r} is missing"
@@ -93,9 +93,9 @@ async def _unclosed_runs(state_store: StateStore, state: SessionState, now: int 
 async def repair_session(
     state_store: StateStore, stream_manager: StreamManager, session_id: str, *, now: int | None = None
 ) -> list[str]:
-    """Close the runs and the stream that a session which has ended left open; what was done. *Idempotent.*
+    """Close the runs and the stream that an ended session left open; return what was done. *Idempotent.*
 
-    Of a session that does not exist, whatever is left is removed.
+    If the session does not exist, remove what is left of it.
     """
     state = await state_store.load_state(session_id)
     if state is None:

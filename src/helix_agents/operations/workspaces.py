@@ -1,7 +1,7 @@
-"""FileWorkspaceProvider: snapshots of the folders in which sessions work, as archives below one folder.
+"""FileWorkspaceProvider: snapshots of the folders in which sessions work, as archives in one folder.
 
-`expired_session_cleanup` deletes the snapshots of sessions whose time has passed. Knows files, no stores. Work with
-files blocks, so it is done in threads.
+`expired_session_cleanup` deletes the snapshots of expired sessions. Knows files, but no stores. File operations block,
+so they run in threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUFFIX = ".tar.gz"
 
 
 class FileWorkspaceProvider:
-    """Keeps snapshots below `folder`: `<folder>/<digest of the session id>/<snapshot>.tar.gz`."""
+    """Stores snapshots in `folder`: `<folder>/<digest of the session id>/<snapshot>.tar.gz`."""
 
     def __init__(self, folder: str | Path) -> None:
         self.snapshots = FileSnapshots(Path(folder))
@@ -33,12 +33,12 @@ class FileSnapshots:
         self._folder = folder
 
     async def create(self, session_id: str, workspace: str | Path) -> str:
-        """Keep the files of a workspace as they are now; the snapshot's id. It is there whole or not at all."""
+        """Store the files of a workspace as they are now; return the snapshot's id. *Atomic.*"""
         home = _home(session_id)
         return await asyncio.to_thread(self._create, home, Path(workspace))
 
     async def restore(self, snapshot_id: str, workspace: str | Path) -> None:
-        """Put the files of a snapshot into a folder, over what is there."""
+        """Extract the files of a snapshot into a folder, replacing existing ones."""
         await asyncio.to_thread(self._restore, self._path(snapshot_id), Path(workspace))
 
     async def list(self, session_id: str) -> list[str]:
@@ -98,5 +98,5 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _home(session_id: str) -> str:
-    """A folder name for any session id; ids may hold what file systems do not take."""
+    """Return a folder name for a session id, which may contain characters that file systems reject."""
     return hashlib.sha256(ensure_id(session_id, "session_id").encode()).hexdigest()[:32]

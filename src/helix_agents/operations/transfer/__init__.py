@@ -1,8 +1,8 @@
-"""Sessions out of one backend and into another: `helix export` and `helix import`, through the contracts alone.
+"""Move sessions between backends: `helix export` and `helix import`, through the contracts only.
 
-A file of JSON lines. What is carried over: sessions with all their fields, messages, checkpoints (as the change from
-one to the next), runs, notes of children, staged calls, usage and memories. What is not: streams, which are for those
-who watch now, and what only the store itself may set (versions, times of creation, ids of checkpoints).
+A file of JSON lines. Transferred: sessions with all their fields, messages, checkpoints (as changes from one to the
+next), runs, references to children, staged calls, usage and memories. Not transferred: streams, which are for live
+readers, and values that only the store may set (versions, creation times, checkpoint ids).
 """
 
 from .exporting import Exported, export_sessions

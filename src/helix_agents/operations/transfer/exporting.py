@@ -1,4 +1,4 @@
-"""Reading sessions out of stores as the lines of an export; one session at a time, however many there are."""
+"""Read sessions from stores as the lines of an export, one session at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 class TransferStores(Protocol):
-    """The stores that take part."""
+    """The stores to read from or write to."""
 
     @property
     def state(self) -> StateStore: ...
@@ -61,10 +61,10 @@ async def export_sessions(
     resumed: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Exported:
-    """Write all sessions, oldest first, as lines; or one with its descendants, or those of one user.
+    """Write sessions as lines, oldest first: all, one with its descendants, or those of one user.
 
-    Memories are written with all sessions, or with those of a user: then only what is stored about that user.
-    `already`: sessions that an earlier, interrupted export has written whole; with `resumed` the header is there too.
+    Memories are written with all sessions, or, for one user, only those about that user. `already`: sessions that an
+    interrupted export has written completely; `resumed`: the header is also written.
     """
     if session_id is not None and user_id is not None:
         raise InvalidArgument("Give session_id or user_id, not both.")
@@ -78,7 +78,7 @@ async def export_sessions(
             exported.skipped += 1
             continue
         lines = await _session_lines(stores, each)
-        if lines:  # else it was deleted meanwhile
+        if lines:  # else it was deleted in the meantime
             write("\n".join(lines))
             exported.sessions += 1
     progress(len(ids), len(ids))
@@ -91,7 +91,8 @@ async def export_sessions(
 
 
 async def _ids(store: StateStore, session_id: str | None, user_id: str | None) -> list[str]:
-    """The ids, oldest first, so that an import makes them in the same order; parents come before their children."""
+    """Return the ids, oldest first, so that an import creates them in the same order; parents precede their
+    children."""
     if session_id is not None:
         tree = await session_tree(store, session_id)
         if not tree:
@@ -108,7 +109,7 @@ async def _ids(store: StateStore, session_id: str | None, user_id: str | None) -
 
 
 async def _session_lines(stores: TransferStores, session_id: str) -> list[str]:
-    """One session's block, read at one moment; nothing if there is no such session."""
+    """Return one session's block, read at one moment; empty if there is no such session."""
     for _ in range(TRIES):
         session = await stores.state.load_state(session_id)
         if session is None:
@@ -167,12 +168,12 @@ async def _records(stores: TransferStores, session: SessionState) -> AsyncIterat
 
 def _plain(session: SessionState) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(session)
-    data["custom_state"] = None  # told by the patches
+    data["custom_state"] = None  # implied by the patches
     return data
 
 
 async def _checkpoints(store: StateStore, session_id: str) -> list[Checkpoint]:
-    """All of them, oldest first, without custom state."""
+    """Return all checkpoints, oldest first, without custom state."""
     found: list[Checkpoint] = []
     while True:
         page = await store.list_checkpoints(session_id, limit=PAGE, offset=len(found))

@@ -1,8 +1,8 @@
-"""Writing the sessions of an export into stores, so that an import that was cut off can be run again.
+"""Write the sessions of an export into stores. An interrupted import can be repeated.
 
-A session is marked while it is being written: by its metadata when it is made, then by an interrupt flag, which no
-commit overwrites and which keeps runs away. One that is found marked was left unfinished by an earlier import: it is
-removed and written anew. One that is there unmarked is left alone, whoever it belongs to.
+A session is marked while it is being written: by its metadata when it is created, then by an interrupt flag, which no
+commit overwrites and which prevents runs. A marked session was left unfinished by an earlier import: it is deleted and
+written again. An existing session without the mark is skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CREATED_WITH = ("parent_session_id", "root_session_id", "user_id", "tags", "expi
 
 
 class Imported(msgspec.Struct):
-    """What an import did. `skipped`: sessions that were there already."""
+    """What an import did. `skipped`: sessions that existed already."""
 
     sessions: int = 0
     skipped: int = 0
@@ -41,7 +41,7 @@ class Imported(msgspec.Struct):
 async def import_sessions(
     stores: TransferStores, lines: Iterable[str], *, progress: Progress = lambda done, total: None
 ) -> Imported:
-    """Write everything that the lines hold and the stores lack. *Idempotent.*
+    """Write all sessions and memories that the stores do not have yet. *Idempotent.*
 
     Each session is checked against its digest before any of it is written. Raises `InvalidArgument` for a file that is
     damaged, cut off, or of a newer format.
@@ -52,7 +52,7 @@ async def import_sessions(
     for records in blocks(rest):
         try:
             await _import_block(stores, records, imported)
-        except (KeyError, TypeError, StoreCorrupt) as error:  # a record without what records of its kind have
+        except (KeyError, TypeError, StoreCorrupt) as error:  # a record that lacks required members
             raise InvalidArgument(f"The export holds a record that cannot be read: {error!r}.") from error
         progress(imported.sessions + imported.skipped, 0)
     if not imported.complete:
@@ -90,7 +90,7 @@ async def _import_session(stores: TransferStores, records: list[Record]) -> bool
 
 
 async def _remove_unfinished(store: StateStore, session: SessionState) -> None:
-    """Deleting a session takes the note of it away from its parent, which is imported already: put it back."""
+    """Delete an unfinished session, and restore the parent's reference to it, which the deletion removes."""
     parent_id = session.parent_session_id
     noted: list[SubSessionRef] = []
     if parent_id is not None and await store.session_exists(parent_id):
@@ -133,7 +133,7 @@ async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, 
     for record in kinds["usage"]:
         await stores.usage.record_entries(record["items"])
     await store.save_state(session_id, _as_new(wanted, custom_state))
-    # The last write takes the mark away: until here, whatever happens, the session is known to be unfinished.
+    # The last write removes the mark: until here, the session counts as unfinished.
     if (flag := wanted.interrupt_flag) is not None:
         await store.set_interrupt_flag(session_id, flag.reason, run_id=flag.run_id)
     else:
@@ -154,7 +154,7 @@ async def _write_blob(stores: TransferStores, session_id: str, record: Record) -
 async def _write_history(
     store: StateStore, wanted: SessionState, messages: list[Message], points: list[Record]
 ) -> Json:
-    """Commit by commit, so that every checkpoint can be gone back to; the custom state of the last one."""
+    """Write commit by commit, so that every checkpoint can be restored; return the last custom state."""
     custom_state: Json = {}
     written = 0
     for point in points:
@@ -177,12 +177,12 @@ async def _write_history(
 
 
 def _as_new(state: SessionState, custom_state: Json) -> SessionState:
-    """A state of the exported session, for the session that is created from it."""
+    """Return a state of the exported session for the new session."""
     return msgspec.structs.replace(state, custom_state=custom_state, created_at=0, incarnation="")
 
 
 async def _write_run(store: StateStore, run: RunRecord) -> None:
-    # A run that was going on when it was exported is not going on here: its lease has lapsed.
+    # A run that was active when it was exported is not active here: its lease has expired.
     details = {name: getattr(run, name) for name in DETAILS}
     await store.create_run(run.session_id, run.run_id, turn=run.turn, metadata=run.metadata, lease_until=0, **details)
     if run.status != "running":

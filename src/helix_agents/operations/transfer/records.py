@@ -7,7 +7,7 @@
     {"kind": "memories", ...}
     {"kind": "end", "sessions": 2}
 
-A block whose last line is missing was cut off: an export goes on there, an import stops there.
+A block without its last line was cut off: an export continues there, an import stops there.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Block:
         self._digest = hashlib.sha256()
 
     def line(self, record: Record) -> str:
-        """A record as a line of this block."""
+        """Return a record as a line of this block."""
         text = encode(record)
         self._digest.update(text.encode())
         return text
 
     def take(self, text: str) -> None:
-        """Count a line that was read."""
+        """Add a line that was read to the digest."""
         self._digest.update(text.encode())
 
     @property
     def sha256(self) -> str:
-        """Of all lines so far."""
+        """The digest of all lines so far."""
         return self._digest.hexdigest()
 
 
 def header() -> str:
-    """The first line."""
+    """Return the first line."""
     return encode({"kind": "header", "format": FORMAT, "version": VERSION})
 
 
 def read_header(line: str | None) -> None:
-    """Refuse what is not an export, or one that this version cannot read."""
+    """Raise for a file that is not an export, or that this version cannot read."""
     record = _record(line, 1) if line is not None else {}
     if record.get("format") != FORMAT:
         raise InvalidArgument("This file is not an export of helix-agents: it does not begin with its header.")
@@ -65,9 +65,9 @@ def read_header(line: str | None) -> None:
 
 
 def blocks(lines: Iterable[str]) -> Iterator[list[Record]]:
-    """The records of a file after its header, session by session; other records come alone.
+    """Yield the records of a file after its header, session by session; other records one by one.
 
-    Raises `InvalidArgument` for a block that is damaged or cut off, before any of it is handed out.
+    Raises `InvalidArgument` for a block that is damaged or cut off, before yielding any of it.
     """
     block, records = Block(), list[Record]()
     for number, line in enumerate(lines, 2):
