@@ -1,1 +1,1 @@
-"""Where agents live: executor, stores and server put together for one engine. The loop itself exists once."""
+"""Runtimes: executor, stores and server assembled for one engine each. All of them use the same loop."""

@@ -1,10 +1,11 @@
-"""Agents by DBOS: a workflow a run, a DBOS step a step, in the same process, on SQLite or Postgres.
+"""Agents on DBOS: one workflow per run and one DBOS step per step, in the same process, on SQLite or Postgres.
 
     async with DBOSRuntime(executor, {"name": "agents", "system_database_url": "postgresql://..."}) as runtime:
         handle = await runtime.submit(agent, "Research this")
 
-DBOS goes on with the workflows of a dead process when that process comes back; our leases tell a live one to do so when
-it does not. A workflow ends when its run comes to rest: an answer begins the next one, so nothing waits in a process.
+DBOS continues the workflows of a dead process when that process restarts; if it does not, an expired lease lets another
+process continue them. A workflow ends when its run stops: a response starts the next one, so nothing waits in a
+process.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ STORE_AWAY_SECONDS = 1.0
 
 
 class DBOSRuntime(EngineRuntime):
-    """Runs agents by DBOS, in this process. There is one at a time, as there is one DBOS in a process.
+    """Runs agents on DBOS in this process. Only one at a time, because a process has one DBOS.
 
-    `config`: what DBOS is launched with, and ended at the end. Without it DBOS is the application's own: enter this
-    before `DBOS.launch()`, which must be called in the event loop. Give each process an `executor_id` of its own.
+    `config`: launch DBOS with this, and shut it down at the end. Without it, the application manages DBOS: enter this
+    runtime before `DBOS.launch()`, which must be called in the event loop. Give each process its own `executor_id`.
     """
 
     _current: DBOSRuntime | None = None
@@ -68,7 +69,7 @@ class DBOSRuntime(EngineRuntime):
         left = list(self._at_work)
         await asyncio.gather(*(ended.wait() for ended in list(self._at_work.values())))
         if left:
-            await DBOS.resume_workflows_async(left)  # those that have ended stay so, others are up for anybody
+            await DBOS.resume_workflows_async(left)  # ended runs stay ended; any process may take the others
         if self._config is not None:
             threads = ThreadPoolExecutor()
             loop = asyncio.get_running_loop()
@@ -77,13 +78,13 @@ class DBOSRuntime(EngineRuntime):
         DBOSRuntime._current = None
 
     async def run(self, ticket: dict[str, Json]) -> dict[str, Json]:
-        """The workflow: steps until the run comes to rest."""
+        """The workflow: do steps until the run stops."""
         name = DBOS.workflow_id or ""
         ended = self._at_work[name] = asyncio.Event()
         try:
             while True:
                 if self._stopping or not self.knows(ticket):
-                    raise error.DBOSWorkflowConflictIDError(name)  # not an outcome: it is left for another process
+                    raise error.DBOSWorkflowConflictIDError(name)  # not an outcome: another process continues the run
                 ticket = await helix_step(ticket)
                 if ticket["status"] != "active":
                     return ticket
@@ -112,7 +113,7 @@ class DBOSRuntime(EngineRuntime):
 
 
 def _prefix(ticket: Ticket) -> str:
-    """What the names of all workflows of a session begin with, and no others: ids hold no braces."""
+    """Return the prefix of the names of a session's workflows; unique, because ids have no braces."""
     return f"helix:{{{ticket.session_id}}}:"
 
 
@@ -128,7 +129,7 @@ def _here() -> DBOSRuntime:
 
 @DBOS.workflow(name="helix_run")
 async def helix_run(ticket: dict[str, Json]) -> dict[str, Json]:
-    """A run, from its ticket to its rest."""
+    """Execute a run from its ticket until it stops."""
     return await _here().run(ticket)
 
 
@@ -141,5 +142,5 @@ async def helix_run(ticket: dict[str, Json]) -> dict[str, Json]:
     should_retry=lambda raised: isinstance(raised, StoreUnavailable),
 )
 async def helix_step(ticket: dict[str, Json]) -> dict[str, Json]:
-    """One step of a run."""
+    """Execute one step of a run."""
     return await _here().advance(ticket)

@@ -1,8 +1,8 @@
-"""What all durable engines have in common: begin a run, do its steps, pass answers on, find what they lost.
+"""The base of all durable engines: start a run, do its steps, pass on responses, find lost runs.
 
-An engine stores tickets, never a word of a conversation: those stay in our stores. A run is stored there before the
-engine hears of it, so a process that dies in between leaves something to find: every runtime looks for runs of its
-engine that have stood still for the length of a lease, and asks the engine to go on with them.
+An engine stores tickets; conversations stay in our stores. A run is stored before it is passed to the engine, so if the
+process dies in between, the run can be found: every runtime searches for runs of its engine that have been idle for the
+length of a lease, and asks the engine to continue them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AGAIN_SECONDS = 0.1
 
 
 class EngineRuntime(ABC):
-    """Runs the agents of an executor by a durable engine. `async with` makes this process do some of the work."""
+    """Runs the agents of an executor on a durable engine. Inside `async with`, this process is one of the workers."""
 
     def __init__(self, executor: AgentExecutor, engine: str) -> None:
         self._executor = executor
@@ -57,7 +57,7 @@ class EngineRuntime(ABC):
     ) -> RunHandle:
         """Store a run, as `executor.submit` does, and let the engine execute it.
 
-        The handle follows the run wherever it goes. A session that was interrupted or waits for an answer goes on with
+        The handle follows the run in any process. A session that was interrupted or waits for a response continues with
         `input` as the next message.
         """
         agent = self._executor.runs.known(agent)
@@ -68,7 +68,8 @@ class EngineRuntime(ABC):
         return handle
 
     async def answer(self, session_id: str, tool_call_id: str | None = None, **answer: Any) -> ToolResultReceipt:
-        """Answer a question, as `executor.submit_tool_result` does; with the last answer the engine goes on."""
+        """Respond to a question, as `executor.submit_tool_result` does; after the last response the engine continues
+        the run."""
         receipt = await self._executor.submit_tool_result(session_id, tool_call_id, **answer)
         await self.answered(receipt)
         return receipt
@@ -79,11 +80,11 @@ class EngineRuntime(ABC):
         root_id = receipt.session_id if asked is None else asked.root_session_id or receipt.session_id
         root = await find(self._services, root_id)
         if root.session is not None and root.seen.standing is Standing.READY:
-            with suppress(AlreadyRunning, NotResumable, RunLost):  # another process has answered, too, and was faster
+            with suppress(AlreadyRunning, NotResumable, RunLost):  # another process has also responded and was faster
                 await self.resume(root.session.agent_type, root_id)
 
     async def resume(self, agent: Agent | str, session_id: str, *, user_id: str | None = None) -> RunHandle:
-        """Let the engine continue a session that was interrupted, or whose answers are in."""
+        """Let the engine continue a session that was interrupted or has all its responses."""
         agent = self._executor.runs.known(agent)
         found, _ = await decided(
             self._services, Intent.RESUME, session_id, agent=agent, user_id=user_id, engine=self._engine
@@ -112,7 +113,7 @@ class EngineRuntime(ABC):
     # -- for the engine
 
     def knows(self, kept: dict[str, Json]) -> bool:
-        """Whether the agent of a ticket is known here; says once of each that is not."""
+        """Return whether the agent of a ticket is known here; log each unknown one once."""
         name = str(kept["agent_type"])
         if name not in self._executor.agents and name not in self._strangers:
             self._strangers.add(name)
@@ -120,7 +121,8 @@ class EngineRuntime(ABC):
         return name in self._executor.agents
 
     async def advance(self, kept: dict[str, Json]) -> dict[str, Json]:
-        """Do the next step of a run; the ticket to keep. Whoever comes too late waits for what the others do."""
+        """Do the next step of a run and return the new ticket. A late caller waits for the process that does the
+        step."""
         ticket = msgspec.convert(kept, Ticket)
         while True:
             try:
@@ -129,11 +131,11 @@ class EngineRuntime(ABC):
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def watch(self) -> None:
-        """For ever: find runs that stand still, and ask the engine to go on with them."""
+        """Loop forever: find stalled runs, and ask the engine to continue them."""
         while True:
             try:
                 await self._rescue_all()
-            except Exception as error:  # the store or the engine is away: both have errors of their own
+            except Exception as error:  # the store or the engine is unavailable: both have their own errors
                 logger.warning("Cannot look for runs that %s lost: %s", self._engine, error)
             await asyncio.sleep(self._services.lease_seconds / 2)
 
@@ -165,11 +167,11 @@ class EngineRuntime(ABC):
 
     @abstractmethod
     async def _begin(self, ticket: Ticket, *, anew: bool) -> None:
-        """Let the engine execute a run. Unless `anew`, it may have begun with it already."""
+        """Let the engine execute a run. Unless `anew`, it may have started already."""
 
     @abstractmethod
     async def _rescue(self, ticket: Ticket) -> bool:
-        """Let the engine go on with a run that stands still, if it does not anyway. False if it has given it up."""
+        """Let the engine continue a stalled run, unless it already does. Return False if it has given up the run."""
 
 
 def is_newer(one: dict[str, Json], other: dict[str, Json]) -> bool:
@@ -178,6 +180,6 @@ def is_newer(one: dict[str, Json], other: dict[str, Json]) -> bool:
 
 
 def plain(ticket: Ticket) -> dict[str, Json]:
-    """A ticket as engines keep it: without what the model said."""
+    """Return a ticket as engines store it: without the model's reply."""
     kept: dict[str, Json] = msgspec.to_builtins(msgspec.structs.replace(ticket, output=None, error=None))
     return kept

@@ -1,11 +1,11 @@
-"""Agents by Temporal: a workflow a run, an activity a step, answers by signal.
+"""Agents on Temporal: one workflow per run, one activity per step, responses by signal.
 
     client = await Client.connect("localhost:7233")
     async with TemporalRuntime(executor, client) as runtime:    # a worker
         handle = await runtime.submit(agent, "Research this")   # also without the block, from any process
 
-The history of a workflow holds tickets, nothing of the conversation, and begins anew when it gets long. A worker that
-dies or freezes misses its heartbeat, and Temporal gives the step to another one.
+The history of a workflow holds tickets, nothing of the conversation, and is continued as new when it gets long. When a
+worker dies or freezes, its heartbeat stops and Temporal gives the step to another one.
 """
 
 from __future__ import annotations
@@ -33,28 +33,30 @@ except ImportError as error:  # pragma: no cover
 LONGEST_STEP = timedelta(days=1)
 FIRST_RETRY = timedelta(milliseconds=200)
 STICKY = timedelta(seconds=1)
-"""How long a workflow waits for the worker that has it in memory, before any other may have it."""
+"""How long a workflow waits for the worker that has it in memory before another worker may run it."""
 BUILD = "helix-agents"
-"""Temporal would read all code of the process to find a name for it. Our workflow changes only with this package."""
+"""A fixed build id: Temporal would otherwise hash all code of the process. Our workflow changes only with this
+package."""
 HOPELESS = ["InvalidArgument", "StaleTicket", "SessionNotFound"]
 
 
 @workflow.defn(name="helix_run", sandboxed=False)
 class HelixRun:
-    """A run, from its ticket to its rest; while it waits for answers, the workflow waits for a signal."""
+    """Executes a run from its ticket until it stops; while the run waits for responses, the workflow waits for a
+    signal."""
 
     def __init__(self) -> None:
         self._news: dict[str, Json] | None = None
 
     @workflow.signal
     def go_on(self, ticket: dict[str, Json]) -> None:
-        """Somebody has answered, or said something more: this is where the session stands."""
+        """Accept a newer ticket after a response or a new message."""
         if self._news is None or ticket["version"] > self._news["version"]:
             self._news = ticket
 
     @workflow.run
     async def run(self, ticket: dict[str, Json], lease_seconds: float, look_again_seconds: float) -> dict[str, Json]:
-        """Steps until there is nothing more to do."""
+        """Do steps until the run has ended."""
         lease = timedelta(seconds=lease_seconds)
         while True:
             if self._news is not None and self._news["version"] > ticket["version"]:
@@ -72,7 +74,7 @@ class HelixRun:
             if self._news is not None:
                 continue
             if str(ticket["status"]).startswith("suspended"):
-                with suppress(TimeoutError):  # an answer may come by another door, or its deadline pass
+                with suppress(TimeoutError):  # a response may arrive another way, or its deadline pass
                     await workflow.wait_condition(lambda: self._news is not None, timeout=look_again_seconds)
             elif ticket["status"] != "active":
                 return ticket
@@ -81,10 +83,11 @@ class HelixRun:
 
 
 class TemporalRuntime(EngineRuntime):
-    """Runs agents by Temporal. `async with` makes this process a worker of `task_queue`, for `at_once` steps.
+    """Runs agents on Temporal. `async with` makes this process a worker of `task_queue`, for `at_once` concurrent
+    steps.
 
-    Leaving the block finishes the steps that are being worked on; other workers go on. `look_again_seconds`: how long a
-    run that waits for an answer relies on being told, by `answer`.
+    Leaving the block finishes the current steps; other workers continue the runs. `look_again_seconds`: how often a
+    waiting run is checked in case a signal got lost.
     """
 
     def __init__(
@@ -160,10 +163,10 @@ class TemporalRuntime(EngineRuntime):
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            status = WorkflowExecutionStatus.COMPLETED  # it was never begun
+            status = WorkflowExecutionStatus.COMPLETED  # it was never started
         goes_on = status in (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.RUNNING)
         if goes_on:
-            await self._begin(ticket, anew=True)  # it may wait for a signal that nobody lived to send
+            await self._begin(ticket, anew=True)  # it may wait for a signal whose sender died
         return goes_on
 
     def _name(self, ticket: Ticket) -> str:

@@ -1,7 +1,7 @@
 """Who may see a session: the one rule, used by every route, stream and list.
 
 A user sees the sessions that have its `user_id`; sub-agents pass it on to their sessions. An admin sees all. Another
-user's session looks exactly like one that does not exist, and so do the streams that the library keeps for itself.
+user's session looks exactly like one that does not exist, and so do the library's internal streams.
 """
 
 from __future__ import annotations

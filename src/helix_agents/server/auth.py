@@ -28,7 +28,7 @@ MIN_TOKEN_LENGTH = 16
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody who may use the server: sees the sessions that have this `user_id`. An admin sees all."""
+    """A user of the server, who sees the sessions that have this `user_id`. An admin sees all."""
 
     id: str
     is_admin: bool = False

@@ -1,6 +1,6 @@
 """Limits on connections, which uvicorn lacks: how many there may be, and how long one may take to send its headers.
 
-Neither needs a user: whoever can reach the port could otherwise use up the process's file descriptors.
+Neither needs a user: any client that can reach the port could otherwise use up the process's file descriptors.
 """
 
 from __future__ import annotations

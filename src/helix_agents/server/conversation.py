@@ -1,8 +1,8 @@
-"""Conversations of clients that send all of it with every request (AG-UI, the AI SDK): what is new in them?
+"""Find what is new in the conversation of a client that sends all of it with every request (AG-UI, the AI SDK).
 
 The conversation is stored here. A request continues it if its user messages start with the stored ones; the rest is
 new. Anything else is a conversation that has diverged, and is rejected: appending it would show the model a mix of two.
-What the assistant said is not compared: only the server says what that was.
+The assistant's messages are not compared: only the server's copy counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Said(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """Where a client's conversation stands: the session, and the position from which its stream is new.
+    """The current position of a client's conversation: the session, and the position from which its stream is new.
 
     `user_message_count`: how many user messages it has by now. `continues`: the client has the start of the reply.
     """
@@ -139,7 +139,7 @@ async def _start(
 
 
 async def _current(call: Call, session_id: str, count: int, *, resumed: bool, continues: bool) -> Continued:
-    """Return where the session stands: at the start of its latest run or, if the client has seen that, at its end."""
+    """Return the session's position: the start of its latest run or, if the client has seen that, its end."""
     session = await call.context.session(call.user, session_id)
     if resumed or session.status == "active":
         run = await call.context.store.get_current_run(session_id)

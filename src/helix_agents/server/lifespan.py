@@ -138,7 +138,7 @@ def not_an_executor(given: object) -> InvalidArgument:
 
 @contextmanager
 def _signals(notify: Callable[[], object]) -> Iterator[None]:
-    """Call `notify` at a stop signal, before the server that installed a handler for it hears of it.
+    """Call `notify` at a stop signal, before the handler of the server runs.
 
     A server waits for open connections before it runs the shutdown of the lifespan, so streams must end earlier.
     """

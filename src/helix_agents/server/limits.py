@@ -1,7 +1,7 @@
-"""What one user may occupy at a time in this process: open streams, runs, and responses that are being read or sent.
+"""Limits on what one user may use at a time in this process: open streams, runs, and responses being read or sent.
 
-Each limit protects the other users and has a default. They hold per process: what several processes may do together is
-for the proxy in front of them.
+Each limit protects the other users and has a default. They apply per process: limits across processes belong in the
+proxy in front of them.
 """
 
 from __future__ import annotations

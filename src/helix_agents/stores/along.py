@@ -1,7 +1,7 @@
-"""Along: what a write of the state store takes with it to the stream and to the usage of the same place.
+"""Along: chunks and usage that a write of the state store carries in the same transaction.
 
-Where all three live in one database (`StateStore.carries`), the chunks that show a write and the usage that it cost
-become visible with it or not at all: one transaction instead of three, and nobody can hear of what did not happen.
+Where all three live in one database (`StateStore.carries`), the chunks that announce a write and its usage become
+visible with it or not at all: one transaction instead of three.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..streams.records import Append, NewChunk
 from .usage.contract import UsageEntry, UsageStore
 
 News = Callable[[str, Sequence[str]], Sequence[NewChunk]]
-"""(checkpoint id, writes lost in the merge) -> the chunks that tell of the commit."""
+"""(checkpoint id, writes lost in the merge) -> the chunks that announce the commit."""
 
 
 class Carrier:
@@ -28,7 +28,8 @@ class Carrier:
         return False
 
     def carries_to(self, session_id: str, stream_id: str) -> bool:
-        """Whether writes of this session reach that stream. On a cluster the two may live on different servers."""
+        """Return whether writes of this session can carry to that stream. On a cluster the two may be on different
+        servers."""
         return True
 
 
@@ -37,21 +38,21 @@ Usage = TypeVar("Usage", bound=UsageStore)
 
 
 class Beside(NamedTuple, Generic[Streams, Usage]):
-    """The stores that live where a state store does, so that its writes can carry to them."""
+    """The stores in the same database as a state store, to which its writes can carry."""
 
     streams: Streams
     usage: Usage
 
     def holds(self, streams: StreamManager, usage: UsageStore | None) -> bool:
-        """Whether these are the ones."""
+        """Return whether these are the given stores."""
         return streams is self.streams and usage in (None, self.usage)
 
 
 class Along(msgspec.Struct, frozen=True):
-    """What happens with a write or not at all.
+    """Chunks and usage that are stored with a write or not at all.
 
-    `append`: its last chunks, `after` of them, come after the place in the stream that a checkpoint notes. `news`: the
-    chunks that tell of a commit, which are known only when its merge is.
+    `append`: the last `after` of these chunks come after the stream position that a checkpoint records. `news`: makes
+    the chunks that announce a commit, which depend on the result of its merge.
     """
 
     append: Append | None = None

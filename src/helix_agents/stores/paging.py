@@ -1,4 +1,4 @@
-"""Pages: how large they may be, what a listing asks of `limit` and `offset`, and how rows become a `Page`."""
+"""Pages: check `limit` and `offset` of a listing, and turn rows into a `Page`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MAX_PAGE = 200
 
 
 def ensure_offset(offset: object) -> int:
-    """The offset itself, or `InvalidArgument`."""
+    """Return the offset. Raises `InvalidArgument`."""
     return ensure_count(offset, "offset")
 
 
 def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
-    """A page size."""
+    """Return a page size. Raises `InvalidArgument`."""
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
         span = f"from 1 to {most}" if most is not None else "of at least 1"
         raise InvalidArgument(f"limit must be a whole number {span}, not {shown(limit)}.")
 
 
 def page_of(rows: list[T], total: int | None, *, limit: int, offset: int) -> Page[T]:
-    """The page of rows that were read with one row more than `limit`, which only shows that there is more."""
+    """Return the page of rows that were read with `limit + 1`; an extra row means that there is another page."""
     return Page(items=rows[:limit], total=total, offset=offset, limit=limit, has_more=len(rows) > limit)

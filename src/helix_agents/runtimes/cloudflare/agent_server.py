@@ -66,7 +66,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
     max_chunks: ClassVar[int] = DEFAULT_MAX_CHUNKS
     stream_ttl_seconds: ClassVar[int] = DEFAULT_TTL_SECONDS
     session_ttl_seconds: ClassVar[int | None] = None
-    """How long a session that has stopped is kept after its last change. None: until it is deleted."""
+    """How long a stopped session is stored after its last change. None: until it is deleted."""
     max_streams_per_user: ClassVar[int] = 100
     """How many WebSockets, and how many event streams, a user may have open in one object."""
 
@@ -107,7 +107,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             authenticate=self.authenticate(self.env),
             allow_unauthenticated=self.allow_unauthenticated,
             allow_origins=self.allow_origins,
-            allow_hosts=["*"],  # nobody reaches an object under a host name of its own choice
+            allow_hosts=["*"],  # clients cannot choose the host name of an object
             recover=False,  # the alarm does it
             max_streams_per_user=self.max_streams_per_user,
             inspector=False,  # every object would hold its files, and workerd compresses what is compressed
@@ -224,7 +224,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         return self._upkeep.has(*decode(about))
 
     async def _last_word(self, about: str, outcome: StreamOutcome | None) -> tuple[str, Json] | None:
-        """Return what the HTTP server sends at the end of a stream."""
+        """Return the final event that the HTTP server sends at the end of a stream."""
         session_id, incarnation = decode(about)
         try:
             session = None if self.storage.is_empty() else await self.state.load_state(session_id)

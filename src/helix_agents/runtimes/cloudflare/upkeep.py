@@ -1,6 +1,6 @@
-"""What an object of `AgentServer` holds and when it must wake up: small questions to its own SQLite.
+"""Queries of an `AgentServer` object to its own SQLite: what it stores and when it must wake up.
 
-Nothing is awaited in here, so an answer still holds when the caller acts on it. Imported only inside a Worker.
+Nothing here awaits, so a result is still valid when the caller acts on it. Imported only inside a Worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IDLE = """SELECT session_id FROM __agents_states
 
 
 class Upkeep:
-    """Looks into one object. Tables that are missing are empty."""
+    """Queries one object. A missing table counts as empty."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         self._storage = storage
@@ -36,7 +36,7 @@ class Upkeep:
         return bool(self._rows(ANY_ACTIVE))
 
     def has(self, session_id: str, incarnation: str) -> bool:
-        """Return whether this very session is here: another one of the same id does not count."""
+        """Return whether this session is here: another incarnation of the same id does not count."""
         return bool(self._rows(SAME_SESSION, session_id, incarnation))
 
     def idle_sessions(self, before: int) -> list[str]:

@@ -8,7 +8,7 @@
             agents=[assistant],
         )
 
-An instance keeps tickets, never a word of the conversation. Make an executor for each request, as you do with stores.
+An instance stores tickets, nothing of the conversation. Make an executor for each request, as you do with stores.
 What an instance does is in `agent_workflow.py`. Imported only inside a Worker.
 """
 
@@ -76,7 +76,7 @@ class WorkflowsRuntime(EngineRuntime):
     async def advance(self, kept: dict[str, Json]) -> dict[str, Json]:
         """Do the next step of a run and return the ticket to keep. A run that waited continues if it can.
 
-        A run that was interrupted while it waited is left alone: continuing it is for whoever resumes it.
+        A run that was interrupted while it waited stays so until it is resumed.
         """
         if kept["status"] != "active":
             found = await find(self._services, str(kept["session_id"]))
@@ -101,14 +101,14 @@ class WorkflowsRuntime(EngineRuntime):
         ticket = msgspec.convert(kept, Ticket)
         await self._create((await self._instances(ticket))[-1], ticket)
 
-    # -- for everybody else
+    # -- for other callers
 
     async def rescue(self) -> None:
-        """Continue runs that stand still. For a cron trigger: nothing else notices a request that died."""
+        """Continue stalled runs. For a cron trigger: nothing else notices a request that died."""
         await self._rescue_all()
 
     async def look_after(self, session_id: str) -> None:
-        """Wake the instance of a run that stands still, or create it if the request that should have done so died.
+        """Wake the instance of a stalled run, or create it if the request that should have done so died.
 
         Cloudflare continues instances by itself; an engine on a developer's machine only when it gets an event.
         """
@@ -127,7 +127,8 @@ class WorkflowsRuntime(EngineRuntime):
         await self._create(own, ticket)
 
     async def _rescue(self, ticket: Ticket) -> bool:
-        """Wake an instance of the turn; create one if there is none. False if the engine has given the run up."""
+        """Wake an instance of the turn; create one if there is none. Return False if the engine has given up the
+        run."""
         names = await self._instances(ticket)
         for name in names:
             status = await self._status(name)
@@ -173,7 +174,7 @@ class WorkflowsRuntime(EngineRuntime):
 
 
 class WorkflowHandle(RunHandle[Output]):
-    """A handle that looks after its run: whoever waits for one that stands still wakes its instance."""
+    """A handle that wakes the instance of its run if the run has stalled."""
 
     _looked_at = 0
 
@@ -181,7 +182,7 @@ class WorkflowHandle(RunHandle[Output]):
         services, steering = self._services, self._steering
         if isinstance(steering, CloudflareAgentExecutor) and found.read_at - self._looked_at >= services.lease_ms:
             self._looked_at = found.read_at
-            with suppress(HelixError):  # whoever comes next looks again
+            with suppress(HelixError):  # the next caller tries again
                 await steering.runtime.look_after(self.session_id)
         return await super()._lost(found)
 
@@ -232,7 +233,7 @@ class CloudflareAgentExecutor(AgentExecutor):
         deps: Any = None,
         user_id: str | None = None,
     ) -> RunHandle[Output]:
-        """Let an instance continue a session that was interrupted, stands still, or has got its answers."""
+        """Let an instance continue a session that was interrupted, has stalled, or has all its responses."""
         _ensure_no_deps(deps)
         if message is not None:
             return await self.runtime.submit(agent, message, session_id=session_id, user_id=user_id)
@@ -259,7 +260,7 @@ class CloudflareAgentExecutor(AgentExecutor):
         return receipt
 
     async def recover(self, *, limit: int = 100) -> list[RunHandle]:
-        """Continue runs that stand still, for a cron trigger. Returns no handles, because nothing runs here."""
+        """Continue stalled runs, for a cron trigger. Returns no handles, because nothing runs here."""
         await self.runtime.rescue()
         return []
 

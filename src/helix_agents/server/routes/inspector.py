@@ -1,6 +1,6 @@
 """Files for browsers: the inspector (a page at `/`, its modules below `/inspector/`) and the client, `/client.js`.
 
-The files carry no data, so everybody may load them; what they show comes from the other routes, with a token. The
+The files contain no data, so anyone may load them; what they show comes from the other routes, with a token. The
 content security policy lets the page load itself and ask this server, and nothing more.
 """
 
@@ -26,14 +26,14 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Modules are asked for again each time and answered with 304: an upgrade of the server is seen at once.
+    # Browsers revalidate modules each time and get a 304, so an upgrade of the server takes effect immediately.
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
 
 
 class Asset:
-    """One file, ready to be sent: plain, compressed, and with a mark that changes when it does."""
+    """One file, ready to be sent: plain, compressed, and with an ETag."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.content = content
@@ -43,7 +43,7 @@ class Asset:
         self.headers = {**HEADERS, "Content-Type": f"{KINDS[suffix]}; charset=utf-8", "ETag": etag}
 
     def response(self, request: Request) -> Response:
-        """The file, or word that the browser has it already."""
+        """Return the file, or 304 if the browser has it already."""
         if request.headers.get("if-none-match") == self.headers["ETag"]:
             return Response(status_code=304, headers=self.headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
@@ -60,7 +60,7 @@ def _found(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]
 
 
 def _with_preloads(page: bytes, paths: Iterable[str]) -> bytes:
-    """Name all modules in the page: a browser then asks for them at once, not for one after reading another."""
+    """List all modules in the page, so that a browser requests them in parallel."""
     links = "".join(f'<link rel="modulepreload" href="{path}">' for path in sorted(paths) if path.endswith(".js"))
     return page.replace(b"<!-- modules -->", links.encode())
 

@@ -1,7 +1,7 @@
-"""`GET /metrics`: OpenMetrics text for whoever collects figures. What this process counted, and how the stores are.
+"""`GET /metrics`: the counters of this process and the state of the stores, as OpenMetrics text.
 
 Figures of runs are those of this process, since it started: the collector adds up processes. Figures of the stores are
-the same whichever process is asked.
+the same from every process.
 """
 
 from __future__ import annotations

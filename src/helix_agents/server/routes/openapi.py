@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of endpoints, so that it cannot say anything else than they do."""
+"""The OpenAPI 3.1 document, generated from the table of endpoints, so that the two cannot differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ERRORS_OF_STREAMS = ("410", "416", "429")
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Json]:
-    """The description of these endpoints."""
+    """Return the description of these endpoints."""
     kinds = [kind for each in endpoints for kind in (each.body, each.query, each.returns) if _is_struct(kind)]
     _, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     paths: dict[str, Json] = {}

@@ -27,11 +27,11 @@ MAX_WAIT_SECONDS = 60
 POLL_SECONDS = 1.0
 
 Count = Annotated[float, msgspec.Meta(ge=1, le=2**53, multiple_of=1)]
-"""A whole number. To JSON, 5.0 is one as well."""
+"""An integer. In JSON, 5.0 is one as well."""
 
 
 class RunLimits(msgspec.Struct, forbid_unknown_fields=True):
-    """What a run may use. The limits of the agent hold besides: the lower ones decide."""
+    """What a run may use. The agent's limits also apply: the lower ones win."""
 
     steps: Count | None = None
     tokens: Count | None = None
@@ -142,7 +142,7 @@ def _idempotency_key(request: Request) -> str | None:
 
 
 async def result(call: Call) -> Response:
-    """Return how a session stands, after waiting for its run to stop if asked to."""
+    """Return the result of a session, after waiting for its run to stop if requested."""
     wait_seconds = read_query(call.request, WaitQuery).wait
     context, session = call.context, await call.session()
     if wait_seconds and session.status == "active":
@@ -228,7 +228,7 @@ async def _wait_until_stopped(context: ServerContext, session: SessionState, wai
 
 
 def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:
-    """Return what a user says. A client speaks for its user only: other roles belong to the server."""
+    """Return the messages of a user. A client may send user messages only: other roles belong to the server."""
     if isinstance(message, str):
         return message
     if not message:

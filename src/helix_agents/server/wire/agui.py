@@ -64,7 +64,7 @@ LIFECYCLE = frozenset({"stream_rewound", "stream_resync", "run_interrupted", "ru
 class AgUiEncoder:
     """The events of one AG-UI run: `thread_id` is the session, `run_id` what the client calls the run.
 
-    `state`: custom state at the beginning of the turn.
+    `state`: custom state at the start of the turn.
     """
 
     def __init__(self, thread_id: str, run_id: str, state: Json = None) -> None:
@@ -79,7 +79,7 @@ class AgUiEncoder:
         self._named: set[str] = set()
 
     def begin(self) -> list[Event]:
-        """The events that every connection starts with."""
+        """Return the events that every connection starts with."""
         events: list[Event] = [{"type": "RUN_STARTED", **self._ids}, self._snapshot()]
         events += self._subagents.values()
         events += self._texts.values()
@@ -89,7 +89,7 @@ class AgUiEncoder:
         return events
 
     def chunk(self, chunk: Chunk) -> list[Event]:
-        """The events for one chunk."""
+        """Return the events for one chunk."""
         who = self._owner(chunk)
         place = _place(chunk)
         match chunk:
@@ -118,7 +118,7 @@ class AgUiEncoder:
         return [{"type": "RAW", "event": chunk, "source": "helix"}]
 
     def end(self, name: str, data: dict[str, Json]) -> list[Event]:
-        """The events for the last word of a feed (`feed.Event`)."""
+        """Return the events for the final event of a feed (`feed.Event`)."""
         closing = self._close()
         if name == "end":
             outcome = {"type": "success"}
@@ -139,7 +139,7 @@ class AgUiEncoder:
         try:
             self._state = apply_patch(self._state, patches)
         except PatchError:
-            return []  # the turn's first chunks are no longer kept: a client could not apply it either
+            return []  # the turn's first chunks are no longer stored: a client could not apply it either
         return [{"type": "STATE_DELTA", "delta": patches}]
 
     def _lifecycle(self, kind: str, chunk: Chunk) -> list[Event]:
@@ -148,7 +148,7 @@ class AgUiEncoder:
         if kind == "step_committed":
             self._committed = self._state
         elif kind == "stream_rewound":
-            # What the open step changed did not happen, and its calls are made again.
+            # The changes of the open step are discarded, and its calls are made again.
             self._state = self._committed
             events.append(self._snapshot())
         return events
@@ -196,7 +196,7 @@ class AgUiEncoder:
         return [*closing, self._calls[call]]
 
     def _call(self, call: str, chunk: Chunk, place: str, who: Event) -> list[Event]:
-        """A call that is complete: opened if it was not, and closed."""
+        """Return the events of a complete call: open it if necessary, then close it."""
         events: list[Event] = []
         if call not in self._named:
             given = chunk.get("arguments", chunk.get("input", {}))
@@ -213,7 +213,7 @@ class AgUiEncoder:
         return {"subagentRunId": self._subagent_id(sub)}
 
     def _subagent_id(self, sub: str) -> str:
-        """AG-UI wants an id for each call of a sub-agent; one that keeps its session is called several times in it."""
+        """Return an id for one call of a sub-agent: a persistent one is called several times in its session."""
         finished = self._finished[sub]
         return f"{sub}#{finished + 1}" if finished else sub
 

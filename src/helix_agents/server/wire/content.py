@@ -1,4 +1,4 @@
-"""What users of AG-UI and AI SDK clients say, as content: text, or parts if there are images or files.
+"""Convert user messages of AG-UI and AI SDK clients to content: text, or parts if there are images or files.
 
 A part of unknown shape is rejected. Only the AI SDK's `data-*` parts are left out: they are meant for the page.
 """

@@ -1,4 +1,4 @@
-"""Feed: what a client of a session's stream gets, in order, whatever the wire: open, chunks, the final event.
+"""Feed: what a client of a session's stream gets, in order, over any protocol: open, chunks, the final event.
 
 Replay and live are one path (the reader's). A feed knows sessions and streams; it knows no bytes (`framing.py`), and of
 users only that its session must stay the one it was opened for.
@@ -42,7 +42,7 @@ class Chunks(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Nothing came for a while; the connection needs a sign of life."""
+    """No chunk arrived recently, so a heartbeat is sent to keep the connection open."""
 
 
 Item = Event | Chunks | Heartbeat
@@ -190,7 +190,7 @@ async def open_feed(
 async def _still_the_same(executor: AgentExecutor, seen: SessionState, reader: StreamReader | None) -> SessionState:
     """Load the session after its stream was opened. Raises `SessionNotFound` if the stream may be another session's.
 
-    A stream is found by an id that may have changed hands. The reader then sticks to the one it found.
+    The id of a stream may belong to another session by now. The reader stays with the stream it opened.
     """
     try:
         return await reload_session(executor.services.store.load_state, seen)

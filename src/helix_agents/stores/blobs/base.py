@@ -1,7 +1,7 @@
 """The BlobStore contract on six verbs: a blob is a head and numbered pieces, and its head is written last.
 
-So a blob is whole from the moment it can be seen, without a transaction over all of its bytes. What is allowed and
-what digests mean is decided here; a backend moves pieces.
+So a visible blob is complete, without one transaction for all of its bytes. This module checks arguments and digests; a
+backend stores pieces.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class BlobStoreBase(BlobStore):
     # -- how
 
     async def _gathered(self, data: bytes | AsyncIterator[bytes]) -> bytes:
-        """Return all of the bytes, refusing as soon as there are too many."""
+        """Return all bytes; raise as soon as there are too many."""
         if isinstance(data, bytes | bytearray | memoryview):
             self._ensure_size(len(data))
             return bytes(data)
@@ -167,7 +167,7 @@ class BlobStoreBase(BlobStore):
         return bytes(data[start - first * size : end - first * size])
 
     async def _copy(self, from_space: str, to_space: str, info: BlobInfo) -> bool:
-        """Copy one blob through this process; False if it disappears meanwhile."""
+        """Copy one blob through this process; return False if it disappears in the meantime."""
         count = -(-info.size // self._piece_bytes)
         for first in range(0, count, PIECES_AT_ONCE):
             wanted = min(PIECES_AT_ONCE, count - first)

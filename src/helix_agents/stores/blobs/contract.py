@@ -4,7 +4,7 @@ A *space* holds the blobs of one root session; sub-agents share it. Messages ref
 is always: put the blob, then commit the message. A crash in between leaves an unused blob, never a broken reference.
 
 - B1 content-addressed: the digest is computed here; putting the same bytes again is a no-op.
-- B2 whole or absent: a blob that was cut off, cancelled or refused cannot be seen.
+- B2 whole or absent: a blob that was cut off, cancelled or rejected is not visible.
 - B3 links: a space can take over blobs of another, and keeps them when the other is deleted.
 - B4 deleted with the space.
 """
@@ -24,7 +24,7 @@ OCTETS = "application/octet-stream"
 
 
 class BlobRef(msgspec.Struct, frozen=True):
-    """What a message says of a blob."""
+    """A message's reference to a blob."""
 
     digest: str
     """`sha256:` and 64 hexadecimal digits."""
@@ -60,11 +60,11 @@ class BlobStore(ABC):
 
     @abstractmethod
     async def stat(self, space: str, digests: Iterable[str]) -> dict[str, BlobInfo]:
-        """Return what is known of those blobs that the space has."""
+        """Return information about those of the blobs that the space has."""
 
     @abstractmethod
     async def link(self, from_space: str, to_space: str, digests: Iterable[str]) -> list[str]:
-        """Let another space have these blobs too (B3); return those that are missing. *Idempotent.*"""
+        """Add these blobs to another space (B3); return those that are missing. *Idempotent.*"""
 
     @abstractmethod
     async def delete(self, space: str, digests: Iterable[str] | None = None) -> int:

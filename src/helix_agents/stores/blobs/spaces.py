@@ -1,4 +1,4 @@
-"""Whole spaces of blobs: what a fork takes along, and what nothing refers to any more."""
+"""Operations on whole spaces of blobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def blobs_in(store: BlobStore, space: str) -> AsyncIterator[BlobInfo]:
 
 
 async def link_space(store: BlobStore, from_space: str, to_space: str) -> None:
-    """Let a space have all blobs of another one."""
+    """Add all blobs of one space to another."""
     digests = [info.digest async for info in blobs_in(store, from_space)]
     if digests:
         await store.link(from_space, to_space, digests)

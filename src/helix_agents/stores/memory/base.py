@@ -1,7 +1,7 @@
-"""The MemoryStore contract on a few backend verbs: arguments are checked, found memories are ranked here, once.
+"""The MemoryStore contract on a few backend verbs. Arguments are checked and results ranked here, for all backends.
 
-A backend keeps memories beside their words and finds those that have all words of a query; it knows nothing of how
-text becomes words, of what is best, or of embeddings but that they are kept.
+A backend stores memories with their words and finds those that have all words of a query. It does not know how text is
+split into words, how results are ranked, or what embeddings mean.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _FUSION = 60
 
 
 class Candidate(NamedTuple):
-    """A memory that has all the words, with what ranking needs of it."""
+    """A memory that has all the words, with the data for ranking."""
 
     memory_id: str
     words: list[str]
 
 
 class MemoryStoreBase(MemoryStore):
-    """Everything about memories but the storage."""
+    """A memory store without the storage."""
 
     def __init__(
         self,
@@ -64,33 +64,33 @@ class MemoryStoreBase(MemoryStore):
 
     @abstractmethod
     async def _put(self, memory: Memory, words: list[str]) -> Memory:
-        """Keep a memory in place of any with its id, whose `created_at` stays; returns it as kept. *Atomic.*"""
+        """Store a memory, replacing one with its id but keeping its `created_at`; return it as stored. *Atomic.*"""
 
     @abstractmethod
     async def _get(self, entity_id: str, memory_ids: Sequence[str]) -> list[Memory]:
-        """Those of the memories that there are, in any order."""
+        """Return the memories that exist, in any order."""
 
     @abstractmethod
     async def _match(self, entity_id: str, source: str | None, wanted: Sequence[str], *, limit: int) -> list[Candidate]:
-        """The newest memories that have every wanted word, as a word or as the beginning of one; newest first."""
+        """Return the newest memories that have every wanted word, as a word or a prefix; newest first."""
 
     @abstractmethod
     async def _vectors(self, entity_id: str, source: str | None, *, limit: int) -> list[tuple[str, tuple[float, ...]]]:
-        """Ids and embeddings of the newest memories that have one; newest first."""
+        """Return ids and embeddings of the newest memories that have one; newest first."""
 
     @abstractmethod
     async def _list(self, entity_id: str, source: str | None, *, limit: int, offset: int) -> tuple[list[Memory], int]:
-        """At most `limit` memories from `offset`, newest first, and how many there are in all."""
+        """Return at most `limit` memories from `offset`, newest first, and the total count."""
 
     @abstractmethod
     async def _delete(self, entity_id: str, memory_id: str | None, source: str | None) -> int:
-        """Remove the memories that fit; how many. *Atomic.*"""
+        """Delete the matching memories; return how many. *Atomic.*"""
 
     @abstractmethod
     async def _entities(
         self, entity_id: str | None, source: str | None, *, limit: int, offset: int, count: bool
     ) -> tuple[list[EntitySummary], int | None]:
-        """At most `limit` pairs from `offset` in order, and how many there are in all (if asked)."""
+        """Return at most `limit` pairs from `offset` in order, and the total count if requested."""
 
     # -- the contract
 
@@ -98,7 +98,7 @@ class MemoryStoreBase(MemoryStore):
         _check(memory)
         embedding = memory.embedding and tuple(map(float, memory.embedding))
         if self._embedder:
-            # Always made again: an embedding that came with edited content would speak of the old one.
+            # Always computed again: the embedding of edited content would describe the old content.
             embedding = await self._embed(memory.content)
         now = self._clock()
         kept = msgspec.structs.replace(
@@ -178,7 +178,7 @@ class MemoryStoreBase(MemoryStore):
     async def _by_meaning(self, entity_id: str, source: str | None, query: str) -> list[str]:
         vector = await self._embed(query)
         vectors = await self._vectors(entity_id, source, limit=MAX_VECTORS)
-        # Plain arithmetic on up to millions of numbers: in a thread, so that the loop goes on.
+        # Plain arithmetic on up to millions of numbers: in a thread, so that it does not block the event loop.
         return await asyncio.to_thread(_nearest, vector, vectors, self._min_similarity)
 
     async def _embed(self, text: str) -> tuple[float, ...]:
@@ -229,7 +229,8 @@ def _ensure_source(source: str | None) -> None:
 def _nearest(
     query: tuple[float, ...], vectors: list[tuple[str, tuple[float, ...]]], min_similarity: float
 ) -> list[str]:
-    """Ids by cosine similarity, best first; vectors of another length are of another model and play no part."""
+    """Return ids by cosine similarity, best first. Vectors of another length come from another model and are
+    ignored."""
     norm = math.hypot(*query) or 1.0
     scored = []
     for memory_id, vector in vectors:
@@ -242,7 +243,7 @@ def _nearest(
 
 
 def _fused(rankings: list[list[str]]) -> list[str]:
-    """One ranking of several: each place in each of them counts."""
+    """Combine several rankings into one by reciprocal rank."""
     if len(rankings) == 1:
         return rankings[0]
     scores: dict[str, float] = {}

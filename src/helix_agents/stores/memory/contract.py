@@ -1,4 +1,4 @@
-"""MemoryStore: what an agent remembers about somebody or something, across sessions.
+"""MemoryStore: what an agent remembers about a person or a thing, across sessions.
 
 - M1 save: a memory is found by `(entity_id, id)`; saving it again replaces it as a whole and keeps `created_at`.
 - M2 exact: content and metadata come back byte for byte.
@@ -27,7 +27,7 @@ from ...types import Page
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing remembered of an entity. An empty `id` is filled in by `save`; both times are the store's."""
+    """One memory about an entity. `save` fills in an empty `id`; the store sets both times."""
 
     entity_id: str
     content: str
@@ -52,7 +52,7 @@ class Embedder(Protocol):
     """Turns texts into vectors, all of one length; the adapter to any embedding model."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each text, in order."""
+        """Return one vector for each text, in order."""
 
 
 class MemoryStore(ABC):
@@ -60,7 +60,7 @@ class MemoryStore(ABC):
 
     @abstractmethod
     async def save(self, memory: Memory) -> Memory:
-        """Keep a memory, new or in place of the one with its id; returns it as kept (M1, M2). *Atomic.*
+        """Store a memory, replacing one with its id; return it as stored (M1, M2). *Atomic.*
 
         `created_at` of a new memory is taken from it if given, `updated_at` is always now. Without an `embedding`
         the store's embedder makes one.
@@ -68,25 +68,26 @@ class MemoryStore(ABC):
 
     @abstractmethod
     async def get(self, entity_id: str, memory_id: str) -> Memory | None:
-        """One memory; None if the entity has none of that id."""
+        """Return one memory; None if the entity has none with that id."""
 
     @abstractmethod
     async def search(self, entity_id: str, query: str, *, source: str | None = None, limit: int = 10) -> list[Memory]:
-        """The memories of an entity that fit the query, best first (M4). `limit` is 1 to 200."""
+        """Return the memories of an entity that match the query, best first (M4). `limit` is 1 to 200."""
 
     @abstractmethod
     async def list_memories(
         self, entity_id: str, *, source: str | None = None, limit: int = 50, offset: int = 0
     ) -> Page[Memory]:
-        """The memories of an entity. *Ordered:* newest first by `(updated_at, id)`."""
+        """Return the memories of an entity. *Ordered:* newest first by `(updated_at, id)`."""
 
     @abstractmethod
     async def delete(self, entity_id: str, memory_id: str) -> bool:
-        """Forget one memory; False if there was none. *Idempotent.*"""
+        """Delete one memory; return False if there was none. *Idempotent.*"""
 
     @abstractmethod
     async def delete_entity(self, entity_id: str, *, source: str | None = None) -> int:
-        """Forget all memories of an entity, or those of one source; how many there were. *Atomic, idempotent.*"""
+        """Delete all memories of an entity, or those of one source; return how many there were. *Atomic,
+        idempotent.*"""
 
     @abstractmethod
     async def list_entities(
@@ -98,7 +99,7 @@ class MemoryStore(ABC):
         offset: int = 0,
         count: bool = True,
     ) -> Page[EntitySummary]:
-        """The distinct pairs of entity and source, with counts (M5). *Ordered:* by `(entity_id, source)`.
+        """Return the distinct pairs of entity and source, with counts (M5). *Ordered:* by `(entity_id, source)`.
 
         `limit` is 1 to 200; `total` is None with `count=False`, which saves counting.
         """

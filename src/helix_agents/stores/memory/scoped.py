@@ -1,4 +1,4 @@
-"""ScopedMemory: the memory store as seen by one user's tools. What is saved and found is that user's, nothing else."""
+"""ScopedMemory: a memory store limited to one user, for that user's tools."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class ScopedMemory:
     async def save(
         self, content: str, *, source: str = "default", id: str = "", metadata: Mapping[str, Json] | None = None
     ) -> Memory:
-        """Keep a memory, new or in place of the one with its id."""
+        """Store a memory, replacing one with its id."""
         return await self._store.save(
             Memory(entity_id=self.entity_id, content=content, source=source, id=id, metadata=dict(metadata or {}))
         )
 
     async def get(self, memory_id: str) -> Memory | None:
-        """One memory; None if there is none of that id."""
+        """Return one memory; None if there is none with that id."""
         return await self._store.get(self.entity_id, memory_id)
 
     async def search(self, query: str, *, source: str | None = None, limit: int = 10) -> list[Memory]:
-        """The memories that fit the query, best first; the newest for a query without words."""
+        """Return the memories that match the query, best first; the newest for a query without words."""
         return await self._store.search(self.entity_id, query, source=source, limit=limit)
 
     async def list_memories(self, *, source: str | None = None, limit: int = 50, offset: int = 0) -> Page[Memory]:
-        """All memories, newest first."""
+        """Return all memories, newest first."""
         return await self._store.list_memories(self.entity_id, source=source, limit=limit, offset=offset)
 
     async def delete(self, memory_id: str) -> bool:
-        """Forget one memory; False if there was none."""
+        """Delete one memory; return False if there was none."""
         return await self._store.delete(self.entity_id, memory_id)

@@ -1,7 +1,7 @@
-"""Text as words, and how well words fit a query: the same on every backend, whatever its own search engine does.
+"""Split text into words and score how well words match a query, the same way on every backend.
 
-Backends index the words made here and find memories that have all of a query's words; the order of what was found is
-made here too. Nothing in this file knows memories or storage.
+Backends index these words and find memories that have all of a query's words; ranking is also done here. This module
+does not know memories or storage.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from itertools import islice
 MAX_WORD_LENGTH = 64
 MAX_QUERY_WORDS = 32
 MAX_WORDS = 10_000
-"""As many words of one text are indexed; what comes later is kept but not found."""
+"""How many words of one text are indexed; later words are stored but not found."""
 
-# Scripts written without spaces (Thai to Khmer, kana, ideographs): each character is a word of its own, or only the
-# beginning of a sentence could be found.
+# In scripts written without spaces (Thai to Khmer, kana, ideographs) each character is a word; otherwise only the start
+# of a sentence could be found.
 _SPACELESS = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 # Those ranges hold punctuation too, hence the look ahead.
 _WORD = re.compile(rf"(?=[^\W_])[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
@@ -28,7 +28,7 @@ _PREFIX_WEIGHT = 0.5
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order: letters and digits only, without accents, lower case; at most 10,000."""
+    """Return the words of a text in order: letters and digits only, without accents, lower case; at most 10,000."""
     if text.isascii():
         text = text.lower()
     else:
@@ -39,19 +39,19 @@ def words_of(text: str) -> list[str]:
 
 
 def query_words(query: str) -> tuple[str, ...]:
-    """The distinct words of a query in order, at most 32 of them."""
+    """Return the distinct words of a query in order, at most 32."""
     return tuple(dict.fromkeys(words_of(query)))[:MAX_QUERY_WORDS]
 
 
 def has_all(words: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether every wanted word is one of the words or the beginning of one."""
+    """Return whether every wanted word is one of the words or a prefix of one."""
     return all(any(word.startswith(each) for word in words) for each in wanted)
 
 
 def score(words: Sequence[str], wanted: Sequence[str], average_length: float) -> float:
-    """How well words fit: more occurrences, whole words and shorter texts are better (the term part of BM25).
+    """Score how well words match: more occurrences, whole words and shorter texts are better (the term part of BM25).
 
-    The rarity of a word plays no part: everything that is compared has all the words.
+    The rarity of a word does not matter: all candidates have all the words.
     """
     length = len(words) / average_length if average_length else 1.0
     damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * length)

@@ -1,8 +1,7 @@
-"""The contract on a handful of verbs. All policy of the state store is in these rooms, once, for every backend.
+"""The StateStore contract on a few backend verbs: the policy that all backends share.
 
-Public methods check their input, say what should happen as a `Commit`, and let the backend make it so. The step commit
-and everything else that merges custom state is in `merging.py`, the way back in `checkpoints.py`, runs in `runs.py`,
-statuses in `statuses.py`.
+Public methods check their input, build a `Commit`, and let the backend apply it. The step commit and other merges of
+custom state are in `merging.py`, restoring in `checkpoints.py`, runs in `runs.py`, statuses in `statuses.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from .runs import checked_change, with_run
 
 
 class StateStoreBase(CheckpointingStore):
-    """A whole state store for a backend that implements the verbs."""
+    """A complete state store for a backend that implements the verbs."""
 
     # -- sessions
 
@@ -362,7 +361,7 @@ class StateStoreBase(CheckpointingStore):
         return await self._scan_prefix(ensure_id(id_prefix, "id_prefix"), user_id, limit)
 
     async def _scan_prefix(self, id_prefix: str, user_id: str | None, limit: int) -> list[SessionState]:
-        """For backends that keep ids in order; `finds_prefixes` says so."""
+        """Find sessions by a prefix of their ids, for backends with `finds_prefixes`."""
         return await super().find_sessions(id_prefix, user_id=user_id, limit=limit)
 
     async def list_due(

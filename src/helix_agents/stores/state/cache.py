@@ -1,7 +1,7 @@
-"""What one store object remembers of its own writes, so that a commit need not read them back first.
+"""Caches of a store object's own writes, so that a commit need not read them back.
 
-Nothing here is ever trusted: what is remembered becomes a guard of the next commit, and the backend refuses the commit
-if it is no longer so. Both memories are bounded; forgetting costs one more read, nothing else.
+Cached values are not trusted: they become guards of the next commit, which the backend rejects if they are stale. Both
+caches are bounded; a miss costs one read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TEXT_TOTAL = 32 * 1024 * 1024
 
 
 class StagedCall(NamedTuple):
-    """A staged row made ready for the commit: what the merge needs, and the token by which the row is recognised."""
+    """A staged row prepared for the commit: the data for the merge, and the token that identifies the row."""
 
     position: int
     kind: StagedKind
@@ -33,25 +33,25 @@ class StagedCall(NamedTuple):
 
 
 class PreparedStep(NamedTuple):
-    """The staged calls of a step, made ready: the guard that there are no others, and their writes."""
+    """The prepared staged calls of a step: the guard that there are no others, and their writes."""
 
     guard: StagedStep
     prepared: PreparedWrites
 
 
 def staged_call(row: StagedRow) -> StagedCall:
-    """The call of a row. Its writes are decoded again, so that no other code can change them."""
+    """Return the call of a row. Its writes are decoded again, so that no other code can change them."""
     return StagedCall(row.position, row.kind, row.tool_call_id, row.token, prepare(writes_of(row)))
 
 
 def writes_of(row: StagedRow) -> StepWrites:
-    """What the call wrote."""
+    """Return what the call wrote."""
     ops, warnings = decode(row.writes)
     return StepWrites(ops, warnings)
 
 
 def prepare_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
-    """Staged calls and those that come with the commit, in the order of the model's message."""
+    """Return staged calls and those that come with the commit, in the order of the model's message."""
     ordered = sorted(calls, key=_place)
     guard = StagedStep(step_id, tuple([call[1:4] for call in ordered]))
     if unstaged:
@@ -76,7 +76,7 @@ class StagingCache:
         calls = self._calls.setdefault(step, {})
         calls[call.kind, call.tool_call_id] = call
         self._calls.move_to_end(step)
-        if len(calls) == 1:  # nearly always it stays the only one, and the commit finds everything ready
+        if len(calls) == 1:  # usually it stays the only one, and the commit needs no further preparation
             self._ready[step] = prepare_step(step_id, [call])
         else:
             self._ready.pop(step, None)
@@ -85,7 +85,7 @@ class StagingCache:
             self._ready.pop(oldest, None)
 
     def get(self, session_id: str, step_id: str, unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
-        """The calls remembered, made ready together with those that come with the commit."""
+        """Return the cached calls, prepared together with those that come with the commit."""
         step = (session_id, step_id)
         ready = self._ready.get(step)
         if ready is None or unstaged:
@@ -104,7 +104,7 @@ class StagingCache:
 
 
 class _Session:
-    """What is remembered of one session: the texts of keys, those of the cells below them, and the room all take."""
+    """The cached cells of one session: the texts of keys, the texts of the cells under them, and their total size."""
 
     __slots__ = ("below", "keys", "size")
 
@@ -114,7 +114,7 @@ class _Session:
         self.size = 0
 
     def put(self, texts: dict[Any, str | None], place: Slot, text: str | None) -> None:
-        """Remember one text in the place of an older one, unless it is too long."""
+        """Cache a text, replacing an older one, unless it is too long."""
         if place in texts:
             self.size -= _size(texts.pop(place))
         if text is None or len(text) <= MAX_CELL_TEXT:
@@ -122,7 +122,7 @@ class _Session:
             self.size += _size(text)
 
     def drop_below(self, key: str) -> None:
-        """Forget everything below a key."""
+        """Forget everything under a key."""
         self.size -= sum(map(_size, self.below.pop(key, {}).values()))
 
 
@@ -134,7 +134,7 @@ class CellCache:
         self._total = 0
 
     def get(self, session_id: str, names: Iterable[CellName]) -> CellTexts:
-        """Those of `names` that are remembered."""
+        """Return those of `names` that are cached."""
         held = self._sessions.get(session_id)
         if held is None:
             return {}
@@ -151,7 +151,7 @@ class CellCache:
         return found
 
     def put(self, session_id: str, cells: CellTexts) -> None:
-        """Remember what the cells hold now."""
+        """Cache the current texts of cells."""
         held = self._sessions.get(session_id) or _Session()
         before = held.size
         for (key, slot), text in cells.items():
@@ -162,7 +162,7 @@ class CellCache:
         self._keep(session_id, held, before)
 
     def learn(self, session_id: str, changes: CustomChanges) -> None:
-        """Remember what the writer of these changes knows once they are stored, beside what it expected."""
+        """Cache what is known after these changes are stored, including the expected texts."""
         if changes.replace_all:
             self.forget(session_id)
         held = self._sessions.get(session_id) or _Session()

@@ -1,8 +1,8 @@
-"""Custom state between its two shapes: the JSON object that users see and the cells that backends keep.
+"""Convert custom state between the JSON object that users see and the cells that backends store.
 
 Pure: no store, no clock. Merging works on a **sparse** base, which holds only the cells that the writes touch, so the
 cost of a merge follows the writes and not the rest of the state. The cells it was computed from become guards of the
-commit: if another writer was faster, the backend refuses and the caller reads and merges again.
+commit: if another writer was faster, the backend rejects the commit, and the caller reads and merges again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from .commuting import CommutingWrites, as_commuting, combine_commuting, commuti
 
 
 def replacement(custom_state: Mapping[str, Json]) -> CustomChanges:
-    """The changes that make custom state exactly this."""
+    """Return the changes that replace custom state by this value."""
     return CustomChanges(replace_all=True, set_keys={key: content_of(value) for key, value in custom_state.items()})
 
 
 def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
-    """Custom state from its keys: the name, the text, and for a list the texts of its items, for an object `name:text`.
+    """Return custom state, given its keys: the name, the text, and for a list the texts of its items, for an object
+    `name:text`.
 
-    Names are JSON texts, too, so that all of it is one text to decode.
+    Names are also JSON texts, so that everything can be decoded as one text.
     """
     parts = []
     for name, text, below in keys:
@@ -40,24 +41,24 @@ def rebuild(keys: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, Json]:
 
 
 class PreparedWrites(NamedTuple):
-    """The writes of tools in their order, made ready to be merged as far as that goes without the present state."""
+    """The writes of tools in order, prepared for merging as far as possible without the current state."""
 
     writes: tuple[StepWrites, ...]
     touched: frozenset[CellName]
-    """The cells that must be known for the merge."""
+    """The cells that the merge must know."""
     commuting: CommutingWrites | None
     """The same writes in a form that needs no merge, if they commute."""
 
 
 def prepare(writes: StepWrites) -> PreparedWrites:
-    """The writes of one tool, made ready for a merge."""
+    """Prepare the writes of one tool for a merge."""
     commuting = as_commuting(writes)
     touched = _touched_cells(writes) if commuting is None else commuting.touched
     return PreparedWrites((writes,), touched, commuting)
 
 
 def combine(parts: Sequence[PreparedWrites]) -> PreparedWrites:
-    """The writes of several tools, in this order."""
+    """Combine the writes of several tools, in this order."""
     if len(parts) == 1:
         return parts[0]
     writes = tuple([each for part in parts for each in part.writes])
@@ -77,12 +78,12 @@ def _touched_cells(writes: StepWrites) -> frozenset[CellName]:
 
 
 def _targets(writes: StepWrites) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Kind and path of every op that has a usable one."""
+    """Yield kind and path of every op with a valid path."""
     return (target for op in writes.ops if (target := _target(op)) is not None)
 
 
 def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
-    """Kind and path of an op; None if the merge will drop it, with a warning."""
+    """Return kind and path of an op; None if the merge will drop it with a warning."""
     path = op["path"] if "path" in op else [op.get("key")]
     if not isinstance(path, list | tuple):
         return None
@@ -94,7 +95,7 @@ def _target(op: Op) -> tuple[str, Sequence[Any]] | None:
 
 
 def plan_merge(ready: PreparedWrites, known: CellTexts, *, in_order: bool = False) -> tuple[CustomChanges, list[str]]:
-    """The changes and warnings of merging the writes into the state that `known` describes.
+    """Return the changes and warnings of merging the writes into the state that `known` describes.
 
     `in_order`: one list, applied op by op as it came (`merge_custom_state`), instead of a merge of parallel tools.
     """
@@ -136,17 +137,17 @@ def _sparse_base(known: CellTexts) -> dict[str, Json]:
             continue
         holder = base.get(key)
         if isinstance(slot, int) and isinstance(holder, list):
-            # Lists are dense: if this item is there, so are those before it, and nothing looks at those.
+            # Lists are dense: if this item exists, so do those before it, and the merge does not read them.
             holder.extend([None] * (slot + 1 - len(holder)))
             holder[slot] = decode(text)
         elif isinstance(slot, str) and isinstance(holder, dict):
             holder[slot] = decode(text)
-        # Else the cells were read at different times and contradict each other: the guard will refuse the commit.
+        # Otherwise the cells were read at different times and are inconsistent: the guard will reject the commit.
     return base
 
 
 def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, list[str]]:
-    """The writes without those at a position past the end of a stored list, and a warning for each of these.
+    """Drop writes at a position past the end of a stored list; return the rest, and a warning for each dropped one.
 
     A sparse base does not show how long a list is: after an append such a position would hit a wrong item.
     """
@@ -167,7 +168,7 @@ def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, 
 
 
 def _overwritten_keys(writes: Iterable[StepWrites]) -> set[str] | None:
-    """Top-level keys whose whole value some write sets or deletes; None if a write replaces the root."""
+    """Return the top-level keys whose whole value a write sets or deletes; None if a write replaces the root."""
     keys: set[str] = set()
     for each in writes:
         for kind, path in _targets(each):

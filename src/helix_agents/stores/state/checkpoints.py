@@ -1,8 +1,8 @@
-"""Going back: checkpoints, restoring one, and forking a session from one.
+"""Checkpoints: reading them, restoring one, and forking a session from one.
 
-A checkpoint names messages by their count and custom state by its number; what those were is the backend's to know.
-Between reading a checkpoint and writing what it says others may write: the commit then carries the version it was
-computed from, and a refusal means to read again.
+A checkpoint names messages by their count and custom state by its number; the backend knows the contents. Other writers
+may write between reading a checkpoint and restoring it: the commit carries the version it was computed from, and after
+a rejection everything is read again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class CheckpointingStore(MergingStore):
                 now=now,
                 owner=owner or Owner(source.state.incarnation),
                 new_epoch=new_epoch,
-                # Numbers are given again after a restore: at this version the row is surely that of its number.
+                # Numbers are reused after a restore, so the version guard ensures that the row still belongs to its
+                # number.
                 expected_version=source.state.version if expected_version is None else expected_version,
                 state=fields,
                 due_at=due_at(fields, now),
@@ -150,7 +151,7 @@ class CheckpointingStore(MergingStore):
             fields,
             session_id=new_session_id,
             stream_id=new_session_id,
-            # The fork is a session of its own: deleting a parent of the original must not take it along.
+            # The fork is independent: deleting a parent of the original must not delete it.
             parent_session_id=None,
             root_session_id=None,
             interrupt_flag=None,
@@ -171,7 +172,7 @@ def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, 
         fields,
         custom_state=custom_state,
         version=row.version,
-        # Whatever the committed value said: a session is made once.
+        # Set here, whatever the committed value was: creation time is not copied.
         created_at=row.session_created_at,
         incarnation=row.session_incarnation,
         updated_at=row.created_at,

@@ -1,8 +1,8 @@
-"""Commit: all that one atomic write may contain, as a value.
+"""Commit: everything that one atomic write may contain, as a value.
 
-`base.py` decides what should happen and says so in a `Commit`; a backend makes it visible all at once or not at
-all, and knows nothing about why. A commit carries its own conditions (guards), because not every technology can look
-before it writes: when one is violated the backend raises `CommitRefused` and nothing has happened.
+`base.py` decides what should happen and describes it in a `Commit`; a backend applies it atomically and does not know
+why. A commit carries its own conditions (guards), because not every backend can read before it writes: if one is
+violated, the backend raises `CommitRefused` and nothing is written.
 
 Custom state is kept in **cells**. A cell is named by a top-level key and a slot: `None` for the key itself, an index
 for an item of a list under that key, a name for a member of an object under it. The text of a key's own cell is its
@@ -56,7 +56,7 @@ class CellName(NamedTuple):
 
 
 CellTexts = dict[CellName, str | None]
-"""What is known of some cells; None: known to be absent."""
+"""The known texts of some cells; None: known to be absent."""
 
 
 class KeyContent(NamedTuple):
@@ -94,7 +94,7 @@ NO_CHANGES: Final = CustomChanges()
 
 
 class StagedRow(NamedTuple):
-    """What one tool call wrote. `token` is new each time the row is written, so that it can be recognised.
+    """What one tool call wrote. `token` changes each time the row is written, so that the row can be identified.
 
     Kind and tool call name the row within its step.
     """
@@ -127,7 +127,7 @@ class CheckpointRow(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Messages and custom state that a new session takes over: as of a checkpoint, or (None) as they are now."""
+    """Messages and custom state that a new session copies: as of a checkpoint, or (None) as they are now."""
 
     session_id: str
     incarnation: str
@@ -160,7 +160,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     now: int
 
-    # -- guards: without `create` the session must exist, with it it must not
+    # -- guards: without `create` the session must exist; with it, it must not
     create: bool = False
     owner: Owner | None = None
     """Guard `missing`: the session has this incarnation. Guard `epoch`: it has this owner epoch, if one is given."""
@@ -170,7 +170,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     allowed_from: tuple[str, ...] = ()
     """The session's status must be one of these (empty: any): a change that the lifecycle forbids fails `version`."""
     promote: StagedStep | None = None
-    """The staged rows of that step must be exactly these, and go."""
+    """The staged rows of that step must be exactly these; they are deleted."""
 
     # -- effects
     state: SessionState | None = None
@@ -185,7 +185,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     add_steps: int = 0
     add_resumes: int = 0
     copy: Copy | None = None
-    """With `create`: begin with what another session holds. Guards: `missing` and `version` for that session,
+    """With `create`: start with a copy of another session. Guards: `missing` and `version` for that session,
     `checkpoint` if it no longer has that checkpoint.
     """
     messages: tuple[str, ...] = ()
@@ -193,14 +193,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Drop all messages after this many; checkpoints that counted more count this many from now on."""
     custom: CustomChanges = NO_CHANGES
     stage: tuple[str, tuple[StagedRow, ...]] | None = None
-    """A step id and the rows to put there, one a tool call."""
+    """A step id and the rows to stage for it, one per tool call."""
     discard_step: str | None = None
     discard_all: bool = False
     checkpoint: CheckpointRow | None = None
     restore_number: int | None = None
     """Bring custom state back to the checkpoint of that number, drop later checkpoints. Guard: it must exist.
 
-    Never with changes of custom state: what they were made from is not what comes back.
+    Cannot be combined with changes of custom state, which were computed from the state before the restore.
     """
     run: RunRecord | None = None
     """Insert this run; a turn of 0 becomes the one after that of the latest run. Guard `run`: the id must be free."""
@@ -210,11 +210,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     flag: InterruptFlag | None = None
     clear_flag: bool = False
     along: Along | None = None
-    """Only for a backend that `carries` it. The checkpoint notes the place in the stream that this leads to."""
+    """Only for a backend that `carries` it. The checkpoint records the stream position after it."""
 
 
 class Identity(NamedTuple):
-    """What a session is created with and keeps. A state that was made by hand need not know the first two."""
+    """The fields that a session keeps for life. A hand-made state need not have the first two."""
 
     incarnation: str | None
     created_at: int | None
@@ -223,11 +223,11 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(cls, state: SessionState) -> Identity:
-        """The identity that a state claims; None where it claims nothing."""
+        """Return the identity in a state; None for fields that are not set."""
         return cls(state.incarnation or None, state.created_at or None, state.agent_type, state.user_id)
 
     def difference(self, stored: SessionState | Identity) -> str | None:
-        """The name of the first field in which a stored session differs from what this claims."""
+        """Return the name of the first field that differs from a stored session."""
         for name, value in self._asdict().items():
             if value != getattr(stored, name) and (value is not None or name == "user_id"):
                 return name
@@ -245,11 +245,11 @@ class Applied(NamedTuple):
     """Messages cut by `keep_messages`, or staged rows discarded."""
     turn: int = 0
     sequence: int = 0
-    """Of the last chunk that went along."""
+    """The sequence of the last chunk that the commit carried."""
 
 
 class StoredSession(NamedTuple):
-    """A session as read. `state.custom_state` is None unless custom state was asked for."""
+    """A session as read. `state.custom_state` is None unless custom state was requested."""
 
     state: SessionState
     message_count: int
@@ -299,7 +299,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[int, str] | None = None
 
     def matches(self, state: SessionState) -> bool:
-        """Whether a session fits, its place in the listing apart: for backends that cannot ask their storage."""
+        """Return whether a session matches, ignoring `after`: for backends that filter in Python."""
         return (
             self.user_id in (None, state.user_id)
             and self.agent_type in (None, state.agent_type)
@@ -319,7 +319,7 @@ AFTER_RUNS: Final = 2**53 - 1
 
 
 class ClaimablePlace(NamedTuple):
-    """The place of a session among those that are due: the moment, the start of its run, its id."""
+    """The position of a session among those that are due: the time, the start of its run, its id."""
 
     due_at: int
     started_at: int
@@ -327,7 +327,7 @@ class ClaimablePlace(NamedTuple):
 
     @classmethod
     def of(cls, found: Claimable) -> ClaimablePlace:
-        """The place of a session that was found."""
+        """Return the position of a session that was found."""
         is_open = found.run is not None and found.run.status == "running"
         return cls(
             found.due_at, found.run.started_at if found.run and is_open else AFTER_RUNS, found.session.session_id
@@ -343,7 +343,7 @@ class ClaimableFilter(msgspec.Struct, frozen=True, kw_only=True):
     after: ClaimablePlace | None = None
 
     def matches(self, state: SessionState) -> bool:
-        """Whether a due session fits: for backends that cannot ask their storage."""
+        """Return whether a due session matches: for backends that filter in Python."""
         return (
             state.parent_session_id is None
             and (not self.statuses or state.status in self.statuses)

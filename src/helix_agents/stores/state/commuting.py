@@ -1,8 +1,8 @@
-"""Writes that do not get in each other's way: what they come to, known before the present state is.
+"""Writes that commute, so that their combined effect is known without the current state.
 
-Increments, appends, and values that no other tool sets are what most tools write. Their order does not matter to
-each other, so where keys hold numbers, lists and objects there is nothing to merge and nothing to warn of, and the
-changes can be read off. Whatever else there is goes the way of `stores/state/cells.py`, with the same result.
+Most tools write increments, appends, and values that no other tool sets. Their order does not matter, so if the keys
+hold numbers, lists and objects there is nothing to merge and nothing to warn about. All other writes go through
+`stores/state/cells.py`, with the same result.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...codec import Json, encode
 from ...state import Op, StepWrites
 from .commit import LIST, OBJECT, CellName, CellTexts, CustomChanges, KeyContent
 
-# Counters below 2**53 are whole and exact everywhere; the merge knows about the others.
+# Counters below 2**53 are exact everywhere; the merge handles the others.
 _MOST_DIGITS = 15
 _MOST_REACH = 2**53 - 10**_MOST_DIGITS
 
 
 def content_of(value: Json) -> KeyContent:
-    """The cells of one top-level key."""
+    """Return the cells of one top-level key."""
     if isinstance(value, list):
         return KeyContent(LIST, items=tuple(map(encode, value)))
     if isinstance(value, dict):
@@ -28,7 +28,7 @@ def content_of(value: Json) -> KeyContent:
 
 
 class CommutingWrites:
-    """By how much to change which counters, what to append to which lists, and what to set."""
+    """Increments of counters, items to append to lists, and values to set."""
 
     __slots__ = ("append", "cells", "counters", "keys", "reach", "values")
 
@@ -46,11 +46,11 @@ class CommutingWrites:
 
     @property
     def touched(self) -> frozenset[CellName]:
-        """The cells that must be known before the changes can be computed."""
+        """The cells that must be known to compute the changes."""
         return frozenset((*self.counters, *self.append, *self.cells, *(CellName(name.key) for name in self.cells)))
 
     def take(self, op: Op) -> bool:
-        """Take in one write; False if it may be in the way of another, or is of another kind."""
+        """Add one write; return False if it may conflict with another, or is of another kind."""
         path, kind = op.get("path"), op.get("kind")
         if type(path) is not list or not 1 <= len(path) <= 2 or type(path[0]) is not str:
             return False
@@ -86,7 +86,7 @@ class CommutingWrites:
         return True
 
     def add(self, other: CommutingWrites) -> bool:
-        """Take in the writes of another tool, which come later; False if any is in the way of another."""
+        """Add the later writes of another tool; return False if any of them conflicts."""
         if self.values.keys() & (other.keys | other.values.keys()) or self.keys & other.values.keys():
             return False
         if self.cells.keys() & other.cells.keys():
@@ -103,7 +103,7 @@ class CommutingWrites:
 
 
 def as_commuting(writes: StepWrites) -> CommutingWrites | None:
-    """The writes if they commute; None if there is anything else among them, or a warning."""
+    """Return the writes if all of them commute; None otherwise, or if there is a warning."""
     commuting = CommutingWrites()
     if writes.warnings or not all(map(commuting.take, writes.ops)):
         return None
@@ -111,7 +111,7 @@ def as_commuting(writes: StepWrites) -> CommutingWrites | None:
 
 
 def combine_commuting(parts: Iterable[CommutingWrites | None]) -> CommutingWrites | None:
-    """The writes of several tools, if all of them commute and none is in the way of another."""
+    """Combine the writes of several tools if all of them commute."""
     commuting = CommutingWrites()
     for part in parts:
         if part is None or not commuting.add(part):
@@ -120,14 +120,14 @@ def combine_commuting(parts: Iterable[CommutingWrites | None]) -> CommutingWrite
 
 
 def commuting_changes(commuting: CommutingWrites, known: CellTexts) -> CustomChanges | None:
-    """The changes, if the keys hold numbers, lists and objects, as they should."""
+    """Return the changes if the keys hold numbers, lists and objects, as expected."""
     if commuting.reach > _MOST_REACH:
         return None
     for name in commuting.append:
         if known[name] != LIST:
             return None
     for name in commuting.cells:
-        # A list has only the items that it has; an object takes any member.
+        # A list accepts only existing positions; an object accepts any member.
         is_item = type(name.slot) is int
         if known[CellName(name.key)] != (LIST if is_item else OBJECT) or (is_item and known[name] is None):
             return None

@@ -1,4 +1,4 @@
-"""StateStore: the durable home of a session. Every public method with what it guarantees, by id (S1 to S16).
+"""StateStore: durable sessions. Each public method states its guarantees by id (S1 to S16).
 
 Runs and checkpoints of a session are in `contract_history.py`.
 
@@ -100,24 +100,24 @@ class StateStore(Carrier, RunsAndCheckpoints):
     ) -> SessionState:
         """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1).
 
-        `messages`, `checkpoint` and `run`: what the session begins with, in the same write; `run` as in the commit.
+        `messages`, `checkpoint` and `run`: stored in the same write; `run` as in the commit.
         `owner_epoch`: not 0 if the caller claims the new session.
         """
 
     @abstractmethod
     async def session_exists(self, session_id: str) -> bool:
-        """Whether there is such a session."""
+        """Return whether there is such a session."""
 
     @abstractmethod
     async def delete_session(self, session_id: str, *, owner: Owner | None = None) -> bool:
         """Remove the session and its descendants (S10). Return False if it does not exist. *Idempotent.*
 
-        With an `owner`, a session that was deleted and created again is not the one to remove: False.
+        With an `owner`, a session that was deleted and created again is not deleted: returns False.
         """
 
     @abstractmethod
     async def load_state(self, session_id: str) -> SessionState | None:
-        """The session with its custom state, read at one moment; None if there is none."""
+        """Return the session with its custom state, read at one moment; None if there is none."""
 
     @abstractmethod
     async def save_state(
@@ -159,7 +159,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
     ) -> Committed:
         """Commit a step: fields, messages, staged writes of `checkpoint.step_id`, checkpoint, version. *Atomic* (S2).
 
-        A checkpoint of another kind than `step` promotes nothing: what is staged stays.
+        A checkpoint of another kind than `step` promotes nothing: staged rows stay.
 
         Given `state.custom_state` replaces custom state first; the staged writes apply on top. `step_count` of the
         checkpoint becomes that of the session. *Idempotent* after a lost reply (S12). Raises `VersionConflict`.
@@ -185,7 +185,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
         owner: Owner | None = None,
         along: Along | None = None,
     ) -> int:
-        """Keep what tool calls wrote, and their outcomes, until the step commits. *Atomic.*
+        """Store the writes and outcomes of tool calls until the step commits. *Atomic.*
 
         Returns the sequence of the last chunk that went `along` (see `Carrier`), or 0.
         The same call again replaces; `staged_at` is filled in. Does not change the version. Raises `VersionConflict` if
@@ -204,13 +204,13 @@ class StateStore(Carrier, RunsAndCheckpoints):
         expected_version: int | None = None,
         owner: Owner | None = None,
     ) -> None:
-        """Keep what one tool call wrote, as `stage_calls` does for several."""
+        """Store the writes of one tool call, as `stage_calls` does for several."""
         call = StagedChanges(tool_call_id, index, writes, result)
         await self.stage_calls(session_id, step_id, [call], expected_version=expected_version, owner=owner)
 
     @abstractmethod
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
-        """What is staged for a step, in the order of the tool calls."""
+        """Return what is staged for a step, in the order of the tool calls."""
 
     @abstractmethod
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
@@ -231,11 +231,11 @@ class StateStore(Carrier, RunsAndCheckpoints):
 
     @abstractmethod
     async def append_messages(self, session_id: str, messages: Sequence[Message], *, owner: Owner | None = None) -> int:
-        """Append to the conversation, together and in order; returns the new message count (S4). *Atomic.*"""
+        """Append messages in order; return the new message count (S4). *Atomic.*"""
 
     @abstractmethod
     async def merge_custom_state(self, session_id: str, writes: StepWrites, *, owner: Owner | None = None) -> list[str]:
-        """Apply one list of writes to custom state as it is now; returns the warnings (S4, S5). *Atomic.*"""
+        """Apply one list of writes to the current custom state; return the warnings (S4, S5). *Atomic.*"""
 
     @abstractmethod
     async def update_status(self, session_id: str, status: SessionStatus, *, owner: Owner | None = None) -> int:
@@ -262,7 +262,8 @@ class StateStore(Carrier, RunsAndCheckpoints):
         expected_version: int | None = None,
         owner: Owner | None = None,
     ) -> StatusSwapped | StatusConflict:
-        """Swap the status if it is one of `expected` (and version and owner as given); else say what is there (S6).
+        """Swap the status if it is one of `expected` (and version and owner match); otherwise return the current one
+        (S6).
 
         `interrupt_context`, `error` and `failure_reason` are stored with the swap where they are given.
         Raises `IllegalTransition` if the session is in an expected status from which `new` cannot be reached.
@@ -280,15 +281,16 @@ class StateStore(Carrier, RunsAndCheckpoints):
         abort: bool = False,
         owner: Owner | None = None,
     ) -> None:
-        """Ask the session, or only one of its runs, to stop: at the next safe point, or at once with `abort` (S7)."""
+        """Ask the session, or only one of its runs, to stop: at the next safe point, or immediately with `abort`
+        (S7)."""
 
     @abstractmethod
     async def check_interrupt_flag(self, session_id: str) -> InterruptFlag | None:
-        """Look at the flag; looking does not clear it."""
+        """Return the flag without clearing it."""
 
     @abstractmethod
     async def clear_interrupt_flag(self, session_id: str, *, owner: Owner | None = None) -> None:
-        """Take the flag away. *Idempotent.*"""
+        """Clear the flag. *Idempotent.*"""
 
     # -- sub-sessions
 
@@ -301,7 +303,8 @@ class StateStore(Carrier, RunsAndCheckpoints):
         expected_version: int | None = None,
         owner: Owner | None = None,
     ) -> None:
-        """Note child sessions; a ref with a known `sub_session_id` replaces. `expected_version` as in S3."""
+        """Record child sessions; a ref with a known `sub_session_id` replaces the old one. `expected_version` as in
+        S3."""
 
     @abstractmethod
     async def update_sub_session_ref(
@@ -311,7 +314,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
 
     @abstractmethod
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
-        """The child sessions noted, oldest first."""
+        """Return the recorded child sessions, oldest first."""
 
     # -- messages
 
@@ -319,18 +322,19 @@ class StateStore(Carrier, RunsAndCheckpoints):
     async def get_messages(
         self, session_id: str, *, offset: int = 0, limit: int | None = 50, include_thinking: bool = True
     ) -> Page[Message]:
-        """A page of the conversation; a negative `offset` counts from the end; `limit=None` means all.
+        """Return a page of the conversation; a negative `offset` counts from the end; `limit=None` means all.
 
         `include_thinking=False` leaves out the model's reasoning: messages of role `thinking` and `thinking` members.
         """
 
     @abstractmethod
     async def get_message_count(self, session_id: str) -> int:
-        """How many messages there are."""
+        """Return how many messages there are."""
 
     @abstractmethod
     async def truncate_messages(self, session_id: str, message_count: int, *, owner: Owner | None = None) -> int:
-        """Keep the first `message_count` messages, also for checkpoints that counted more; returns how many went."""
+        """Keep the first `message_count` messages, also for checkpoints that counted more; return how many were
+        removed."""
 
     # -- listing
 
@@ -352,7 +356,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
         cursor: str | None = None,
         count: bool = True,
     ) -> Page[SessionState]:
-        """Sessions that match all filters, newest first, without custom state (S11).
+        """Return the sessions that match all filters, newest first, without custom state (S11).
 
         `tags`: has all of them. `metadata`: has all these members. `created_from` is inclusive, `created_to` and
         `expires_before` are exclusive.
@@ -369,14 +373,13 @@ class StateStore(Carrier, RunsAndCheckpoints):
         offset: int = 0,
         cursor: str | None = None,
     ) -> Page[Claimable]:
-        """Root sessions that a worker can continue or close at `now`, each with its latest run (S16).
+        """Return root sessions that a worker can continue or close at `now`, each with its latest run (S16).
 
         Either the latest run is open and its lease is over (`lease_until` is not after `now`, or was never set): it was
         submitted or released, its process died, or it was never closed. Or it has no open run, and either it is
         suspended and its questions are all answered or expired, or it is suspended or paused and its `wake_at` has
-        come. Those that wait longest come first: by `lease_until`, then by the start of the run. `agent_types`,
-        `status`: only of these. `total` is None.
-        A page by `cursor` costs the same wherever it is.
+        come. The longest waiting come first: by `lease_until`, then by the start of the run. `agent_types`, `status`:
+        only these. `total` is None. Every page by `cursor` costs the same.
         """
 
     async def list_claimable(
@@ -389,7 +392,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
         offset: int = 0,
         cursor: str | None = None,
     ) -> list[SessionState]:
-        """The sessions of a page of `list_due` (S16)."""
+        """Return the sessions of a page of `list_due` (S16)."""
         options: dict[str, Any] = {"agent_types": agent_types, "status": status, "limit": limit, "offset": offset}
         return [found.session for found in (await self.list_due(now, **options, cursor=cursor)).items]
 
@@ -401,12 +404,12 @@ class StateStore(Carrier, RunsAndCheckpoints):
         """
 
     finds_prefixes: bool = False
-    """Whether `find_sessions` finds ids by their beginning; if not, only the session of that very id."""
+    """Whether `find_sessions` finds ids by a prefix; if not, only the session with exactly that id."""
 
     async def find_sessions(self, id_prefix: str, *, user_id: str | None = None, limit: int = 50) -> list[SessionState]:
-        """Sessions whose ids begin with a text, in the order of their ids, without custom state (S11).
+        """Return sessions whose ids start with a prefix, ordered by id, without custom state (S11).
 
-        For whoever types an id: as many as an index finds at once, which of a very common beginning need not be all.
+        For type-ahead search. May be incomplete for very common prefixes.
         """
         found = await self.load_state(id_prefix)
         if found is None or user_id not in (None, found.user_id):
@@ -417,17 +420,17 @@ class StateStore(Carrier, RunsAndCheckpoints):
     """Whether `count_by_status` counts exactly; if not, large numbers are estimates."""
 
     async def count_by_status(self) -> dict[SessionStatus, int]:
-        """How many sessions there are of each status, for a glance: costs little however many there are (S11)."""
+        """Return the number of sessions per status. Cheap for any number of sessions (S11)."""
         statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
         pages = [await self.list_sessions(status=status, limit=1) for status in statuses]
         return {status: page.total or 0 for status, page in zip(statuses, pages, strict=True)}
 
     async def list_orphans(self, *, limit: int = 100) -> list[str]:
-        """Ids of which something is stored though there is no such session; none where a store cannot tell."""
+        """Return ids that have stored data but no session; empty if the store cannot have any."""
         return []
 
     async def drop_orphan(self, session_id: str) -> bool:
-        """Remove what is stored of a session that does not exist; whether there was anything."""
+        """Remove the data of a session that does not exist; return whether there was any."""
         return False
 
     # -- resources

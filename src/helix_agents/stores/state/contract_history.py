@@ -66,31 +66,31 @@ class RunsAndCheckpoints(ABC):
     ) -> RunRecord:
         """Change a run. Raises `RunNotFound`, and `IllegalTransition` for a run that has ended otherwise.
 
-        With `expected_status` a run in any other status is left alone, too. `metadata` replaces what the run has.
+        With `expected_status`, a run in any other status is not changed. `metadata` replaces that of the run.
         Fields of `RunRecord` from `attempt` on change with a claim only: see `change_run` of a commit.
         """
 
     @abstractmethod
     async def get_current_run(self, session_id: str) -> RunRecord | None:
-        """The run that was started last; None if there is none (or no session)."""
+        """Return the run that was started last; None if there is none (or no session)."""
 
     @abstractmethod
     async def list_runs(self, session_id: str) -> list[RunRecord]:
-        """All runs in the order in which they were started."""
+        """Return all runs in the order in which they were started."""
 
     # -- checkpoints
 
     @abstractmethod
     async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
-        """Checkpoints, newest first; their `state.custom_state` is None (get one to have it)."""
+        """Return checkpoints, newest first; their `state.custom_state` is None (`get_checkpoint` loads it)."""
 
     @abstractmethod
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
-        """The checkpoint with the exact state at that commit (S8)."""
+        """Return the checkpoint with the exact state at that commit (S8)."""
 
     @abstractmethod
     async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
-        """The last checkpoint with its exact state; None if there is none (or no session)."""
+        """Return the last checkpoint with its exact state; None if there is none (or no session)."""
 
     @abstractmethod
     async def restore_checkpoint(
@@ -103,7 +103,7 @@ class RunsAndCheckpoints(ABC):
         owner: Owner | None = None,
         new_epoch: int | None = None,
     ) -> int:
-        """Bring back state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*
+        """Restore state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*
 
         Incarnation and owner epoch stay. `change_run`, `owner` and `new_epoch` as in a commit.
         """
@@ -112,7 +112,8 @@ class RunsAndCheckpoints(ABC):
     async def fork_session(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
     ) -> SessionState:
-        """Make an independent session from a checkpoint, or from now (S9). *Atomic.* Raises `SessionExists`.
+        """Create an independent session from a checkpoint, or from the current state (S9). *Atomic.* Raises
+        `SessionExists`.
 
-        The fork has an incarnation of its own and owner epoch 0.
+        The fork has its own incarnation and owner epoch 0.
         """

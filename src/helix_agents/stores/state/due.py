@@ -1,4 +1,4 @@
-"""When a worker can continue a session that waits. Pure: it is computed with each write, so it fits the session.
+"""Compute when a worker can continue a waiting session. Pure; called with each write.
 
 A session that is active is found by the lease of its run instead.
 """
@@ -12,10 +12,10 @@ from ...types import SessionState
 
 
 def due_at(session: SessionState, now: int) -> int | None:
-    """Return when a worker can continue a root session that waits; None if that is not a matter of time.
+    """Return when a worker can continue a root session that waits; None if it does not depend on time.
 
     A paused session is due at `wake_at`. A suspended one with no open question is due now; otherwise when the last
-    question expires, or at `wake_at` if that is earlier. A time that has passed is now.
+    question expires, or at `wake_at` if that is earlier. A past time counts as now.
     """
     if session.status not in WAITING or session.parent_session_id is not None:
         return None

@@ -1,8 +1,8 @@
 """What a checkpoint records as one JSON text: the session's fields that differ from their defaults, and the fingerprint
 of the request that led to the step.
 
-Left out are custom state (it is in cells), the flag and the owner epoch (they belong to the present), the incarnation
-and what the checkpoint's row holds.
+Left out are custom state (it is in cells), the flag and the owner epoch (they belong to the current session), the
+incarnation and what the checkpoint's row holds.
 """
 
 from __future__ import annotations
