@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,9 +11,11 @@ from pathlib import Path
 
 from ..backends.registry import Stores
 from ..errors import InvalidArgument, ModelError
-from ..executor import AgentExecutor
+from ..executor import AgentExecutor, Webhook
 from ..llm.contract import ModelEvent, ModelRequest
 
+WEBHOOK_VARIABLE = "HELIX_WEBHOOK_URL"
+WEBHOOK_SECRET_VARIABLE = "HELIX_WEBHOOK_SECRET"
 HOW_TO_NAME = "module:name of an AgentExecutor, or of a function of stores that makes one"
 
 
@@ -37,6 +40,8 @@ async def executor_named(name: str, stores: Stores) -> AsyncIterator[AgentExecut
     made = found if isinstance(found, AgentExecutor) or not callable(found) else found(stores)
     if not isinstance(made, AgentExecutor):
         raise InvalidArgument(f"{name!r} is not an executor but {type(made).__name__}: name {HOW_TO_NAME}.")
+    if url := os.environ.get(WEBHOOK_VARIABLE):
+        made.add_webhooks(Webhook(url, os.environ.get(WEBHOOK_SECRET_VARIABLE, "")))
     async with made:
         yield made
 

@@ -4,6 +4,7 @@ from .executor import AgentExecutor
 from .handle import AgentResult, RunHandle, result_of
 from .inbox import Waiting
 from .later.schedules import Schedule, ScheduleOptions
+from .later.webhooks import Webhook
 from .options import ExecuteOptions, Input, SubmitOptions
 from .remote import DELETED_REASON
 from .retrying import impatient
@@ -47,6 +48,7 @@ __all__ = [
     "Ticket",
     "ToolResultReceipt",
     "Waiting",
+    "Webhook",
     "WorkerInfo",
     "WorkerPool",
     "all_waiting",

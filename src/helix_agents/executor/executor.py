@@ -29,7 +29,9 @@ from ..streams.contract import StreamManager
 from ..types import Page, SessionState
 from .handle import AgentResult, RunHandle
 from .inbox import Waiting
+from .later.outbox import Outbox
 from .later.schedules import Schedule, ScheduleOptions, Schedules, new_schedule
+from .later.webhooks import Webhook
 from .local_runs import LocalRuns
 from .options import ExecuteOptions, Input, SubmitOptions, as_messages, read_request
 from .remote import RemoteControl
@@ -63,6 +65,8 @@ class AgentExecutor:
     `"call"` every finished tool call is durable before it is announced, and does not run again after a crash; with
     `"step"` only whole steps are, which saves writes: after a crash the open step is asked for and run again.
 
+    `webhooks`: receivers of the events `run.completed`, `run.failed` and `run.suspended`.
+
     Methods that take `user_id` treat a session of another user as missing.
     """
 
@@ -83,6 +87,7 @@ class AgentExecutor:
         poll_seconds: float = 0.06,
         suspend_grace_seconds: float | None = None,
         durability: Durability = "call",
+        webhooks: Sequence[Webhook] = (),
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
@@ -115,11 +120,19 @@ class AgentExecutor:
         self._remote = RemoteControl(self.services, self.agents, self.runs)
         self.starter = Starter(self.runs, self._remote)
         self._schedules = Schedules(self.services, self.agents, self._submit_due)
-        self.recovery = Recovery(self.services, self.starter, self._schedules)
+        self._outbox = Outbox(self.services)
+        self.add_webhooks(*webhooks)
+        self.recovery = Recovery(self.services, self.starter, self._schedules, self._outbox)
 
     def add_hooks(self, *hooks: Hooks) -> None:
         """Let further hooks watch the runs that start from now on."""
         self.services.hooks.extend(hooks)
+
+    def add_webhooks(self, *webhooks: Webhook) -> None:
+        """Send the events of runs that start from now on to further receivers."""
+        if webhooks and not self._outbox.types:
+            self.add_hooks(self._outbox)
+        self._outbox.add(webhooks)
 
     # -- runs
 
@@ -225,7 +238,7 @@ class AgentExecutor:
         """
         self.runs.ensure_open()
         ensure_limit(limit)
-        names, gone = [agent.name for agent in self.agents], set[str]()
+        names, gone = self.recovery.types(agent.name for agent in self.agents), set[str]()
         taken: list[RunHandle] = []
         async with aclosing(due_sessions(self.services, names, gone=gone)) as due:
             async for session in due:
@@ -352,7 +365,10 @@ class AgentExecutor:
 
         Stops its run first. `keep_usage` keeps what they spent on the books, which may have to outlive them.
         """
-        return await self._remote.delete_session(session_id, keep_usage=keep_usage, user_id=user_id)
+        deleted = await self._remote.delete_session(session_id, keep_usage=keep_usage, user_id=user_id)
+        if deleted:
+            await self._outbox.forget(session_id)
+        return deleted
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
         """Take a session back to one of its checkpoints, and its stream with it. Raises `AlreadyRunning`."""
@@ -366,6 +382,7 @@ class AgentExecutor:
         No more runs start here after that; what only reads or steers keeps working.
         """
         await self.runs.close()
+        await self._outbox.close()
         if isinstance(self.services.llm, NamedLLM):  # opened by this executor
             await self.services.llm.close()
 

@@ -7,7 +7,7 @@ broken. So a walk goes on page by page, and remembers what it skipped.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Container, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Sequence
 from typing import get_args
 
 from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost, SessionNotFound
@@ -15,6 +15,7 @@ from ...safe_text import get_logger
 from ...stores.paging import MAX_PAGE
 from ...types import SessionState, SessionStatus
 from ..handle import RunHandle
+from ..later.outbox import OUTBOX, Outbox
 from ..later.schedules import SCHEDULE, Schedules, schedule_type
 from ..services import Services
 from ..session.closing import decided
@@ -33,12 +34,11 @@ MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 async def due_sessions(
     services: Services, agent_types: Sequence[str], *, gone: Container[str] = ()
 ) -> AsyncGenerator[SessionState, None]:
-    """Yield the sessions and schedules of these agents that a worker can continue, start or close now.
+    """Yield the sessions of these types that a worker can continue, start or close now.
 
     `gone`: the ids of those that the caller has taken since. They are no longer due, so the rest has moved up.
     """
     now, offset = services.clock(), 0
-    agent_types = [*agent_types, *map(schedule_type, agent_types)]
     for _ in range(MAX_PAGES):
         page = await services.store.list_claimable(
             now, agent_types=agent_types, status=EVERY_STATUS, limit=MAX_PAGE, offset=offset
@@ -69,11 +69,17 @@ class SkippedSessions:
 class Recovery:
     """Continues or closes sessions that are due."""
 
-    def __init__(self, services: Services, starter: Starter, schedules: Schedules) -> None:
+    def __init__(self, services: Services, starter: Starter, schedules: Schedules, outbox: Outbox) -> None:
         self._services = services
         self._starter = starter
         self._schedules = schedules
+        self._outbox = outbox
         self._skipped = SkippedSessions()
+
+    def types(self, agents: Iterable[str]) -> list[str]:
+        """Return the types of sessions that workers who know these agents look for: theirs, and the library's own."""
+        names = list(agents)
+        return [*names, *map(schedule_type, names), *self._outbox.types]
 
     def may_take(self, session: SessionState) -> bool:
         """Return whether it is worth trying."""
@@ -87,6 +93,8 @@ class Recovery:
         try:
             if session.session_id.startswith(f"{SCHEDULE}/"):
                 return await self._schedules.work(session.session_id)
+            if session.session_id.startswith(f"{OUTBOX}/"):
+                return await self._outbox.work(session)
             found, action = await decided(self._services, Intent.RECOVER, session.session_id)
             if action is Action.LEAVE:
                 self._skipped.add(session)

@@ -166,7 +166,7 @@ class WorkerPool:
 
     async def _take_what_fits(self) -> bool:
         """Start to work on as many sessions as there is room for; return whether there are any for this pool."""
-        names = [agent.name for agent in self._executor.agents]
+        names = self._executor.recovery.types(agent.name for agent in self._executor.agents)
         some = bool(self._at_work)
         async with aclosing(due_sessions(self._services, names, gone=self._at_work)) as due:
             async for session in due:
@@ -208,9 +208,10 @@ class WorkerPool:
 
     async def _tell_of_strangers(self) -> None:
         """Say once of each agent that waits for a worker and is not known here."""
+        known = [agent.name for agent in self._executor.agents]
         for session in await self._services.store.list_claimable(self._services.clock(), limit=LOOKED_AT):
             name = session.agent_type.removeprefix(f"{SCHEDULE}/")
-            if name not in self._executor.agents and name not in self._strangers:
+            if name not in (*self._executor.recovery.types(()), *known) and name not in self._strangers:
                 self._strangers.add(name)
                 logger.warning("Runs of agent %s wait for a worker; this one (%s) does not know it.", name, self.name)
 

@@ -1,0 +1,290 @@
+"""The outbox: events about the ends of runs, sent to webhooks at least once, in order for each session.
+
+Nothing is recorded about an event: it follows from the record of its run. What is stored, for each session and webhook,
+is how far delivery has come: a paused session of the library's own, written before a run does its first step. Until
+that run ends, workers look now and then; when it ends in good order, delivery starts immediately. So an event survives
+whatever its run survives, and a receiver that does not respond costs a run nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ...codec import Json, encode
+from ...errors import HelixError, SessionExists, SessionNotFound, StoreUnavailable, VersionConflict
+from ...ids import RESERVED_PREFIX
+from ...lifecycle import SUSPENDED
+from ...safe_text import get_logger
+from ...tools.calling import in_thread
+from ...types import Owner, RunRecord, SessionState
+from ..run.hooks import Hooks, RunInfo
+from ..services import Services
+from .webhooks import EventType, Webhook, post
+
+logger = get_logger("helix_agents.executor")
+
+OUTBOX = f"{RESERVED_PREFIX}outbox"
+"""What the ids and agent types of entries start with."""
+WATCH_SECONDS = 60.0
+"""How often workers look whether a run has ended that nobody reported."""
+CLAIM_SECONDS = 30.0
+"""For how long a worker that delivers keeps others away; more than one request takes."""
+FIRST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 3600.0
+GIVE_UP_SECONDS = 3 * 86_400.0
+"""An event that could not be delivered for so long is dropped, and logged."""
+AT_ONCE = 16
+MAX_TRIES = 20
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """How far delivery has come: up to `run_id`, whose end was sent as `sent`; None: not yet.
+
+    `sending_until`: until when one worker keeps the others away.
+    """
+
+    session_id: str
+    incarnation: str
+    run_id: str
+    sent: str | None = None
+    attempts: int = 0
+    sending_until: int = 0
+
+
+class Outbox(Hooks):
+    """Watches the runs of one executor, and delivers the events of any."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._webhooks: dict[str, Webhook] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, webhooks: Iterable[Webhook]) -> None:
+        """Deliver to these webhooks as well."""
+        self._webhooks.update({webhook.name: webhook for webhook in webhooks})
+
+    @property
+    def types(self) -> list[str]:
+        """The agent types of entries that this process can deliver."""
+        return [f"{OUTBOX}/{name}" for name in self._webhooks]
+
+    async def run_started(self, run: RunInfo) -> None:
+        """Note that a run must be reported, before it does anything."""
+        if run.parent_run_id is None and self._webhooks:
+            session = await self._services.store.load_state(run.session_id)
+            for name in self._webhooks if session is not None else ():
+                await self._watch(name, session, run.run_id)
+
+    async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
+        """Deliver in the background."""
+        if run.parent_run_id is None:
+            for name in self._webhooks:
+                self._spawn(self._deliver(name, _entry_id(name, run.session_id)))
+
+    async def work(self, session: SessionState) -> bool:
+        """Deliver what is due of an entry, in the background; return False if it has to wait."""
+        name = session.agent_type.removeprefix(f"{OUTBOX}/")
+        if name not in self._webhooks or len(self._tasks) >= AT_ONCE:
+            return False
+        claimed = await self._claim(session.session_id)
+        if claimed is not None:
+            self._spawn(self._send_all(self._webhooks[name], *claimed))
+        return claimed is not None
+
+    async def forget(self, session_id: str) -> None:
+        """Remove the entries of a session that was deleted."""
+        for name in self._webhooks:
+            await self._services.store.delete_session(_entry_id(name, session_id))
+
+    async def close(self) -> None:
+        """Stop delivering here; other processes continue."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, job: Any) -> None:
+        task = asyncio.create_task(job, name="helix-outbox")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- the entry
+
+    async def _watch(self, name: str, session: SessionState | None, run_id: str) -> None:
+        """Make sure that the end of a run will be looked for."""
+        assert session is not None
+        store, entry_id = self._services.store, _entry_id(name, session.session_id)
+        for _ in range(MAX_TRIES):
+            stored = await store.load_state(entry_id)
+            if stored is not None and stored.status == "paused":
+                entry = _entry_of(stored)
+                if entry.incarnation != session.incarnation:
+                    await store.delete_session(entry_id, owner=Owner(stored.incarnation))
+                    continue
+            else:
+                entry = Entry(session.session_id, session.incarnation, run_id)
+            try:
+                if stored is None:
+                    stored = await store.create_session(
+                        entry_id, agent_type=f"{OUTBOX}/{name}", user_id=session.user_id
+                    )
+                # An entry that waits to send again keeps its moment. Writing the rest again keeps it from going idle.
+                wake_at = stored.wake_at if entry.attempts else self._services.clock() + int(WATCH_SECONDS * 1000)
+                await self._save(stored, entry, wake_at)
+                return
+            except (SessionExists, SessionNotFound, VersionConflict):
+                continue
+        raise StoreUnavailable(f"The outbox of session {session.session_id!r} changes too fast to be written.")
+
+    async def _claim(self, entry_id: str) -> tuple[SessionState, Entry] | None:
+        """Keep other workers away while this one delivers; None if one was faster or there is nothing to do."""
+        stored = await self._services.store.load_state(entry_id)
+        if stored is None or stored.status != "paused" or stored.wake_at is None:
+            return None
+        now, entry = self._services.clock(), _entry_of(stored)
+        if entry.sending_until > now:
+            return None
+        claimed = msgspec.structs.replace(entry, sending_until=now + int(CLAIM_SECONDS * 1000))
+        try:
+            return await self._save(stored, claimed, claimed.sending_until), claimed
+        except (SessionNotFound, VersionConflict):
+            return None
+
+    async def _save(self, stored: SessionState, entry: Entry, wake_at: int | None) -> SessionState:
+        changed = msgspec.structs.replace(
+            stored, status="paused", output=msgspec.to_builtins(entry), wake_at=wake_at, custom_state=None
+        )
+        version = await self._services.store.save_state(
+            stored.session_id, changed, expected_version=stored.version, owner=Owner(stored.incarnation)
+        )
+        return msgspec.structs.replace(changed, version=version)
+
+    # -- delivery
+
+    async def _deliver(self, name: str, entry_id: str) -> None:
+        with suppress(HelixError):  # a worker finds it
+            if (claimed := await self._claim(entry_id)) is not None:
+                await self._send_all(self._webhooks[name], *claimed)
+
+    async def _send_all(self, webhook: Webhook, stored: SessionState, entry: Entry) -> None:
+        """Send what has not been sent, one after the other, and note how far that went."""
+        try:
+            while (found := await self._next(entry)) is not None:
+                run, session = found
+                if run is None or run.status == "running":
+                    idle = msgspec.structs.replace(entry, sending_until=0)
+                    wake_at = None if run is None else self._services.clock() + int(WATCH_SECONDS * 1000)
+                    try:
+                        await self._save(stored, idle, wake_at)
+                        return
+                    except VersionConflict:
+                        stored = await self._reloaded(stored, entry)  # a run has started since
+                        continue
+                event = event_of(session, run)
+                if event is not None and event["type"] in webhook.events and not await self._sent(webhook, event, run):
+                    again = Entry(entry.session_id, entry.incarnation, run.run_id, None, entry.attempts + 1)
+                    await self._move(stored, entry, again, self._services.clock() + _pause_ms(again.attempts))
+                    return
+                until = self._services.clock() + int(CLAIM_SECONDS * 1000)
+                sent = Entry(entry.session_id, entry.incarnation, run.run_id, run.status, sending_until=until)
+                stored, entry = await self._move(stored, entry, sent, until), sent
+            await self._services.store.delete_session(stored.session_id, owner=Owner(stored.incarnation))
+        except (SessionNotFound, VersionConflict):
+            return  # another worker delivers, or the session is gone
+        except HelixError as error:
+            logger.warning("Could not deliver events of session %s now: %s", entry.session_id, error)
+
+    async def _move(self, stored: SessionState, before: Entry, after: Entry, wake_at: int) -> SessionState:
+        """Note progress, also if a run has started since. Raises `VersionConflict` if another worker delivers."""
+        for _ in range(MAX_TRIES):
+            try:
+                return await self._save(stored, after, wake_at)
+            except VersionConflict:
+                stored = await self._reloaded(stored, before)
+        raise StoreUnavailable(f"The outbox entry {stored.session_id!r} changes too fast to be written.")
+
+    async def _reloaded(self, stored: SessionState, entry: Entry) -> SessionState:
+        """Return an entry that somebody has written to. Raises `VersionConflict` if it has moved."""
+        found = await self._services.store.load_state(stored.session_id)
+        if found is None or found.incarnation != stored.incarnation:
+            raise SessionNotFound(stored.session_id)
+        if _entry_of(found) != entry:
+            raise VersionConflict(stored.version, found.version, found.status, stored.session_id)
+        return found
+
+    async def _next(self, entry: Entry) -> tuple[RunRecord | None, SessionState] | None:
+        """Return the next run to report, or None in its place if there is none; None if the session is gone."""
+        session = await self._services.store.load_state(entry.session_id)
+        if session is None or session.incarnation != entry.incarnation:
+            return None
+        runs = await self._services.store.list_runs(entry.session_id)
+        position = next((n for n, run in enumerate(runs) if run.run_id == entry.run_id), len(runs) - 1)
+        rest = runs[max(position, 0) :]
+        if rest and rest[0].run_id == entry.run_id and rest[0].status == entry.sent:
+            rest = rest[1:]
+        return (rest[0] if rest else None), session
+
+    async def _sent(self, webhook: Webhook, event: dict[str, Json], run: RunRecord) -> bool:
+        """Send an event; return False if it has to be sent again."""
+        now = self._services.clock()
+        body = encode(event).encode("utf-8", "backslashreplace")
+        try:
+            status = await in_thread(lambda: post(webhook, str(event["id"]), now // 1000, body))
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            if 200 <= status < 300:
+                return True
+            problem = f"status {status}"
+        if now - (run.completed_at or run.started_at) > GIVE_UP_SECONDS * 1000:
+            logger.error("Event %s was dropped: %s did not take it (%s).", event["id"], webhook, problem)
+            return True
+        logger.warning("Event %s is sent again later: %s did not take it (%s).", event["id"], webhook, problem)
+        return False
+
+
+def event_of(session: SessionState, run: RunRecord) -> dict[str, Json] | None:
+    """Return the event about the end of a run; None for a run that was interrupted, which is no end."""
+    kinds: dict[str, EventType] = {"completed": "run.completed", "failed": "run.failed"}
+    kind = "run.suspended" if run.status in SUSPENDED else kinds.get(run.status)
+    if kind is None:
+        return None
+    event: dict[str, Json] = {
+        "id": f"evt-{run.run_id}-{kind.removeprefix('run.')}",
+        "type": kind,
+        "created_at": run.completed_at,
+        "session_id": session.session_id,
+        "run_id": run.run_id,
+        "turn": run.turn,
+        "agent_type": session.agent_type,
+        "user_id": session.user_id,
+        "status": run.status,
+        "output": run.output,
+        "error": run.error,
+    }
+    if kind == "run.suspended":
+        pending = session.pending_client_tool_calls.values()
+        event["suspended"] = [
+            {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name, "deadline_at": call.deadline_at}
+            for call in pending
+            if call.submitted_at is None
+        ]
+    return event
+
+
+def _entry_id(name: str, session_id: str) -> str:
+    digest = hashlib.blake2b(session_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{OUTBOX}/{name}/{digest}"
+
+
+def _entry_of(stored: SessionState) -> Entry:
+    return msgspec.convert(stored.output, Entry)
+
+
+def _pause_ms(attempts: int) -> int:
+    return int(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts - 1, 20)) * 1000)
