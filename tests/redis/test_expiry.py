@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
+from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.conformance.tools.operations import prepare
 from helix_agents.conformance.tools.sample import meta, plain_state, push, put, user, writes
 from helix_agents.errors import InvalidArgument
+from helix_agents.stores.along import Along
+from tests.redis.harnesses import client_for
 
 Connect = Callable[..., Any]
 
@@ -207,3 +211,96 @@ async def test_what_waits_for_a_person_outlives_the_time_to_live(connect: Connec
             assert await client.pttl(key) > 300 * 86_400_000
     await store.save_state("a", plain_state("a", status="completed", user_id="ann"))
     assert max((await _deadlines(client, prefix, "a")).values()) <= now + 2 * 3_600_000
+
+
+@pytest.fixture(params=["node", "node without scripts", "cluster"])
+def any_url(request: pytest.FixtureRequest, valkey: str, valkey_without_scripts: str, cluster: str) -> str:
+    return {"node": valkey, "node without scripts": valkey_without_scripts, "cluster": cluster}[request.param]
+
+
+async def _companions(client: Any, prefix: str, session_id: str) -> dict[str, int]:
+    """How many milliseconds the keys of a session's usage and stream have left, and those of the session itself."""
+    names = ("session", "usage:entries", "stream:meta", "stream", "stream:producers")
+    return {name: await client.pttl(f"{prefix}:{name}:{{{session_id}}}") for name in names}
+
+
+async def _prepare_companions(url: str, prefix: str, **options: int) -> tuple[Any, Stores, AsyncExitStack]:
+    opened = AsyncExitStack()
+    query = "&".join(f"{name}={value}" for name, value in {"prefix": prefix, **options}.items())
+    stores = await opened.enter_async_context(open_stores(f"{url}?{query}"))
+    client = await opened.enter_async_context(client_for(url))
+    await stores.state.create_session("a", agent_type="agent", user_id="ann")
+    async with await stores.streams.create_writer("a", "run", "agent") as writer:
+        await writer.write({"type": "custom"})
+    await stores.usage.record_entry({"kind": "custom", "id": "1", "session_id": "a", "name": "pages"})
+    return client, stores, opened
+
+
+async def test_usage_and_stream_expire_with_their_session(any_url: str, prefix: str) -> None:
+    client, stores, opened = await _prepare_companions(any_url, prefix, session_ttl_seconds=2)
+    async with opened:
+        left = await _companions(client, prefix, "a")
+        assert all(0 < each <= 2000 for each in left.values()), left
+        for _ in range(200):
+            if not await stores.state.session_exists("a"):
+                break
+            await asyncio.sleep(0.05)
+        assert set((await _companions(client, prefix, "a")).values()) == {-2}
+        assert await stores.usage.get_entries("a") == []
+        old = {"kind": "custom", "id": "old", "session_id": "b", "name": "pages", "timestamp": 1}
+        await stores.usage.record_entry(old)
+        await client.delete(f"{prefix}:usage:entries:{{b}}")  # as if it had expired long ago
+        by_time = f"{prefix}:usage:{{{prefix}}}:time"
+        assert (await stores.usage.query_usage()).items == []
+        assert [each async for each, _ in client.zscan_iter(by_time)] == [b"a\x1f1"]  # recent: perhaps on its way
+        assert await stores.streams.get_stream_info("a") is None
+
+
+@pytest.mark.parametrize("stream_ttl", [3600, 10**8])
+async def test_usage_and_stream_of_what_waits_for_a_person_wait_too(any_url: str, prefix: str, stream_ttl: int) -> None:
+    """The stream no longer than its own time to live, which a short one of the session had cut."""
+    client, stores, opened = await _prepare_companions(
+        any_url, prefix, session_ttl_seconds=60, stream_ttl_seconds=stream_ttl
+    )
+    async with opened:
+        await stores.state.save_state("a", plain_state("a", status="suspended_client_tool", user_id="ann"))
+        left = await _companions(client, prefix, "a")
+        year = 300 * 86_400_000
+        assert min(left["session"], left["usage:entries"]) > year
+        stream = [each for name, each in left.items() if name.startswith("stream")]
+        assert min(stream) > (year if stream_ttl > 86_400 else 3600 * 1000 - 1)
+        assert max(stream) <= (left["session"] if stream_ttl > 86_400 else 3600 * 1100 + 1000)
+        await stores.usage.record_entry({"kind": "custom", "id": "2", "session_id": "a", "name": "pages"})
+        assert (await _companions(client, prefix, "a"))["usage:entries"] > year
+        await stores.state.save_state("a", plain_state("a", status="completed", user_id="ann"))
+        assert max((await _companions(client, prefix, "a")).values()) <= 60_000
+
+
+async def test_a_stream_that_never_expires_goes_with_its_session(any_url: str, prefix: str) -> None:
+    client, stores, opened = await _prepare_companions(any_url, prefix, session_ttl_seconds=60, stream_ttl_seconds=0)
+    async with opened:
+        left = await _companions(client, prefix, "a")
+        assert all(0 < each <= 60_000 for each in left.values()), left
+        async with await stores.streams.create_writer("alone", "run", "agent") as writer:
+            await writer.write({"type": "custom"})
+        assert (await _companions(client, prefix, "alone"))["stream"] == -1
+
+
+async def test_usage_that_comes_with_a_commit_expires_with_the_session(any_url: str, prefix: str) -> None:
+    client, stores, opened = await _prepare_companions(any_url, prefix, session_ttl_seconds=60)
+    async with opened:
+        await stores.usage.delete_entries("a")
+        entry = {"kind": "custom", "id": "3", "session_id": "a", "name": "pages"}
+        await stores.state.save_state_and_promote_staging(
+            "a", plain_state("a", user_id="ann"), [user("x")], meta(1, "step-1"), along=Along(usage=[entry])
+        )
+        assert 0 < (await _companions(client, prefix, "a"))["usage:entries"] <= 60_000
+
+
+async def test_usage_that_is_kept_on_purpose_outlives_its_session(any_url: str, prefix: str) -> None:
+    client, stores, opened = await _prepare_companions(any_url, prefix, session_ttl_seconds=60)
+    async with opened:
+        await stores.state.delete_session("a")
+        assert (await _companions(client, prefix, "a"))["usage:entries"] == -1
+        await stores.usage.record_entry({"kind": "custom", "id": "2", "session_id": "a", "name": "pages"})
+        assert (await _companions(client, prefix, "a"))["usage:entries"] == -1

@@ -250,6 +250,12 @@ class StreamKeys(NamedTuple):
         kinds = ("stream:meta", "stream", "stream:producers")
         return cls(*[f"{prefix}:{kind}:{{{stream_id}}}" for kind in kinds])
 
+    @property
+    def session(self) -> str:
+        """The main key of the session that has the name of the stream."""
+        prefix, _, tag = self.meta.rpartition(":stream:meta:")
+        return f"{prefix}:session:{tag}"
+
 
 class UsageKeys:
     """The keys of usage: entries in the slot of their session, their order by time and the links in one slot."""
@@ -263,6 +269,10 @@ class UsageKeys:
     def entries(self, session_id: str) -> str:
         """HASH: entry id -> entry."""
         return f"{self._prefix}:usage:entries:{{{session_id}}}"
+
+    def session(self, session_id: str) -> str:
+        """The main key of the session, which the entries expire with."""
+        return SessionKeys(self._prefix, session_id).main
 
     def below(self, session_id: str) -> str:
         """SET: the sessions directly below."""

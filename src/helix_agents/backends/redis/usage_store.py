@@ -2,8 +2,9 @@
 
 Entries live in the slot of their session, so that a commit can take them along. The order by time and the links
 between sessions have a slot of their own and are written first: what they name and is not there is skipped. On one
-server all of it is one write. Sums are added up from the entries of the tree that is asked for. Entries do not expire:
-bills outlive sessions.
+server all of it is one write. Sums are added up from the entries of the tree that is asked for.
+
+Entries expire with their session; those of a session that does not exist, or was deleted without them, stay.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SEPARATOR = "\x1f"
 INDEX = ""
 """The program of what concerns many sessions, among those of single ones."""
 PAGE = 500
+RECENT_MS = 86_400_000
 MAX_ATTEMPTS = 100
 
 
@@ -49,13 +51,14 @@ class RedisUsageStore(UsageStoreBase):
         first: dict[tuple[str, str], UsageEntry] = {}
         for entry in entries:
             first.setdefault((entry.session_id, entry.id), entry)
-        fresh = list(first.values())
         if not (fresh := await self._unknown(list(first.values()))):
             return 0
         programs = self._programs(entry.session_id for entry in fresh)
         self._enter(programs[INDEX], fresh)
         for entry in fresh:
             programs[entry.session_id].answer("HSETNX", *self._entry_words(entry))
+        for each in dict.fromkeys(entry.session_id for entry in fresh):
+            programs[each].follow(self._keys.entries(each), self._keys.session(each))
         done = [await self._runner.run(program) for program in dict.fromkeys(programs.values())]
         return sum(int(new) for each in done if isinstance(each, Done) for new in each.answers)
 
@@ -104,7 +107,7 @@ class RedisUsageStore(UsageStoreBase):
         if not self._servers.is_cluster:
             self._enter(program, entries)
         for entry in entries:
-            program.do("HSETNX", *self._entry_words(entry))
+            program.create("HSETNX", *self._entry_words(entry))
 
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
         found = [entry for entry in await self._of([session_id]) if entry.kind in kinds]
@@ -128,9 +131,10 @@ class RedisUsageStore(UsageStoreBase):
             return found[offset : offset + limit], len(found) if count else None
         page: list[UsageEntry] = []
         total, start = 0, 0
-        while members := await self._newest(wanted, start):
-            start += len(members)
-            for entry in await self._read(members):
+        while found := await self._newest(wanted, start):
+            entries, missing = await self._read(found)
+            start += len(found) - await self._forget(missing)
+            for entry in entries:
                 if not _fits(entry, wanted):
                     continue
                 total += 1
@@ -140,18 +144,29 @@ class RedisUsageStore(UsageStoreBase):
                 break
         return page, total if count else None
 
-    async def _newest(self, wanted: UsageFilter, start: int) -> list[str]:
+    async def _newest(self, wanted: UsageFilter, start: int) -> dict[str, int]:
         most = "+inf" if wanted.timestamp_to is None else f"({wanted.timestamp_to}"
         least = "-inf" if wanted.timestamp_from is None else str(wanted.timestamp_from)
         key = self._keys.by_time
-        words = ("ZREVRANGEBYSCORE", key, most, least, "LIMIT", str(start), str(PAGE))
-        return as_texts(await self._servers.one(key, *words))
+        words = ("ZREVRANGEBYSCORE", key, most, least, "WITHSCORES", "LIMIT", str(start), str(PAGE))
+        found = await self._servers.one(key, *words)
+        if not found or not isinstance(found[0], list):  # the older protocol has no pairs
+            found = zip(found[::2], found[1::2], strict=True)
+        return {member.decode(): int(float(score)) for member, score in found}
 
-    async def _read(self, members: list[str]) -> list[UsageEntry]:
+    async def _read(self, members: dict[str, int]) -> tuple[list[UsageEntry], dict[str, int]]:
+        """Return the entries that are there, and the members without one."""
         places = [member.split(SEPARATOR) for member in members]
         wanted = [(self._keys.entries(session_id), entry_id) for session_id, entry_id in places]
         replies = await self._servers.each([(key, ("HGET", key, entry_id)) for key, entry_id in wanted])
-        return [_entry(reply.decode()) for reply in replies if reply is not None]
+        missing = {each: at for (each, at), reply in zip(members.items(), replies, strict=True) if reply is None}
+        return [_entry(reply.decode()) for reply in replies if reply is not None], missing
+
+    async def _forget(self, members: dict[str, int]) -> int:
+        """Remove what expired entries left in the order by time. One that is recent may be about to be recorded."""
+        before = self._clock() - RECENT_MS
+        gone = [member for member, timestamp in members.items() if timestamp < before]
+        return int(await self._servers.one(self._keys.by_time, "ZREM", self._keys.by_time, *gone)) if gone else 0
 
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
         removed, gone = 0, set[str]()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from ....errors import StoreUnavailable
-from ..client.connection import Command, Link
+from ..client.connection import Command, Link, checked
 from ..client.driver_errors import REFUSED
 from ..client.servers import Patience, Servers
 from ..keys import StreamKeys
@@ -100,7 +100,7 @@ class StreamChange:
             fields = {"status": "active", "revision": revision, "latest": latest, "floor": latest, "kept": 0}
             fields |= {"first": latest + 1, "created_at": now, "updated_at": now}
             self._set(fields)
-            self._keep_alive()
+            await self._keep_alive()
         return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
 
     async def append(self) -> Any:
@@ -129,7 +129,7 @@ class StreamChange:
             self._save_status("ended", ends, False)
         remembered = f"{self._a['counter']}:{self._head['latest']}:{self._a['now']}"
         self._queue("HSET", self._keys.producers, self._a["producer"], remembered)
-        self._keep_alive()
+        await self._keep_alive()
         return self._head["latest"]
 
     async def status(self) -> Any:
@@ -141,7 +141,7 @@ class StreamChange:
         if self._status not in self._a["allowed"]:
             return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
         self._save_status(self._a["status"], self._a["final_output"], self._a["error"])
-        self._keep_alive()
+        await self._keep_alive()
         return WHOLE_HEAD
 
     async def rewind(self) -> Any:
@@ -159,7 +159,7 @@ class StreamChange:
         left = [sequence for sequence, step, _ in kept if step <= self._a["step_count"]]
         self._head["first"] = left[0] if left else self._head["latest"]
         self._save({"revision": self._head["revision"] + 1})
-        self._keep_alive()
+        await self._keep_alive()
         return len(doomed)
 
     async def reset(self) -> Any:
@@ -177,7 +177,7 @@ class StreamChange:
         for producer, remembered in producers.items():
             if int(remembered.rsplit(":", 1)[1]) <= oldest:
                 self._queue("HDEL", self._keys.producers, producer)
-        self._keep_alive()
+        await self._keep_alive()
         return 1
 
     async def delete(self) -> Any:
@@ -209,10 +209,15 @@ class StreamChange:
                 *(("HDEL", self._keys.meta, field) if text is False else ("HSET", self._keys.meta, field, text))
             )
 
-    def _keep_alive(self) -> None:
+    async def _keep_alive(self) -> None:
+        left, (seconds, micros) = await self._link.ask([("PTTL", self._keys.session), ("TIME",)])
+        lives = [int(checked(left))] if checked(left) > 0 else []
         if self._a["ttl"]:
+            lives.append(int(self._a["ttl"] * 1.1 + 1000))
+            self._set({"kept_until": int(seconds) * 1000 + int(micros) // 1000 + lives[-1]})
+        if lives:
             for key in self._keys:
-                self._queue("PEXPIRE", key, int(self._a["ttl"] * 1.1 + 1000))
+                self._queue("PEXPIRE", key, min(lives))
 
     def _add(self, chunks: list[str]) -> None:
         if self._head["kept"] == 0:

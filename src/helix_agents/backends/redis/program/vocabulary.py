@@ -123,6 +123,10 @@ class Program:
         """Let a key live at least so long from now."""
         self.op("extend", self.key(key), least_ms)
 
+    def follow(self, key: str, other: str) -> None:
+        """Let a key expire with another one, if that exists; after all writes and answers."""
+        self.op("follow", self.key(key), self.key(other))
+
     def answer(self, command: str, key: str, *words: Argument) -> None:
         """Return the reply to this command, after all writes."""
         self._writes += ("answer", len(words) + 2, command, self.key(key), *words)

@@ -68,9 +68,10 @@ class MultiRunner:
             if refused is not None:
                 await link.one("UNWATCH")
                 return refused
-            answers = await link.transaction([*attempt.commands, *attempt.answers])
+            answers = await link.transaction([*attempt.commands, *attempt.answers, *attempt.last])
             if answers is None:
                 return None
+            answers = answers[: len(attempt.commands) + len(attempt.answers)]
             if attempt.channel:  # beside the transaction: a user without permission for it may still write
                 await link.ask([("PUBLISH", attempt.channel, "")])
             return [1, *attempt.counted(), *answers[len(attempt.commands) :]]
@@ -82,6 +83,7 @@ class _Attempt:
     def __init__(self, link: Link, program: Program) -> None:
         self.commands: list[Command] = []
         self.answers: list[Command] = []
+        self.last: list[Command] = []
         self.channel = ""
         """Whom to tell of chunks that went along."""
         self._removed = self._turn = self._moved = 0
@@ -255,6 +257,10 @@ class _Attempt:
         if int(await self._ask("PTTL", self._key(key)) or 0) < int(least_ms):
             self._queue("PEXPIRE", self._key(key), least_ms)
 
+    async def _follow(self, key: str, other: str) -> None:
+        if (left := int(await self._ask("PTTL", self._key(other)) or 0)) > 0:
+            self.last.append(("PEXPIRE", self._key(key), left))
+
     async def _answer(self, command: str, key: str, *words: str) -> None:
         self.answers.append((command, self._key(key), *words))
 
@@ -391,9 +397,20 @@ class _Attempt:
             self._moved, current = 1, best
             self._queue("HSET", self._keys[MAIN], "deadline", best)
             keys = {*self._new, *await self._every_key()}
+            await self._expire_companions(best)
         for key in keys:
             self._queue("PEXPIREAT", key, current)
         await self._length(self._keys[MESSAGES])
 
+    def _companion(self, part: str) -> str:
+        return f"{self._head.removesuffix(':session')}{part}{self._tail}"
+
+    async def _expire_companions(self, deadline: int) -> None:
+        until = int(await self._ask("HGET", self._companion(":stream:meta"), "kept_until") or deadline)
+        self._queue("PEXPIREAT", self._companion(":usage:entries"), deadline)
+        for part in (":stream:meta", ":stream", ":stream:producers"):
+            self._queue("PEXPIREAT", self._companion(part), min(until, deadline))
+
     async def _destroy(self) -> None:
+        self._queue("PERSIST", self._companion(":usage:entries"))
         self._queue("UNLINK", *await self._every_key())

@@ -17,13 +17,21 @@ local function stream_at(meta, chunks, producers, a)
   return s
 end
 
--- Keys live a tenth longer than they must, so that not every write has to move their deadline.
+-- Keys live a tenth longer than they must, so that not every write has to move their deadline, but no longer than the
+-- session of the same name. `kept_until` is for the session: when it moves its own deadline, it moves theirs.
 local function keep_alive(s, made_key)
   local a = s.a
-  if a.ttl == 0 then return end
-  if not made_key and a.now - (s.refreshed_at or 0) < a.ttl / 10 then return end
-  for _, key in ipairs({ s.meta, s.chunks, s.producers }) do redis.call('PEXPIRE', key, number(a.ttl * 1.1 + 1000)) end
+  if not made_key and (a.ttl == 0 or a.now - (s.refreshed_at or 0) < a.ttl / 10) then return end
+  local left = redis.call('PTTL', (string.gsub(s.meta, ':stream:meta:({[^{}]*})$', ':session:%1')))
+  local life = a.ttl > 0 and a.ttl * 1.1 + 1000 or nil
   redis.call('HSET', s.meta, 'refreshed_at', number(a.now))
+  if life then
+    local time = redis.call('TIME')
+    redis.call('HSET', s.meta, 'kept_until', number(time[1] * 1000 + math.floor(time[2] / 1000) + life))
+  end
+  if left > 0 and left < (life or left + 1) then life = left end
+  if not life then return end
+  for _, key in ipairs({ s.meta, s.chunks, s.producers }) do redis.call('PEXPIRE', key, number(life)) end
 end
 
 -- Adds chunks, given as step and text in turn; whether that made the key.

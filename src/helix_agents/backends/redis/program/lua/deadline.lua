@@ -14,6 +14,17 @@ local function each_container(command, ...)
   end
 end
 
+-- What other stores keep of a session in its slot goes with it: its usage, and its stream unless that goes earlier.
+local function expire_companions(deadline)
+  local prefix = string.sub(head, 1, -#':session' - 1)
+  redis.pcall('PEXPIREAT', prefix .. ':usage:entries' .. tail, deadline)
+  local until_ = redis.pcall('HGET', prefix .. ':stream:meta' .. tail, 'kept_until')
+  until_ = type(until_) == 'string' and math.min(tonumber(until_), tonumber(deadline)) or tonumber(deadline)
+  for _, part in ipairs({ ':stream:meta', ':stream', ':stream:producers' }) do
+    redis.pcall('PEXPIREAT', prefix .. part .. tail, string.format('%.0f', until_))
+  end
+end
+
 -- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when
 -- that gains a tenth of the time to live; in between a key that was made by this write gets the deadline of the others.
 -- With `shrink` it also moves back: a session that waited for somebody was given more time than it needs afterwards.
@@ -35,4 +46,5 @@ local function expire(expires_at, shrink)
   call('HSET', MAIN, 'deadline', deadline)
   each_container('PEXPIREAT', deadline)
   each_key('PEXPIREAT', deadline)
+  expire_companions(deadline)
 end

@@ -22,6 +22,9 @@ local function write_anything(name, first, last)
     call('RENAME', KEYS[one + 0], KEYS[two + 0])
   elseif name == 'extend' then -- key, milliseconds that it lives at least
     if call('PTTL', KEYS[one + 0]) < tonumber(two) then call('PEXPIRE', KEYS[one + 0], two) end
+  elseif name == 'follow' then -- key, another key: they expire together, if the other one is there
+    local left = call('PTTL', KEYS[two + 0])
+    if left > 0 then call('PEXPIRE', KEYS[one + 0], left) end
   else
     return false
   end
@@ -124,6 +127,7 @@ local function write_session(name, first, last)
   elseif name == 'destroy' then
     each_container('UNLINK')
     each_key('UNLINK')
+    redis.pcall('PERSIST', string.sub(head, 1, -#':session' - 1) .. ':usage:entries' .. tail) -- whoever deletes decides
   end
 end
 
