@@ -131,9 +131,9 @@ class RedisUsageStore(UsageStoreBase):
             return found[offset : offset + limit], len(found) if count else None
         page: list[UsageEntry] = []
         total, start = 0, 0
-        while found := await self._newest(wanted, start):
-            entries, missing = await self._read(found)
-            start += len(found) - await self._forget(missing)
+        while members := await self._newest(wanted, start):
+            entries, missing = await self._read(members)
+            start += len(members) - await self._forget(missing)
             for entry in entries:
                 if not _fits(entry, wanted):
                     continue
