@@ -31,6 +31,13 @@ class Stamped(TypedDict, total=False):
     sub_step: int | None
 
 
+class UserMessage(Stamped):
+    """A run has read this message of a user, as it is stored. Ignore it if you have a message with its id."""
+
+    type: Literal["user_message"]
+    message: dict[str, Any]
+
+
 class TextDelta(Stamped):
     """A piece of the model's text."""
 
@@ -135,11 +142,15 @@ class SubagentEnd(Stamped):
 
 
 class StepCommitted(Stamped, total=False):
-    """A step is stored. `warnings`: writes of parallel tools that were lost. `finish_reason`: why the model stopped."""
+    """A step is stored. `message_id`: the assistant message. `warnings`: writes of parallel tools that were lost.
+
+    `finish_reason`: why the model stopped.
+    """
 
     type: Required[Literal["step_committed"]]
     checkpoint_id: Required[str]
     step_count: Required[int]
+    message_id: str
     warnings: list[str]
     finish_reason: str
 
@@ -212,7 +223,8 @@ class Custom(Stamped, total=False):
 
 
 AnyChunk = (
-    TextDelta
+    UserMessage
+    | TextDelta
     | Thinking
     | ToolArgDelta
     | ToolStart

@@ -106,6 +106,11 @@ def ids_of(messages: Iterable[Message]) -> set[str]:
     return {given for message in messages if isinstance(given := message.get("id"), str)}
 
 
+def message_id(step_id: str) -> str:
+    """Return the id of the assistant message of a step, or of the first message of a turn that comes without one."""
+    return f"msg-{step_id}"
+
+
 def identified(messages: Sequence[Message], taken: Container[str], step_id: str) -> list[Message]:
     """Return the messages with an id on each user and assistant message, as a conversation stores them.
 
@@ -117,7 +122,8 @@ def identified(messages: Sequence[Message], taken: Container[str], step_id: str)
     for message in messages:
         if message["role"] in IDENTIFIED:
             if not _is_id(given := message.get("id")) or given in taken or given in new:
-                names = itertools.chain((f"msg-{step_id}",), (f"msg-{step_id}-{n}" for n in itertools.count(2)))
+                first = message_id(step_id)
+                names = itertools.chain((first,), (f"{first}-{n}" for n in itertools.count(2)))
                 message = {**message, "id": next(name for name in names if name not in taken and name not in new)}
             new.add(message["id"])
         result.append(message)

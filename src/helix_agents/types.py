@@ -198,6 +198,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     """1 for the run that starts a turn, one more for each run that continues it."""
     first_step: int = 0
     """How many steps the session had when the turn started."""
+    first_message: int = 0
+    """How many messages the conversation had when the turn started."""
     claimed_step: int = 0
     """How many steps the session had when the run was claimed last."""
     resumes: str | None = None

@@ -24,10 +24,11 @@ from .wire.ui_messages import reply_id
 
 
 class Said(NamedTuple):
-    """A user message of a client: its position in the client's list, and its content."""
+    """A user message of a client: its position in the client's list, its content, and the client's id of it."""
 
     position: int
     content: Content
+    id: Any = None
 
 
 class Continued(NamedTuple):
@@ -99,7 +100,7 @@ def new_messages(stored: Sequence[Message], said: Sequence[Said]) -> list[Messag
             raise _diverged(said[-1].position + 1)
         if _comparable(said[position].content) != _comparable(message.get("content")):
             raise _diverged(said[position].position)
-    return [{"role": "user", "content": each.content} for each in said[len(stored) :]]
+    return [{"role": "user", "content": each.content, "id": each.id} for each in said[len(stored) :]]
 
 
 def _comparable(content: Any) -> Any:

@@ -60,6 +60,8 @@ class View:
                     _once(told, f"{place} {kind} {chunk['tool_call_id']}", chunk["input"])
                 case {"type": "step_committed"}:
                     _once(told, f"{place} committed", chunk["step_count"])
+                case {"type": "user_message", "message": message}:
+                    _once(told, f"{place} said {message['content']}", message["id"] != "")
                 case {"type": "output"}:
                     _once(told, "output", chunk["output"])
                 case {"type": "error"}:

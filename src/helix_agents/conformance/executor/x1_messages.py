@@ -1,15 +1,16 @@
-"""X1: the messages of a conversation have ids, which outlive crashes, forks and restores."""
+"""X1: the messages of a conversation have ids that outlive crashes, forks and restores; users' ones are streamed."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...errors import ModelError
 from ...executor.step.decisions import step_id_of
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools.tool import tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
-from .harness import Clockwork, check, executing, make_executor, simple_agent
+from .harness import Clockwork, check, chunks_of, executing, make_executor, simple_agent
 from .mortal import Died, Life
 from .x1_queue import Gated
 
@@ -98,3 +99,65 @@ async def _known_ids(stores: StoreSet, session_id: str) -> list[str]:
     staged = await stores.state.list_staged(session_id, step_id_of(session, run.run_id))
     answers: list[Any] = [row.result for row in staged if row.kind == "answer"]
     return [*await _ids(stores, session_id), *(answer["message"]["id"] for answer in answers)]
+
+
+def _shown(chunks: list[dict[str, Any]]) -> list[str]:
+    """Return the ids of the user messages on a stream."""
+    return [chunk["message"]["id"] for chunk in chunks if chunk["type"] == "user_message"]
+
+
+@check("X1", "a user message appears once on the stream, when a run reads it, also if it was enqueued")
+async def user_messages_are_shown(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    gated = Gated()
+    async with executing(stores, gated.llm()) as executor:
+        handle = await executor.execute(gated.agent, "Go", session_id="s")
+        await gated.begun.wait()
+        for text in ("one", "two"):
+            await executor.execute(gated.agent, text, session_id="s", if_running="enqueue")
+        gated.gate.set()
+        await handle.result()
+        chunks = await chunks_of(stores, "s")
+        said = [message for message in await _messages(stores, "s") if message["role"] == "user"]
+        shown = [chunk["message"] for chunk in chunks if chunk["type"] == "user_message"]
+        expect_same(shown, said, "the messages on the stream")
+        places = [chunk["type"] for chunk in chunks if chunk["type"] in ("user_message", "step_committed", "output")]
+        asked, committed = "user_message", "step_committed"
+        expect_same(places, [asked, committed, asked, asked, committed, "output"], "their place")
+        replies = [message["id"] for message in await _messages(stores, "s") if message["role"] == "assistant"]
+        named = [chunk["message_id"] for chunk in chunks if chunk["type"] == committed]
+        expect_same(named, replies, "the assistant messages that the commits name")
+        await executor.run(gated.agent, "More", session_id="s")
+        expect_same(_shown(await chunks_of(stores, "s")), (await _ids(stores, "s"))[-2:-1], "the next turn's message")
+
+
+@check("X1", "however a run dies and is continued, each user message appears once on the stream", kind="faults")
+async def user_messages_are_shown_once(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS}
+    agent, llm = simple_agent(), ScriptedLLM(lambda request: f"Read {len(request.messages)}.")
+    broken = ScriptedLLM([ModelError("down")])
+    for last in range(1, 60):
+        session_id = f"dead at {last}"
+        async with executing(stores, broken, **options) as executor:
+            await executor.run(agent, "Lost", session_id=session_id)
+        life = Life(last, reply_lost=last % 2 == 0)
+        dying = make_executor(life.wrap(stores), llm, **options)
+        try:
+            await (await dying.execute(agent, "Go", session_id=session_id)).result()
+        except Died:
+            await life.bury()
+        await dying.close()
+        clock.pass_seconds(LEASE_SECONDS + 1)
+        async with executing(stores, llm, **options) as executor:
+            handle = await executor.execute(agent, "On", session_id=session_id)
+            await handle.result()
+        chunks = await chunks_of(stores, session_id)
+        said = [message["id"] for message in await _messages(stores, session_id) if message["role"] == "user"]
+        turn = (await stores.state.list_runs(session_id))[-1].turn
+        expect_same(
+            _shown(chunks), said[1:] if turn == 2 else said[-1:], f"the messages on the stream of a run {session_id}"
+        )
+        if not life.over:
+            break

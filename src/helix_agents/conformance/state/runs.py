@@ -48,6 +48,7 @@ async def runs_get_turns(harness: Harness) -> None:
 DETAILS: dict[str, Any] = {
     "attempt": 3,
     "first_step": 7,
+    "first_message": 11,
     "claimed_step": 8,
     "resumes": "run-0 \ud800",
     "crashes": 2,

@@ -9,6 +9,7 @@ commit.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -45,6 +46,7 @@ from .guardrails import INPUT_REFUSED, new_input, refusal_of
 from .model_call import Answered, ModelCall
 from .prompt import HistoryError, HistoryView
 from .reopened import reopened_step
+from .user_messages import announce
 
 logger = get_logger("helix_agents.executor")
 
@@ -160,7 +162,9 @@ class Run:
             if step is None:
                 if context.stop.requested:
                     return await self._endings.stop_between_steps(None)
-                refused = await self._refused_input()
+                read, context.heard = context.heard, []
+                refused = await self._refused_input(read)
+                await announce(context, read if refused is None else refused[1].messages)
                 if refused is not None:
                     refusal, cut = refused
                     return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED, cut)
@@ -185,16 +189,14 @@ class Run:
                 await context.stream.flush()  # whoever goes on must not have to ask whether the commit was told
                 return AgentResult("active")
 
-    async def _refused_input(self) -> tuple[Exception, Cut] | None:
+    async def _refused_input(self, said: Sequence[Message]) -> tuple[Exception, Cut] | None:
         """Return why a new message must not pass, and the cut that takes it, and only it, out of the conversation.
 
         The model of the next turn must not see it either; what others said in the meantime stays.
         """
-        context, said = self.context, self.context.heard
-        guards = context.agent.input_guards
+        context, guards = self.context, self.context.agent.input_guards
         if not said or not guards:
             return None
-        context.heard = []
         refusal = await refusal_of(guards, said)
         if refusal is None:
             return None

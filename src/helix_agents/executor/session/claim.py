@@ -36,7 +36,7 @@ from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
-from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
+from ...types import Checkpoint, CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream, last_commit, ready_stream
@@ -60,6 +60,8 @@ class Claim:
     claimed_at: int
     staged: Sequence[StagedChanges] = ()
     rewound: bool = False
+    starts: bool = False
+    """Whether the claim has started the turn: then its stream is empty."""
     resumed: bool = False
     announce: bool = True
     """Whether the run announces itself on its stream; one that only continues elsewhere does not."""
@@ -139,7 +141,7 @@ async def create_turn(
     now, options = services.clock(), dict(session_options)
     custom_state = options.pop("custom_state", None)
     stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
-    record = _first_record(services, session_id, new, now, stream, first_step=0, turn=1)
+    record = _first_record(services, session_id, new, now, stream, turn=1)
     epoch = max(next_epoch(None, now), stream.fence + 1 if stream else 0)
     checkpoint = turn_checkpoint(new.run_id, 0)
     messages = identified(messages, (), checkpoint.step_id)
@@ -153,7 +155,7 @@ async def create_turn(
         owner_epoch=epoch,
         **options,
     )
-    claim = Claim(session, messages, record, claimed_at=now)
+    claim = Claim(session, messages, record, claimed_at=now, starts=True)
     return await _start_stream(services, claim, stream)
 
 
@@ -166,7 +168,8 @@ async def begin_turn(
     given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(session), *messages]
     stream = await services.streams.get_stream_info(session.stream_id)
     turn = run.turn + 1 if run is not None else 1
-    record = _first_record(services, session.session_id, new, now, stream, first_step=first_step, turn=turn)
+    begun = {"turn": turn, "first_step": first_step, "first_message": len(history)}
+    record = _first_record(services, session.session_id, new, now, stream, **begun)
     wanted = msgspec.structs.replace(
         session,
         status="active",
@@ -182,30 +185,22 @@ async def begin_turn(
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
     given = identified(given, ids_of(history), checkpoint.step_id)
     mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
-    claim = Claim(mine, [*history, *given], record, claimed_at=now)
+    claim = Claim(mine, [*history, *given], record, claimed_at=now, starts=True)
     return await _start_stream(services, claim, stream)
 
 
 def _first_record(
-    services: Services,
-    session_id: str,
-    new: NewRun,
-    now: int,
-    stream: StreamInfo | None,
-    *,
-    first_step: int,
-    turn: int,
+    services: Services, session_id: str, new: NewRun, now: int, stream: StreamInfo | None, **begun: Any
 ) -> RunRecord:
     """Return the record of a run that starts a turn; it expects the stream to be as it was read."""
     return new.record(
         session_id,
-        turn,
-        first_step=first_step,
-        claimed_step=first_step,
+        claimed_step=begun.get("first_step", 0),
         # A stream that exists is going to be reset, which appends a chunk.
         start_sequence=stream.latest_sequence + 1 if stream else 0,
         lease_until=UNOWNED if new.released else now + services.lease_ms,
         started_at=now,
+        **begun,
     )
 
 
@@ -250,6 +245,7 @@ async def take_over(
         earlier.turn if earlier is not None else 1,
         earlier,
         first_step=earlier.first_step if earlier is not None else session.step_count,
+        first_message=earlier.first_message if earlier is not None else len(history),
         claimed_step=session.step_count,
         crashes=crashes_of(session, run) if crashed else 0,
         follow_up=list(then),
@@ -291,7 +287,7 @@ async def _released(services: Services, claim: Claim) -> Claim:
 
 
 async def _open_stream(
-    services: Services, claim: Claim, stream: StreamInfo | None, step: str, committed: str | None, *, crashed: bool
+    services: Services, claim: Claim, seen: StreamInfo | None, step: str, committed: Checkpoint | None, *, crashed: bool
 ) -> Claim:
     """Make the stream of an unfinished turn ready, back to its last commit after a crash. Raises `RunLost`."""
     session = claim.session
@@ -300,9 +296,9 @@ async def _open_stream(
             services.streams,
             session.stream_id,
             claim.fence,
-            seen=stream,
+            seen=seen,
             rewind_to=session.step_count if crashed else None,
-            checkpoint_id=committed,
+            committed=committed,
         )
         # Read after the claim: the owner before can stage nothing any more.
         staged = await services.store.list_staged(session.session_id, step)
@@ -358,6 +354,7 @@ async def continue_run(
         claimed_at=now,
         # Committed steps leave nothing staged; only a run that took another over starts with an open step.
         staged=await services.store.list_staged(session.session_id, step_id_of(mine, run.run_id)) if resumes else [],
+        starts=run.attempt == 1 and session.step_count == run.first_step,
         resumed=resumes,
         announce=begins,
         then=_said_since(run, session),
@@ -377,7 +374,7 @@ async def continue_run(
                 claim.fence,
                 seen=stream,
                 rewind_to=session.step_count,
-                checkpoint_id=committed,
+                committed=committed,
             )
         elif stream.status == "paused":
             await services.streams.resume_stream(session.stream_id, fence=claim.fence)

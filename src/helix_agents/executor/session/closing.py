@@ -117,7 +117,7 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
         if streams is not None:
             if ended:
                 latest = await store.get_latest_checkpoint(session.session_id) if is_open else None
-                await close_stream(streams, session, latest.checkpoint_id if latest else None, fence, rewind=is_open)
+                await close_stream(streams, session, latest, fence, rewind=is_open)
             else:
                 await pause_at_rest(streams, session, fence)
         if ended:

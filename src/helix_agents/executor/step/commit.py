@@ -166,13 +166,13 @@ class Endings:
 
     async def stop_between_steps(self, said: Message | None) -> AgentResult:
         """Come to rest where no step is open; what the model had said is kept as a step of its own."""
-        commit = StepCommit([said] if said is not None else [], "interrupted")
         if said is None:
-            return await self._stop_with(commit, None)
+            return await self._stop_with(StepCommit([], "interrupted"), None)
         number = self._owned.session.step_count + 1
-        return await self._stop_with(
-            commit, OpenStep(step_id(self._context.run_id, number), number, said, self._owned.state)
-        )
+        own_id = step_id(self._context.run_id, number)
+        messages = self._owned.identified([said], own_id)
+        step = OpenStep(own_id, number, messages[0], self._owned.state)
+        return await self._stop_with(StepCommit(messages, "interrupted"), step)
 
     async def abort(self, step: OpenStep, outcomes: Mapping[str, Outcome]) -> AgentResult:
         """End the session with an open step; `outcomes` are those of the calls that were cut off."""

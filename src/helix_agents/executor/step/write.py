@@ -140,7 +140,9 @@ class StepWriter:
         """The chunks that tell readers of a commit, and of the output that it came to."""
         warnings, reason = _warnings(step, lost), step.answer.get("finish_reason")
         news: list[AnyChunk] = [
-            step_committed_chunk(checkpoint_id, step.number, warnings=warnings, finish_reason=reason)
+            step_committed_chunk(
+                checkpoint_id, step.number, step.answer.get("id"), warnings=warnings, finish_reason=reason
+            )
         ]
         if commit.status == "completed":
             news.append({"type": "output", "output": commit.output})

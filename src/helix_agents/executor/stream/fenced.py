@@ -26,7 +26,9 @@ from ...streams.records import Append, NewChunk
 LINGER_SECONDS = 0.004
 """How long chunks about tools and commits may wait, so that several share one write. Tokens never wait."""
 
-LINGERING = frozenset({"tool_arg_delta", "tool_start", "tool_end", "state_patch", "step_committed", "run_started"})
+LINGERING = frozenset(
+    {"tool_arg_delta", "tool_start", "tool_end", "state_patch", "step_committed", "run_started", "user_message"}
+)
 
 FORWARDED = frozenset(
     {
@@ -216,6 +218,10 @@ class FencedStream:
     async def pause(self) -> None:
         """Pause the stream until the session is resumed."""
         await self._streams.pause_stream(self._stream_id, fence=self._fence)
+
+    async def chunks_since(self, step_count: int) -> list[Chunk]:
+        """Return the stored chunks of this step and of those after it."""
+        return [stored.chunk for stored in await self._streams.get_chunks_from_step(self._stream_id, step_count)]
 
     async def rewind(self, step_count: int) -> None:
         """Drop the chunks of every step after `step_count`."""

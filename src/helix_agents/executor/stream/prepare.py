@@ -13,9 +13,10 @@ from typing import NamedTuple
 from ...chunks import AnyChunk, StepCommitted, as_chunk
 from ...codec import encode
 from ...errors import StreamFenced, StreamNotActive
+from ...messages import message_id
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamInfo, StreamManager
-from ...types import SessionState
+from ...types import Checkpoint, SessionState
 from ..step.open_step import OpenStep
 
 
@@ -44,7 +45,7 @@ async def ready_stream(
     *,
     seen: StreamInfo | None,
     rewind_to: int | None,
-    checkpoint_id: str | None,
+    committed: Checkpoint | None,
 ) -> ReadyStream:
     """Make the stream of an unfinished turn active, after a crash back to its last commit (`rewind_to`).
 
@@ -67,12 +68,12 @@ async def ready_stream(
     told = any(
         stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
     )
-    announces = rewind_to > 0 and not told and checkpoint_id is not None
+    announces = rewind_to > 0 and not told and committed is not None
     if not dropped and not announces:
         return ReadyStream(True, info.latest_sequence)
-    if announces and checkpoint_id is not None:
+    if announces and committed is not None:
         async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
-            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, rewind_to)))
+            await writer.write(as_chunk(_committed_chunk(committed, rewind_to)))
     after = await streams.get_stream_info(stream_id)
     return ReadyStream(True, after.latest_sequence if after else 0)
 
@@ -91,12 +92,12 @@ async def drop_orphan(store: StateStore, streams: StreamManager, session: Sessio
     return True
 
 
-async def last_commit(store: StateStore, session: SessionState) -> str | None:
-    """The checkpoint of the last step, if that is the last thing that was committed."""
+async def last_commit(store: StateStore, session: SessionState) -> Checkpoint | None:
+    """Return the checkpoint of the last step, if that is the last thing that was committed."""
     latest = await store.get_latest_checkpoint(session.session_id)
     if latest is None or latest.step_count != session.step_count or latest.kind != "step":
         return None
-    return latest.checkpoint_id
+    return latest
 
 
 async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:
@@ -110,16 +111,27 @@ async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamI
     return info or StreamInfo(stream_id, "active", 0, 1, 0)
 
 
+def _committed_chunk(committed: Checkpoint, step_count: int) -> StepCommitted:
+    return step_committed_chunk(committed.checkpoint_id, step_count, message_id(committed.step_id))
+
+
 def step_committed_chunk(
-    checkpoint_id: str, step_count: int, *, warnings: Sequence[str] = (), finish_reason: str | None = None
+    checkpoint_id: str,
+    step_count: int,
+    message_id: str | None,
+    *,
+    warnings: Sequence[str] = (),
+    finish_reason: str | None = None,
 ) -> StepCommitted:
-    """The chunk that tells of a commit, of the writes that were lost in it, and of why the model stopped."""
+    """Return the chunk that announces a commit, the writes that were lost in it, and why the model stopped."""
     chunk: StepCommitted = {
         "type": "step_committed",
         "checkpoint_id": checkpoint_id,
         "step_count": step_count,
         "step": step_count,
     }
+    if message_id is not None:
+        chunk["message_id"] = message_id
     if warnings:
         chunk["warnings"] = list(warnings)
     if finish_reason is not None:
@@ -143,7 +155,7 @@ def shown_again(step: OpenStep) -> list[AnyChunk]:
 
 
 async def close_stream(
-    streams: StreamManager, session: SessionState, checkpoint_id: str | None, fence: int, *, rewind: bool = True
+    streams: StreamManager, session: SessionState, latest: Checkpoint | None, fence: int, *, rewind: bool = True
 ) -> None:
     """Announce the end of a session that has ended, as far as its stream does not show it yet, and close the stream.
 
@@ -159,8 +171,8 @@ async def close_stream(
         kept = [chunk for chunk in kept if chunk.get("step", 0) <= step_count]
     types = {chunk["type"] for chunk in kept if chunk.get("step") == step_count and "sub_session_id" not in chunk}
     async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
-        if checkpoint_id is not None and "step_committed" not in types:
-            await writer.write(as_chunk(step_committed_chunk(checkpoint_id, step_count)))
+        if latest is not None and "step_committed" not in types:
+            await writer.write(as_chunk(_committed_chunk(latest, step_count)))
         if session.status == "completed" and "output" not in types:
             await writer.write({"type": "output", "output": session.output, "step": step_count})
         if session.status == "failed" and "error" not in types:

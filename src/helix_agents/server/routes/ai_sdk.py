@@ -66,7 +66,7 @@ def user_messages(messages: list[dict[str, Any]]) -> list[Said]:
     found = []
     for index, message in enumerate(messages):
         if message.get("role") == "user" and (content := ai_sdk_content(message)):
-            found.append(Said(index, content))
+            found.append(Said(index, content, message.get("id")))
     return found
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from ...chunks import Chunk
 from ...codec import Json, encode
 from ...errors import PatchError
+from ...ids import step_id
+from ...messages import message_id
 from ...state import apply_patch
 
 Event = dict[str, Any]
@@ -111,6 +113,9 @@ class AgUiEncoder:
                 return self._subagent_end(sub)
             case {"type": "custom", "name": str(name)}:
                 return [{"type": "CUSTOM", "name": name, "value": chunk.get("data"), **who}]
+            case {"type": "user_message", "message": message}:
+                # Not as a text message: a client that sent it has it, and would append the text to it.
+                return [{"type": "CUSTOM", "name": "helix.user_message", "value": message}]
             case {"type": str(kind)} if kind in LIFECYCLE:
                 return self._lifecycle(kind, chunk)
             case {"type": "run_started" | "run_resumed" | "output" | "error"}:
@@ -271,7 +276,9 @@ def _owner_of(opener: Event) -> Event:
 
 
 def _place(chunk: Chunk) -> str:
-    return f"{chunk.get('agent_id', 'run')}-{chunk.get('sub_step', chunk.get('step', 0))}"
+    """Return the id of the message that a chunk belongs to: as a rule the one under which it is going to be stored."""
+    number: Any = chunk.get("sub_step", chunk.get("step", 0))
+    return message_id(step_id(chunk.get("agent_id", "run"), number))
 
 
 def _reasoning_start(opener: Event) -> list[Event]:

@@ -105,6 +105,8 @@ class UiMessageEncoder:
                 return [*self._call(call, chunk, chunk.get("input")), outcome_request(call, chunk)]
             case {"type": "tool_end", "tool_call_id": str(call)}:
                 return self._outcome(call, chunk)
+            case {"type": "user_message", "message": message}:
+                return [{"type": "data-helix-user-message", "data": message, "transient": True}]
             case {"type": "state_patch", "patches": patches}:
                 return [{"type": "data-helix-state", "data": patches, "transient": True}]
             case {"type": "custom", "name": str(name)}:

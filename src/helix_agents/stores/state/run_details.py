@@ -15,6 +15,7 @@ class RunDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
     attempt: int = 1
     first_step: int = 0
+    first_message: int = 0
     claimed_step: int = 0
     resumes: str | None = None
     crashes: int = 0
