@@ -1,11 +1,11 @@
 """StreamManagerBase: the whole contract of streams, written once on eight backend verbs.
 
 **What a backend supplies.** The verbs below (`VERBS`) and a `Wakeup`. Each verb is one atomic operation; each gets
-`now` (epoch milliseconds) from the base and reads no clock of its own. Nothing else of the contract is a backend's
-business: validation, stamping, batching, retries, replay, resume, tailing, errors and outcomes live here and beside.
+`now` (epoch milliseconds) from the base and reads no clock of its own. A backend does nothing else: validation,
+stamping, batching, retries, replay, resume, tailing, errors and outcomes are implemented in this package.
 
 **What a stream is.** A row (`StreamHead`) and its chunks, each with a sequence and a step. The counter
-`latest_sequence` lives in the row and only ever goes up, so sequences are never reused. Rules that hold for every verb:
+`latest_sequence` is in the row and only grows, so sequences are never reused. Rules that hold for every verb:
 
 - The chunk with sequence `latest_sequence` is always kept (unless nothing was ever written): retention never drops what
   the same write appends, and a rewind or reset appends a marker last.
@@ -61,7 +61,7 @@ DEFAULT_TTL_SECONDS = 86_400
 PRODUCER_MEMORY_MS = 3_600_000
 """How long a reset stream still recognises the retry of an earlier append."""
 PURGE_EVERY_MS = 600_000
-"""How often a manager looks for streams that have expired."""
+"""How often a manager purges expired streams."""
 MAX_RESTARTS = 50
 
 
@@ -81,7 +81,7 @@ class StreamManagerBase(StreamManager):
     """The methods a backend implements; wrap them to inject faults."""
 
     gather_seconds: float = 0.0
-    """How long writers let chunks gather between two writes; for backends where a write costs more than waiting."""
+    """How long writers collect chunks between two writes, for backends where a write costs more than waiting."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class StreamManagerBase(StreamManager):
     async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
         """Create the stream if there is none (active, revision 0, no chunks, this incarnation); return its head.
 
-        One that has expired is brought back, see above.
+        An expired stream is revived, see above.
 
-        *Idempotent.* Of many calls at once one creates; all return the same incarnation.
+        *Idempotent.* Of many concurrent calls one creates; all return the same incarnation.
         """
 
     @abstractmethod
@@ -131,25 +131,25 @@ class StreamManagerBase(StreamManager):
         `counter` is the number of the last chunk in its producer's own count. In this order, in one atomic write:
 
         - if the producer has stored this `counter` or a higher one before, change nothing and return the sequence
-          stored with it (also when the stream has ended or got a newer owner since);
+          stored with it (even if the stream has ended or has a newer owner since then);
         - if the fence is larger than `fence`, raise `StreamFenced`;
         - if the stream is missing or not active, raise `StreamNotActive` with its status or `"deleted"`;
         - else append, remember `counter` and the last sequence for this producer, and apply retention.
 
-        What is remembered of a producer survives rewinds and resets for at least an hour.
+        The record of a producer survives rewinds and resets for at least an hour.
         """
 
     @abstractmethod
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
-        """The head and the first kept chunks with `sequence > after`, from one snapshot; None if there is no stream.
+        """Return the head and the first stored chunks with `sequence > after`, from one snapshot; None if there is no
+        stream.
 
-        At most `limit` chunks, and no further one once `max_chars` characters are reached, but always at least one if
-        there is one.
+        At most `limit` chunks, and none after `max_chars` characters are reached, but at least one if there is one.
         """
 
     @abstractmethod
     async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
-        """The head alone."""
+        """Return the head."""
 
     @abstractmethod
     async def _set_status(
@@ -163,25 +163,26 @@ class StreamManagerBase(StreamManager):
         fence: int | None,
         now: int,
     ) -> StreamHead | None:
-        """If the present status is in `allowed`, set status, output and error; return the head as it is then.
+        """If the current status is in `allowed`, set status, output and error; return the resulting head.
 
-        Otherwise change nothing; the head's status shows it. None if there is no such stream.
+        Otherwise change nothing. Return None if there is no such stream.
         """
 
     @abstractmethod
     async def _rewind(
         self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
     ) -> int | None:
-        """Drop the kept chunks with `step > step_count` and append the marker, whatever the status; how many went.
+        """Drop the stored chunks with `step > step_count` and append the marker, in any status; return how many were
+        dropped.
 
-        None, and nothing done, if there is no such stream.
+        Return None, and change nothing, if there is no such stream.
         """
 
     @abstractmethod
     async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         """Drop all chunks, append the marker, make the stream active, clear output and error, set `floor` to 0.
 
-        False, and nothing done, if there is no such stream.
+        Return False, and change nothing, if there is no such stream.
         """
 
     @abstractmethod
@@ -207,7 +208,7 @@ class StreamManagerBase(StreamManager):
             nonlocal seen_at
             now = self._clock()
             if seen_at <= self._expired_before(now):
-                # This writer was quiet for so long that the stream may have expired, but its run goes on.
+                # This writer was idle for so long that the stream may have expired, but its run continues.
                 _pass_fence(await self._open(stream_id, incarnation=self._ids(), fence=fence, now=now), fence)
             seen_at = now
             return Append(stream_id, producer_id, counter, chunks, fence, now)
@@ -330,18 +331,19 @@ class StreamManagerBase(StreamManager):
         self._wakeup.announce(stream_id)
 
     def _expired_before(self, now: int) -> int:
-        """A stream or chunk last written at this time or earlier has outlived its `ttl`; -1 if nothing ever does."""
+        """Return the time at or before which a last write means expired; -1 if nothing expires."""
         return now - self.ttl_seconds * 1000 if self.ttl_seconds else -1
 
     async def _page(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=self._clock())
 
     async def _page_for_attached(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
-        """For readers that are there already: a silence of `ttl` does not end the stream, the run may go on."""
+        """Read a page for attached readers: for them a pause of `ttl` does not end the stream, because the run may
+        continue."""
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=0)
 
     async def _look(self, stream_id: str, after: int) -> StreamHead | None:
-        """The head for a new reader; for the first one of a stream with the page it will ask for next."""
+        """Return the head for a new reader; for the first reader of a stream, also prefetch its first page."""
         await self.hub.start()
         if not self.hub.wants_page(stream_id):
             return await self._info(stream_id, now=self._clock())
@@ -365,7 +367,7 @@ class StreamManagerBase(StreamManager):
     ) -> None:
         ensure_id(stream_id, "stream_id")
         _ensure_fence(fence)
-        # Without the status itself: the first end of a stream is its end, repeating it changes nothing.
+        # Without the status itself: ending a stream again changes nothing.
         allowed = tuple(each for each in may_become("stream", status) if each != status)
         head = await self._set_status(
             stream_id, status, allowed=allowed, final_output=final_output, error=error, fence=fence, now=self._clock()
@@ -377,7 +379,7 @@ class StreamManagerBase(StreamManager):
         self._changed(stream_id)
 
     async def _all_rows(self, stream_id: str) -> list[StoredText]:
-        """Every kept chunk, read page by page; begun again when a rewind or reset comes in between."""
+        """Return every stored chunk, read page by page; start over if a rewind or reset happens in between."""
         ensure_id(stream_id, "stream_id")
         rows: list[StoredText] = []
         seen: StreamHead | None = None

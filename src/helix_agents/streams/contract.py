@@ -1,7 +1,7 @@
 """StreamManager: live delivery of chunks, resumable, exactly once, to any number of readers.
 
-What a manager must guarantee is written here, by id (T1 to T10); how is up to `streams/base.py` and the
-backends. Every guarantee has a check in the conformance kit.
+The guarantees are listed here by id (T1 to T10); `streams/base.py` and the backends implement them. Every guarantee has
+a check in the conformance kit.
 
 - T1 sequence: dense integers 1, 2, 3, ..., never reused.
 - T2 order and wholeness: a reader sees every kept chunk after its cursor exactly once, in order.
@@ -9,7 +9,7 @@ backends. Every guarantee has a check in the conformance kit.
 - T4 flush: after `flush` or `close` the chunks are as durable as the backend.
 - T5 end, fail, pause.
 - T6 retention: a gap is an error, never silent.
-- T7 rewind and reset: attached readers see a marker chunk and go on.
+- T7 rewind and reset: attached readers see a marker chunk and continue.
 - T8 fan-out: one backend subscription per process.
 - T9 slow reader: never slows others; memory is bounded.
 - T10 fence: a call with a smaller fence than the stream's is refused and stores nothing.
@@ -31,16 +31,16 @@ from .records import StoredText
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
-    """A chunk with its place in the stream."""
+    """A chunk with its sequence."""
 
     sequence: int
     chunk: Chunk
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """What is known of a stream without reading its chunks.
+    """What is known about a stream without reading its chunks.
 
-    `first_sequence` is that of the first kept chunk (`latest_sequence + 1` if none is kept), `latest_sequence` that
+    `first_sequence` is that of the first stored chunk (`latest_sequence + 1` if none is stored), `latest_sequence` that
     of the last chunk ever written (0 if none).
     """
 
@@ -57,7 +57,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class StreamOutcome(msgspec.Struct, frozen=True):
-    """How a reader's stream came to its end."""
+    """How a reader's stream ended."""
 
     status: StreamStatus
     final_output: Json = None
@@ -69,11 +69,11 @@ class StreamWriter(ABC):
 
     @abstractmethod
     async def write(self, chunk: Chunk) -> None:
-        """Take one chunk. May buffer; waits when the buffer is full. Raises what an earlier write ran into."""
+        """Write one chunk. May buffer; waits when the buffer is full. Raises the error of an earlier write."""
 
     @abstractmethod
     async def flush(self) -> int:
-        """Wait until every chunk taken so far is stored; return the sequence of the last one (0 if none)."""
+        """Wait until all chunks so far are stored; return the sequence of the last one (0 if none)."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -89,37 +89,38 @@ class StreamWriter(ABC):
 
 
 class StreamReader(ABC):
-    """One consumer: iterate to get chunks, first the kept ones, then live ones, until the stream comes to an end."""
+    """One consumer: iterate to get chunks, first the stored ones, then live ones, until the stream ends."""
 
     @property
     @abstractmethod
     def current_sequence(self) -> int:
-        """The sequence of the chunk handed out last, or the cursor the reader started from."""
+        """The sequence of the last chunk that was returned, or the cursor the reader started from."""
 
     @property
     @abstractmethod
     def outcome(self) -> StreamOutcome | None:
-        """How the stream ended; None while it goes on."""
+        """How the stream ended; None until then."""
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Chunk]:
-        """The chunks as they were written."""
+        """Iterate over the chunks as they were written."""
 
     @abstractmethod
     def stored(self) -> AsyncIterator[StoredChunk]:
-        """The same chunks with their sequences."""
+        """Iterate over the same chunks with their sequences."""
 
     @abstractmethod
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
-        """The next chunks that are ready together, as JSON texts; for callers that pass them on unread.
+        """Return the next chunks that are ready together, as JSON texts, for callers that pass them on without
+        decoding.
 
-        Empty after `timeout_seconds` without one, when the reader was closed, and when the stream has come to its end:
-        `outcome` says how the stream ended, even if it failed. Do not iterate over the same reader as well.
+        Empty after `timeout_seconds` without a chunk, when the reader was closed, and when the stream has ended:
+        `outcome` says how, even if it failed. Do not also iterate over the same reader.
         """
 
     @abstractmethod
     def go_on(self) -> None:
-        """Read past an end or a pause: forget the `outcome`, and let `read` wait for what comes after it."""
+        """Continue past an end or a pause: forget the `outcome`, and let `read` wait for later chunks."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -137,7 +138,7 @@ class StreamReader(ABC):
 class StreamManager(ABC):
     """All streams of one backend.
 
-    A stream has a *fence*, a number that only grows. A process that takes a stream over passes a larger `fence` than
+    A stream has a *fence*, a number that only grows. A process that takes over a stream passes a larger `fence` than
     its predecessor: the call raises the stream's fence in the same atomic write. A call with a smaller fence than the
     stream's raises `StreamFenced` and stores nothing, and so does all that a writer with a smaller fence has buffered.
     Calls without a fence are not affected.
@@ -149,13 +150,13 @@ class StreamManager(ABC):
     ) -> StreamWriter:
         """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream.
 
-        With `fence`, the stream's fence is raised to it, whatever the status, and every write of the producer is
-        refused with `StreamFenced` once another owner has raised it further.
+        With `fence`, the stream's fence is raised to it, in any status, and every write of the producer is rejected
+        with `StreamFenced` once another owner has raised it further.
         """
 
     @abstractmethod
     async def create_reader(self, stream_id: str) -> StreamReader | None:
-        """Read from the first kept chunk, then live. None if there is no such stream or it failed."""
+        """Read from the first stored chunk, then live. Return None if there is no such stream or it failed."""
 
     @abstractmethod
     async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
@@ -182,27 +183,28 @@ class StreamManager(ABC):
 
     @abstractmethod
     async def get_stream_info(self, stream_id: str) -> StreamInfo | None:
-        """What is known of the stream."""
+        """Return what is known about the stream; None if there is none."""
 
     @abstractmethod
     async def get_all_chunks(self, stream_id: str) -> list[StoredChunk]:
-        """Every kept chunk in order."""
+        """Return every stored chunk in order."""
 
     @abstractmethod
     async def get_chunks_from_step(self, stream_id: str, from_step: int) -> list[StoredChunk]:
-        """Every kept chunk whose `step` is at least `from_step`, in order."""
+        """Return every stored chunk whose `step` is at least `from_step`, in order."""
 
     @abstractmethod
     async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
-        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; returns how many went. *Atomic.*"""
+        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; return how many were dropped.
+        *Atomic.*"""
 
     @abstractmethod
     async def reset_stream(self, stream_id: str, *, fence: int | None = None) -> None:
-        """Drop all chunks, append `stream_resync`, make the stream active. *Atomic.* Sequences go on."""
+        """Drop all chunks, append `stream_resync`, make the stream active. *Atomic.* Sequences continue."""
 
     @abstractmethod
     async def delete_stream(self, stream_id: str, *, fence: int | None = None) -> None:
-        """Remove the stream for good; attached readers finish. *Atomic.*"""
+        """Delete the stream; attached readers finish. *Atomic.*"""
 
     async def close(self) -> None:
         """Release what this manager opened itself, never what the caller passed in."""

@@ -1,9 +1,9 @@
-"""The timer of one who waits again and again, for a while each time, and mostly not for the whole of it.
+"""A reusable timeout: one timer serves many short waits.
 
-One timer serves many waits. A wait that ends early leaves the timer where it is; a timer that rings while a later wait
-goes on is set again for the end of that one. So a reader of a busy stream sets a timer every few seconds, not one for
-every chunk: cheaper anywhere, and inside a Cloudflare Worker necessary, since a timer that was cancelled stays there
-until its time, and an object has 10,000.
+A wait that ends early leaves the timer running; a timer that fires during a later wait is set again for the end of that
+wait. So a reader of a busy stream sets a timer every few seconds, not one per chunk. That is cheaper everywhere, and
+necessary inside a Cloudflare Worker: there a cancelled timer stays allocated until its time, and an object may have
+10,000.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Deadline:
         self._set(loop)
 
     def end(self) -> None:
-        """The wait is over. The timer stays for the next one."""
+        """End the wait. The timer stays for the next one."""
         self._waiter = None
 
     def cancel(self) -> None:
-        """No wait will follow."""
+        """Cancel the timer: no wait will follow."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._rings_at = loop, self._due
-        # Not `call_at`: Pyodide's refuses a time that has passed in this very moment.
+        # Not `call_at`: Pyodide rejects a time that has just passed.
         self._timer = loop.call_later(max(0.0, self._due - loop.time()), self._ring)
 
     def _ring(self) -> None:

@@ -1,8 +1,8 @@
 """Hub: one upstream subscription per process, fanned out to any number of readers.
 
-The hub holds one `Tail` for every stream that has readers here, wakes it when the wake-up source speaks, and shares
-pages of history: readers that ask for the same page at about the same time get one read, and a page read a moment ago
-is kept for the readers that follow. Everything it keeps is bounded.
+The hub holds one `Tail` for every stream that has readers here, wakes it at each wake-up, and shares pages of history:
+readers that request the same page at about the same time share one read, and a recent page is cached for the readers
+that follow. All its caches are bounded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class History(NamedTuple):
 
 
 class FirstPage(NamedTuple):
-    """What the manager read when it made the first reader of a stream, until that reader begins."""
+    """The page that the manager read when it made the first reader of a stream, until that reader starts."""
 
     after: int
     page: StreamPage
@@ -66,7 +66,7 @@ class Hub:
         """How many pages were read from storage for readers."""
 
     async def start(self) -> None:
-        """Subscribe once, however many readers ask at the same time."""
+        """Subscribe once, even if many readers start concurrently."""
         if self._closed:
             raise StoreUnavailable("This stream manager is closed: create another.")
         if self._starting is None:
@@ -84,7 +84,7 @@ class Hub:
             raise
 
     def wake(self, stream_id: str | None) -> None:
-        """A stream has changed; None: any of them may have."""
+        """Wake the readers of a changed stream; None: of any stream."""
         if stream_id is None:
             for tail in self._tails.values():
                 tail.look()
@@ -92,17 +92,17 @@ class Hub:
             found.look()
 
     def wants_page(self, stream_id: str) -> bool:
-        """Whether nothing of the stream is in memory, so that a new reader should read more than the head."""
+        """Return whether nothing of the stream is in memory, so that a new reader should read more than the head."""
         return stream_id not in self._tails and stream_id not in self._first_pages
 
     def keep_page(self, stream_id: str, after: int, page: StreamPage) -> None:
-        """Keep the page that was read along with the head until the new reader asks for it."""
+        """Cache the page that was read with the head until the new reader requests it."""
         self._first_pages[stream_id] = FirstPage(after, page)
         if len(self._first_pages) > MAX_FIRST_PAGES:
             self._first_pages.popitem(last=False)
 
     def attach(self, head: StreamHead, cursor: int) -> Tail:
-        """The tail that a reader follows which saw the stream as `head`."""
+        """Return the tail for a reader that saw the stream as `head`."""
         if self._closed:
             raise StoreUnavailable("This stream manager is closed: create another.")
         tail = self._tails.get(head.stream_id)
@@ -117,7 +117,7 @@ class Hub:
         return tail
 
     def detach(self, tail: Tail) -> None:
-        """A reader leaves; with the last one the tail goes."""
+        """Detach a reader; the last one also stops the tail."""
         tail.readers -= 1
         if tail.readers > 0:
             return
@@ -128,7 +128,7 @@ class Hub:
             self._wakeup.unwatch(stream_id)
 
     async def history(self, head: StreamHead, after: int) -> History | None:
-        """Some rows after a cursor that the tail no longer covers; None if the stream is gone."""
+        """Return some rows after a cursor that the tail no longer covers; None if the stream is gone."""
         stream = (head.stream_id, head.incarnation, head.revision)
         while True:
             cached = self._covering(stream, after)
@@ -137,7 +137,7 @@ class Hub:
             reading = self._reading_near(stream, after)
             if reading is None:
                 return await asyncio.shield(self._begin_reading((*stream, after)))
-            # Another reader is fetching a page that should hold this place as well.
+            # Another reader is fetching a page that should also contain this position.
             history = await asyncio.shield(reading)
             if history is None:
                 return None
@@ -145,7 +145,7 @@ class Hub:
                 return _cut(history, after)
 
     async def close(self) -> None:
-        """Let go of everything; readers that still wait get `StoreUnavailable`."""
+        """Release everything; readers that still wait get `StoreUnavailable`."""
         if self._closed:
             return
         self._closed = True
@@ -176,7 +176,7 @@ class Hub:
         return lambda after: self._page(stream_id, after, PAGE_ROWS)
 
     async def _page(self, stream_id: str, after: int, limit: int) -> StreamPage | None:
-        """Read for readers; a backend that cannot be reached gets a few seconds to come back."""
+        """Read a page; retry for a few seconds while the backend cannot be reached."""
         self.reads += 1
         for delay_seconds in RETRY_DELAYS_SECONDS:
             try:
@@ -219,7 +219,7 @@ class Hub:
     def _loaded(self, key: PageKey, done: asyncio.Task[History | None]) -> None:
         self._reading.pop(key, None)
         if not done.cancelled():
-            done.exception()  # every reader that waited has it; without readers it does not matter
+            done.exception()  # every waiting reader gets the error; without readers it does not matter
 
     def _keep(self, key: PageKey, history: History) -> None:
         if key in self._cached or not history.rows:
@@ -232,13 +232,14 @@ class Hub:
 
 
 def page_limit(after: int) -> int:
-    """How many rows to read: up to a multiple of PAGE_ROWS, so that readers which began apart soon ask for the same."""
+    """Return how many rows to read: up to a multiple of PAGE_ROWS, so that readers that started at different positions
+    soon request the same pages."""
     rest = PAGE_ROWS - after % PAGE_ROWS
     return rest if rest >= PAGE_ROWS // 2 else rest + PAGE_ROWS
 
 
 def _cut(history: History, after: int) -> History:
-    """The part after the cursor, for a reader that is not the first to get it: decoded once for all."""
+    """Return the part after the cursor, for a second reader: decoded once for all readers."""
     fill_in(history.rows)
     first = bisect_right(history.rows, after, key=attrgetter("sequence"))
     return History(history.head, history.rows[first:], history.chars)

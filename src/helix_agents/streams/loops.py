@@ -1,4 +1,4 @@
-"""Closing from another event loop than the one that was used: tasks of a loop that has ended cannot be awaited."""
+"""Close objects from another event loop than the one they were used in: tasks of a closed loop cannot be awaited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def wait_for(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait for the tasks of this loop. Those of another one are over with it, or go on in its thread."""
+    """Wait for the tasks of this loop. Tasks of another loop have ended with it, or continue in its thread."""
     here = asyncio.get_running_loop()
     await asyncio.gather(*(task for task in tasks if task.get_loop() is here), return_exceptions=True)
 
@@ -32,7 +32,7 @@ def cancel(task: asyncio.Task[Any]) -> None:
 
 
 def is_foreign(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this is not the loop that runs here."""
+    """Return whether this is not the running loop."""
     try:
         return asyncio.get_running_loop() is not loop
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A queue in front of a foreign stream writer, for callers that hand in chunks without waiting.
+"""A queue in front of a third-party stream writer, for callers that write chunks without waiting.
 
 Writers of `StreamManagerBase` have such a queue. A stream manager of another kind need only offer the contract's
 `write`, `flush` and `close`.

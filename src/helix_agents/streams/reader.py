@@ -1,7 +1,7 @@
-"""The reader: a cursor that walks from history into the live tail. Replay, resume and live are this one path.
+"""The reader: a cursor that moves from history into the live tail. Replay, resume and live reading are one path.
 
-At each turn it asks where its cursor stands: before the tail's buffer, then it takes a page of history; inside, then it
-takes rows from the buffer; at the end of a stream that is no longer active, then it is done; else it waits.
+Each time, the position of the cursor decides: before the tail's buffer, it reads a page of history; inside the buffer,
+it takes rows from there; at the end of a stream that is no longer active, it is done; otherwise it waits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HubReader(StreamReader):
         return _Iteration(self, StoredChunk)
 
     def __del__(self) -> None:
-        self._detach()  # a reader that breaks out of a loop without closing lets go of the tail, too
+        self._detach()  # a reader that breaks out of a loop without closing also releases the tail
 
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
         try:
@@ -80,7 +80,7 @@ class HubReader(StreamReader):
             self._hub.detach(tail)
 
     async def _next_rows(self, timeout_seconds: float | None = None) -> list[StoredText]:
-        """The next few rows; none when the stream or the reader has come to its end, or time is up."""
+        """Return the next few rows; none if the stream or the reader has ended, or the timeout has passed."""
         # For the whole call: a tail may be woken many times with nothing in it for this reader.
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while not self._closed and self._outcome is None:
@@ -104,7 +104,7 @@ class HubReader(StreamReader):
         return []
 
     async def _change(self, tail: Tail, deadline: float | None) -> bool:
-        """Wait until the tail, or this reader, has something new; False if time was up first."""
+        """Wait until the tail, or this reader, has something new; return False on timeout."""
         if deadline is not None and asyncio.get_running_loop().time() >= deadline:
             return False
         self._waiter = waiter = tail.waiter()
@@ -126,7 +126,7 @@ class HubReader(StreamReader):
         if page.head.floor > self._cursor:
             raise StreamTruncated(self._head.stream_id, page.head.first_sequence, self._cursor)
         if not page.rows:
-            self._cursor = max(self._cursor, tail.start)  # nothing but a hole between here and the tail
+            self._cursor = max(self._cursor, tail.start)  # only a gap between here and the tail
         return page.rows
 
     def _finished(self, tail: Tail) -> bool:
@@ -148,8 +148,8 @@ T = TypeVar("T")
 
 
 class _Iteration(AsyncIterator[T]):
-    """The chunks of a reader, one by one. Not a generator: one that is cancelled while it waits is over for good,
-    and `wait_for(anext(chunks), 15)` is how a heartbeat is written."""
+    """The chunks of a reader, one by one. Not a generator: a generator that is cancelled while it waits is finished,
+    and `wait_for(anext(chunks), 15)` is how heartbeats are written."""
 
     def __init__(self, reader: HubReader, made: Callable[[int, Chunk], T]) -> None:
         self._reader = reader
@@ -178,6 +178,6 @@ class _Iteration(AsyncIterator[T]):
         return self._made(row.sequence, chunk)
 
     async def aclose(self) -> None:
-        """Hand out nothing more; the reader goes on where this was."""
+        """Return nothing more; the reader continues from here."""
         self._fetched.clear()
         self._reader._detach()

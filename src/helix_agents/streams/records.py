@@ -1,4 +1,4 @@
-"""The values that cross the seam between `streams/base.py` and a backend. Data only; no policy, no storage.
+"""The values passed between `streams/base.py` and a backend. Data only; no policy, no storage.
 
 A backend sees chunks as JSON texts with a step; it never looks inside one.
 """
@@ -16,10 +16,10 @@ from ..types import StreamStatus
 
 
 class NewChunk(msgspec.Struct, frozen=True, gc=False):
-    """A chunk on its way in: its step, and its JSON text.
+    """A chunk to be stored: its step, and its JSON text.
 
-    `chunk` is the same decoded, if that was known and no value in it can be changed in place; else None. A backend
-    that keeps objects may pass it on, others ignore it.
+    `chunk` is the decoded chunk if it is known and none of its values is mutable; else None. A backend that stores
+    objects may use it, others ignore it.
     """
 
     step: int
@@ -28,7 +28,7 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Chunks of one producer on their way into a stream, as a value that another store's write can carry.
+    """Chunks of one producer for a stream, as a value that another store's write can carry.
 
     The fields are those of `StreamManagerBase._append`. `ends`: after these chunks the stream has ended, with this
     final output as JSON text.
@@ -44,10 +44,10 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class StoredText(msgspec.Struct, gc=False):
-    """A chunk on its way out. `chunk` as in `NewChunk`: it is never handed out or changed, only copied.
+    """A chunk that was read. `chunk` as in `NewChunk`: it is never returned or changed, only copied.
 
     `frame`: the bytes that a server sends for it, once one has made them. Rows are shared by the readers of a process,
-    so a chunk is encoded once however many clients it goes to.
+    so a chunk is encoded once for all clients.
     """
 
     sequence: int
@@ -58,14 +58,14 @@ class StoredText(msgspec.Struct, gc=False):
 
 
 def fresh_chunks(rows: list[StoredText]) -> list[Chunk]:
-    """Chunks of the caller's own: what one reader does to them no other one can see."""
+    """Return copies of chunks, so that one reader's changes do not affect others."""
     if all(row.chunk is None for row in rows):
         return decode_many([row.text for row in rows])
     return [decode(row.text) if row.chunk is None else row.chunk.copy() for row in rows]
 
 
 def fill_in(rows: list[StoredText]) -> None:
-    """Decode flat chunks once, for rows that will be handed out more than once."""
+    """Decode flat chunks once, for rows that will be returned more than once."""
     # `dict.copy` separates two readers only if no value can be changed in place. A bracket inside a string looks the
     # same from here, which costs a little time and nothing else.
     missing = [row for row in rows if row.chunk is None and "[" not in row.text and row.text.find("{", 1) < 0]
@@ -100,12 +100,12 @@ class StreamHead(msgspec.Struct, frozen=True):
 
     @property
     def moment(self) -> tuple[int, int]:
-        """Where this head stands in the stream's history; compare only within one incarnation."""
+        """The position of this head in the stream's history; compare only within one incarnation."""
         return (self.revision, self.latest_sequence)
 
 
 class StreamPage(NamedTuple):
-    """Kept chunks after a cursor, and the head they belong to, from one snapshot."""
+    """Stored chunks after a cursor, and the head they belong to, from one snapshot."""
 
     head: StreamHead
     rows: list[StoredText]

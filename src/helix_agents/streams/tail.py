@@ -45,13 +45,13 @@ class Tail:
             self._absorb(page)
 
     def run(self) -> None:
-        """Begin to follow the stream."""
+        """Start following the stream."""
         if not self.known or self.head.status == "active":
             self._dirty.set()  # otherwise nothing comes until a wake-up
         self._pump = asyncio.get_running_loop().create_task(self._follow())
 
     def stop(self, error: Exception | None = None) -> None:
-        """Follow no longer; readers that still wait get the reason."""
+        """Stop following; readers that still wait get the reason."""
         self.error = self.error or error
         if self._pump is None:
             self._notify()
@@ -64,29 +64,29 @@ class Tail:
             loop.call_soon_threadsafe(self._notify)
 
     def look(self) -> None:
-        """Something may have changed."""
+        """Check for changes."""
         self._dirty.set()
 
     def knows(self, head: StreamHead) -> bool:
-        """Whether the tail has read at least as far in time as `head`."""
+        """Return whether the tail has read at least as far as `head`."""
         return self.known and self.head.moment >= head.moment
 
     def take(self, cursor: int) -> list[StoredText]:
-        """A few rows after the cursor, which must not lie before `start`."""
+        """Return a few rows after the cursor, which must not be before `start`."""
         index = bisect_right(self._sequences, cursor)
         rows = self._rows[index : index + (1 if self._large else MAX_TAKE_ROWS)]
         if self.readers > 1:
-            fill_in(rows)  # decoded once for all of them; a single reader does better by itself
+            fill_in(rows)  # decoded once for all readers; a single reader is faster without this
         return rows
 
     def waiter(self) -> asyncio.Future[bool | None]:
-        """A future that is done (with None) at the next change; give it back with `forget`."""
+        """Return a future that is done (with None) at the next change; release it with `forget`."""
         future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
         return future
 
     def forget(self, waiter: asyncio.Future[bool | None]) -> None:
-        """The reader no longer waits."""
+        """Release a future: its reader no longer waits."""
         self._waiters.discard(waiter)
 
     def _notify(self) -> None:
@@ -102,20 +102,20 @@ class Tail:
                 self._dirty.clear()
                 while not self.gone and self._absorb(await self._read(self.end)):
                     self._notify()
-                    await asyncio.sleep(0)  # readers go first, or the buffer would run away from them
+                    await asyncio.sleep(0)  # let readers run first, or the buffer would get ahead of them
                 self._notify()
         except Exception as error:
             self.error = error
             self._notify()
 
     def _absorb(self, page: StreamPage | None) -> bool:
-        """Take a page in; True if storage has more."""
+        """Add a page to the buffer; return True if storage has more."""
         if page is None or page.head.incarnation != self.head.incarnation:
             self.gone = True
             return False
         head = page.head
         if head.floor > self.end:
-            # Retention was faster than this process: what lies between is lost to every reader that needs it.
+            # Retention was faster than this process: the chunks in between are lost to every reader that needs them.
             self._drop(len(self._rows))
             self.start = self.end = head.floor
         rows = page.rows

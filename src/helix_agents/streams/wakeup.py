@@ -1,7 +1,8 @@
-"""Wakeup: how a process learns that a stream has changed. Rows are the truth; a wake-up only says "look again".
+"""Wakeup: how a process learns that a stream has changed. The stored rows are authoritative; a wake-up only says "check
+again".
 
-A wake-up may come late, twice or for nothing. It may even be lost, if the source notices on its own within a second or
-two that something has happened (a dropped connection, a changed file) and then wakes everything with None.
+A wake-up may be late, repeated or spurious. It may even be lost if the source detects that within a second or two (a
+dropped connection, a changed file) and then wakes everything with None.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ class Wakeup:
     """The wake-up source of one manager. This one never wakes: enough where no other process can write."""
 
     async def start(self, wake: Wake) -> None:
-        """Subscribe, once per manager, before its first reader looks at a stream. Raises `StoreUnavailable`."""
+        """Subscribe, once per manager, before its first reader reads a stream. Raises `StoreUnavailable`."""
 
     def announce(self, stream_id: str) -> None:
         """Tell other processes that this one has changed a stream. Never blocks, never raises.
 
-        Nothing to do where the write itself announces (Redis: PUBLISH in the script).
+        A no-op if the write itself announces the change (Redis: PUBLISH in the script).
         """
 
     def watch(self, stream_id: str) -> None:
-        """The first reader of this stream has come; for sources that must name what they listen to."""
+        """Called for the first reader of a stream; for sources that subscribe by stream."""
 
     def unwatch(self, stream_id: str) -> None:
-        """The last reader of this stream has gone."""
+        """Called when the last reader of a stream has gone."""
 
     async def close(self) -> None:
         """Unsubscribe and release what `start` took."""

@@ -1,6 +1,6 @@
 """The writer: stamps, bounded buffer, automatic batching, idempotent retries. It knows one verb, `append`.
 
-While nothing is in flight a chunk leaves at once; while a write is in flight the next chunks gather and leave together.
+While no write is in flight, a chunk is sent immediately; while one is, the next chunks are collected and sent together.
 So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
 (`gather_seconds`) the chunk after a silence still leaves at once, and the next ones gather that long. A chunk that may
 `linger` waits a moment for others to share its write. Every batch carries the writer's id and the number of its last
@@ -35,13 +35,13 @@ MAX_BUFFERED_CHARS = 4_000_000
 MAX_BATCH_CHUNKS = 512
 MAX_BATCH_CHARS = 1_000_000
 RETRY_DELAYS_SECONDS = (0.01, 0.05, 0.2, 0.5, 1.0, 1.5, 1.5, 1.5)
-"""A database that is away for five seconds costs a stream nothing."""
+"""A stream survives a database outage of five seconds."""
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 
 
 def _plainly_flat(chunk: Chunk) -> bool:
-    """Whether a glance is enough to see that this is a chunk: a dict of atoms, as nearly all of them are."""
+    """Return whether this is a dict of atoms, which needs no further check; nearly all chunks are."""
     if chunk.__class__ is not dict or chunk.get("type").__class__ is not str:
         return False
     for key, value in chunk.items():  # noqa: SIM110  # a generator would cost twice as much, for every chunk
@@ -51,7 +51,7 @@ def _plainly_flat(chunk: Chunk) -> bool:
 
 
 class BatchingWriter(StreamWriter):
-    """One producer. Set `step` as the run goes on."""
+    """One producer. Set `step` as the run progresses."""
 
     def __init__(
         self,
@@ -100,17 +100,17 @@ class BatchingWriter(StreamWriter):
 
     @property
     def draining(self) -> asyncio.Task[None] | None:
-        """The task that stores what was taken, if there is one at work."""
+        """The task that stores queued chunks, if one is running."""
         return self._draining
 
     @property
     def last_sequence(self) -> int:
-        """That of the last chunk which is known to be stored."""
+        """The sequence of the last chunk known to be stored."""
         return self._last_sequence
 
     @property
     def step(self) -> int:
-        """What is stamped on chunks that name no step of their own."""
+        """The step that is stamped on chunks without one."""
         return int(self._stamp["step"])
 
     @step.setter
@@ -119,7 +119,7 @@ class BatchingWriter(StreamWriter):
 
     @property
     def error(self) -> Exception | None:
-        """What a write ran into that no caller has been told about yet."""
+        """The error of a write that no caller has seen yet."""
         return self._error
 
     async def write(self, chunk: Chunk) -> None:
@@ -136,7 +136,8 @@ class BatchingWriter(StreamWriter):
         self._take(new)
 
     def put(self, chunk: Chunk, *, linger_seconds: float = 0.0) -> None:
-        """Take a chunk without waiting for room. It leaves after `linger_seconds`, or with the next one that does."""
+        """Queue a chunk without waiting for space. It is sent after `linger_seconds`, or with the next chunk that
+        is."""
         if self._closed or self._error is not None:
             self._raise_error()
         self._take(self.stamped(chunk), linger_seconds)
@@ -157,15 +158,15 @@ class BatchingWriter(StreamWriter):
             self._ensure_draining()
 
     def _leave(self) -> None:
-        """Send what has lingered, unless another store's write takes it along."""
+        """Send lingering chunks, unless another store's write carries them."""
         self._lingering = None
         if self._buffer and not self._lent:
             self._ensure_draining()
 
     async def lend(self) -> Append:
-        """All that has not left yet, perhaps nothing, for another store's write to carry.
+        """Return all chunks that have not been sent, perhaps none, for another store's write to carry.
 
-        Until `landed` or `returned` nothing else leaves. One batch is on its way at any time, so what is in flight
+        Until `landed` or `returned`, nothing else is sent. Only one batch is in flight at a time, so an earlier one
         arrives first.
         """
         while self._in_flight or self._draining is not None:
@@ -191,14 +192,14 @@ class BatchingWriter(StreamWriter):
             raise
 
     def landed(self, sequence: int, *, news: int = 0) -> None:
-        """What was lent is stored, with so many chunks that the write added."""
+        """The lent chunks are stored, with so many chunks that the write added."""
         self._settle()
         self._stored += news
         self._last_sequence = sequence or self._last_sequence
         self._take_back_the_pen()
 
     def returned(self, *, surely: bool, news: int = 0) -> None:
-        """Take the batch back: the write that carried it, with so many chunks of its own, has failed.
+        """Take back the batch: the write that carried it, with so many chunks of its own, has failed.
 
         Unless it `surely` wrote nothing, the batch keeps its number, so that the backend recognizes it, and the numbers
         of the other chunks are not used again.
@@ -242,7 +243,7 @@ class BatchingWriter(StreamWriter):
             self._closed = True
 
     def discard(self) -> None:
-        """Close without storing what waits. A write that is on its way still arrives."""
+        """Close without storing queued chunks. A write in flight still completes."""
         self._closed = True
         self._stop_lingering()
         self._buffer.clear()
@@ -251,7 +252,7 @@ class BatchingWriter(StreamWriter):
             self._draining.cancel()
 
     def stamped(self, chunk: Chunk) -> NewChunk:
-        """The chunk as it is stored."""
+        """Return the chunk as it is stored."""
         flat = _plainly_flat(chunk)
         if not flat:
             ensure_chunk(chunk)
@@ -300,7 +301,7 @@ class BatchingWriter(StreamWriter):
         except StoreUnavailable as error:
             self._error = error  # the batch stays: the next flush tries it again, under the same numbers
         except Exception as error:
-            self._error = error  # refused for good, and so is what was to follow
+            self._error = error  # rejected permanently, and so are the chunks after it
             self._settle()
             self._stored += len(self._buffer)
             self._buffer.clear()
@@ -310,7 +311,7 @@ class BatchingWriter(StreamWriter):
             self._room.set()
 
     async def _gather(self) -> None:
-        """Let chunks gather since the last write, unless a caller waits for them."""
+        """Wait to collect chunks after the last write, unless a caller waits for them."""
         loop = asyncio.get_running_loop()
         if not self._flushing:
             self._hurry.clear()

@@ -1,11 +1,11 @@
 """A lock for each name, first come first served, within one event loop.
 
-An `asyncio.Lock` for each name would have to be kept as long as it might be asked for; here a name takes room only
-while it is held, and a lock without contention costs a dictionary entry.
+An `asyncio.Lock` for each name would have to be stored as long as it might be needed. Here a name uses memory only
+while it is locked, and a lock without contention costs a dictionary entry.
 
-Inside a Cloudflare Worker nobody waits to be woken: a request that another request wakes up goes on in the wrong one,
-and the runtime ends both. There everybody looks again, by a timer of its own, and not for ever: a request that was cut
-off never gives its turn back.
+Inside a Cloudflare Worker a request must not be woken by another: it would continue in the wrong context, and the
+runtime ends both. There each request polls with its own timer, for a limited time: a request that was cut off never
+releases its lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KeyedLock:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def take_if_free(self, name: str) -> bool:
-        """Take the lock without waiting, if it is free. The caller must `give` it back."""
+        """Take the lock without waiting, if it is free. The caller must release it with `give`."""
         if name in self._waiting:
             return False
         self._waiting[name] = []
@@ -45,7 +45,7 @@ class KeyedLock:
             await mine
         except asyncio.CancelledError:
             if not mine.cancelled():
-                self.give(name)  # the turn came in the moment of cancellation
+                self.give(name)  # the lock was granted at the moment of cancellation
             raise
 
     async def _take_when_free(self, name: str) -> None:
@@ -62,7 +62,7 @@ class KeyedLock:
             await asyncio.sleep(LOOK_SECONDS)
 
     def give(self, name: str) -> None:
-        """Let the next one go, or forget the name."""
+        """Release the lock: wake the next task, or forget the name."""
         waiting = self._waiting[name]
         while waiting:
             following = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""What became of a commit whose reply was lost: it happened once, whatever the backend's connection does (S12)."""
+"""Find the outcome of a commit whose reply was lost, so that it happens exactly once (S12)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_COMMIT_ATTEMPTS = 5
 
 
 async def outcome_of(store: StateStoreVerbs, commit: Commit, error: StoreUnavailable) -> Applied:
-    """Find out by the checkpoint whether the commit happened, before trying again."""
+    """Check by the checkpoint whether the commit happened, before retrying it."""
     row = commit.checkpoint
     if error.nothing_written or row is None:
         raise error
@@ -25,6 +25,6 @@ async def outcome_of(store: StateStoreVerbs, commit: Commit, error: StoreUnavail
             return (await store._apply(commit))[0]
         except StoreUnavailable as again:
             if again.nothing_written:
-                raise error from again  # the backend has waited already, and what became of the commit is not known
+                raise error from again  # the backend has waited already, and the outcome of the commit is unknown
             error = again
     raise error

@@ -1,9 +1,9 @@
 """Everything that changes custom state by merging: staging, the step commit, promotion, `merge_custom_state`.
 
 A merge is computed here, from the cells that the writes touch, and stored under the guard that those cells have not
-changed since. What this store object wrote itself it still holds, so a commit whose tools ran in this process is one
-round trip; if the guess was wrong the backend refuses, and the second try reads first. Within a process merges of one
-session queue up, so that only other processes can make them retry.
+changed since. This store object caches its own writes, so a commit whose tools ran in this process is one round trip;
+if the cache was stale, the backend rejects the commit, and the second try reads first. Within a process, merges of one
+session are queued, so that only other processes can force a retry.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MergingStore(RunStore):
         rows = {(row.kind, row.tool_call_id): row for row in [self._row(call, now) for call in calls]}
         if not rows and along is None:
             return 0
-        # What the commit will need is made ready here, and the cells come back with this write: no read of their own.
+        # Prepare the data of the commit here; this write also returns the cells, which saves a read.
         ready = [staged_call(row) for row in rows.values()]
         touched = frozenset[CellName]().union(*(call.prepared.touched for call in ready))
         want = touched - self._cells.get(session_id, touched).keys()
@@ -216,7 +216,7 @@ class MergingStore(RunStore):
         return Committed(row.checkpoint_id, applied.version, applied.message_count, warnings, applied.sequence)
 
     def _row_of_checkpoint(self, state: SessionState, meta: CheckpointMeta, now: int) -> CheckpointRow:
-        """The checkpoint that goes with a write of these fields."""
+        """Return the checkpoint for a write of these fields."""
         _ensure_meta(meta)
         return CheckpointRow(
             checkpoint_id(state.session_id, meta.step_count, now, self._ids()),
@@ -234,7 +234,7 @@ class MergingStore(RunStore):
         custom_state: dict[str, Json] | None,
         unstaged: Sequence[StagedCall] = (),
     ) -> tuple[Applied, list[str]]:
-        """Add to `blank` the merge of what is staged for the step, if any, and of `unstaged`, and store it all."""
+        """Merge what is staged for the step and `unstaged`, add the result to `blank`, and store it."""
         session_id = blank.session_id
         if not self._locks.take_if_free(session_id):
             await self._locks.take(session_id)
@@ -279,13 +279,13 @@ class MergingStore(RunStore):
         raise _contended(session_id)
 
     async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
-        """The reply to a commit was lost: find out whether it happened (S12)."""
+        """Find out whether a commit happened whose reply was lost (S12)."""
         return await outcome_of(self, commit, error)
 
     # -- what is known
 
     async def _completed(self, session_id: str, known: CellTexts, names: AbstractSet[CellName]) -> CellTexts:
-        """What is known of these cells, the rest read now."""
+        """Return the texts of these cells; read those that are not cached."""
         found = require_session(session_id, await self._read_cells(session_id, names - known.keys()))
         self._cells.put(session_id, found)
         return known | found
@@ -295,7 +295,7 @@ class MergingStore(RunStore):
         return prepare_step(step_id, map(staged_call, rows), unstaged)
 
     async def _after_refusal(self, session_id: str, failed: CommitRefused, attempt: int) -> None:
-        """Forget what turned out to be outdated; let others finish when there is a crowd."""
+        """Forget stale cache entries, and wait a little if there are many writers."""
         self._cells.forget(session_id)
         if attempt > 1:
             await asyncio.sleep(pause_seconds(attempt))

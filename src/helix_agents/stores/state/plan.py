@@ -1,11 +1,12 @@
-"""What a commit does to a session, decided once. Pure: no store, no clock, nothing is awaited.
+"""Decide what a commit does to a session. Pure: no store, no clock, no await.
 
-A backend that can look before it writes (memory, SQLite, a Durable Object) does three things with a commit: it fetches
-what `needs` names, asks `decide`, and writes what the plan says. The order of the guards, which cells differ, what has
-to be kept for earlier checkpoints, what every counter becomes: all of it is decided here.
+A backend that can read before it writes (memory, SQLite, a Durable Object) applies a commit in three steps: it fetches
+what `needs` names, calls `decide`, and writes the plan. The order of the guards, which cells differ, what must be
+retained for earlier checkpoints, the new counters: all of it is decided here.
 
-History: a cell holds the present, and `since`, the number of checkpoints when it was written. Checkpoint n has seen
-the cells with a `since` below n. So what is overwritten is kept if a checkpoint has seen it, and is dropped otherwise.
+History: a cell holds its current text, and `since`, the number of checkpoints when it was written. Checkpoint n
+includes the cells with a `since` below n. So an overwritten text is retained if a checkpoint includes it, and dropped
+otherwise.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from .commit import (
 
 
 class Cell(NamedTuple):
-    """What a cell holds, and how many checkpoints there were when it began to."""
+    """The text of a cell, and the number of checkpoints when it was written."""
 
     text: str
     since: int
 
 
 class Needs(NamedTuple):
-    """What has to be seen of a session, besides its counters, before a commit can be decided."""
+    """What must be read of a session, besides its counters, to decide a commit."""
 
     cells: Iterable[CellName]
     """These cells, one by one."""
@@ -69,7 +70,7 @@ class Counters(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What has to be seen of a session that another one copies."""
+    """What must be read of a session that another one copies."""
 
     incarnation: str
     version: int
@@ -78,7 +79,7 @@ class Source(NamedTuple):
 
 
 class Seen:
-    """What a backend found of all that `needs` names. `session` and `identity` are None if there is none."""
+    """What a backend read for `needs`. `session` and `identity` are None if there is no session."""
 
     __slots__ = (
         "cells",
@@ -112,7 +113,7 @@ class Seen:
         """The turn of the session's latest run."""
 
     def text(self, name: CellName) -> str | None:
-        """What a cell says now."""
+        """Return the current text of a cell."""
         cell = self.cells.get(name)
         if cell is None and (below := self.keys.get(name.key)) is not None:
             cell = below.get(name.slot)
@@ -122,22 +123,22 @@ class Seen:
 
 
 class CellPlan(NamedTuple):
-    """What becomes of cells."""
+    """The changes to cells."""
 
     put: list[tuple[CellName, str]]
-    """Cells that hold this from now on, new ones and others."""
+    """New texts of cells, existing or new."""
     drop: list[CellName]
     kept: list[tuple[CellName, Cell]]
-    """What a checkpoint has seen of cells that change or go."""
+    """Texts of changed or deleted cells that a checkpoint includes."""
 
 
 class Plan(NamedTuple):
-    """What to write. Whatever else a commit says (fields, runs, refs, a flag) is written as it says."""
+    """What to write. The rest of a commit (fields, runs, refs, a flag) is written as it is."""
 
     after: Counters
     """The session's numbers once this is written."""
     before: int
-    """How many checkpoints there were: `since` of all cells that are put; what is kept goes under the next number."""
+    """The number of checkpoints before: `since` of all new cells; retained texts are stored under the next number."""
     first_message: int
     """The index of the first message that is appended."""
     cut: bool
@@ -146,20 +147,20 @@ class Plan(NamedTuple):
     """Whether checkpoints that counted more messages than are left have to be corrected."""
     cells: CellPlan | None
     unstage: str | None
-    """The step whose staged rows go because they are promoted."""
+    """The step whose staged rows are deleted because they are promoted."""
     turn: int
     removed: int
 
     @property
     def applied(self) -> Applied:
-        """What the caller gets."""
+        """The result for the caller."""
         after = self.after
         counts = (after.version, after.message_count, after.step_count, after.resume_count)
         return Applied(*counts, self.removed, self.turn)
 
 
 def needs(commit: Commit) -> Needs:
-    """What has to be seen to decide the commit."""
+    """Return what must be read to decide the commit."""
     custom = commit.custom
     keys = () if custom.replace_all else (*_whole_keys(custom), *custom.drop_keys)
     return Needs(
@@ -174,7 +175,7 @@ def needs(commit: Commit) -> Needs:
 
 
 def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
-    """What to write, or why nothing is written: of several violated guards the first in the order of `Commit`."""
+    """Return what to write, or why nothing is written: the first violated guard in the order of `Commit`."""
     reason = _refusal(commit, seen)
     if reason is not None:
         return CommitRefused(reason)
@@ -183,7 +184,7 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
     number = before.checkpoint_count if restored is None else restored
     messages = before.message_count
     if commit.copy is not None and seen.source is not None:
-        messages = seen.source.message_count  # of which a checkpoint may have seen fewer
+        messages = seen.source.message_count  # of which a checkpoint may include fewer
         if commit.copy.message_count is not None:
             messages = min(messages, commit.copy.message_count)
     kept_messages = messages if commit.keep_messages is None else min(messages, commit.keep_messages)
@@ -216,7 +217,7 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
 
 
 def refused_owner(owner: Owner | None, stored: SessionState) -> GuardReason | None:
-    """Why a write of this owner is rejected, if it is: for backends that hold whole sessions."""
+    """Return why a write of this owner is rejected; None if it is not. For backends that hold whole sessions."""
     if owner is None:
         return None
     if owner.incarnation != stored.incarnation:
@@ -225,7 +226,7 @@ def refused_owner(owner: Owner | None, stored: SessionState) -> GuardReason | No
 
 
 def content_cells(content: KeyContent) -> dict[Slot, str]:
-    """All cells of a key."""
+    """Return all cells of a key."""
     cells: dict[Slot, str] = {None: content.text}
     if content.text == LIST:
         cells.update(enumerate(content.items))
@@ -235,7 +236,7 @@ def content_cells(content: KeyContent) -> dict[Slot, str]:
 
 
 def is_one_cell(changes: CustomChanges, key: str, content: KeyContent) -> bool:
-    """Whether a key holds one plain value before and after, so that nothing below it has to go."""
+    """Return whether a key holds one plain value before and after, so that no cells under it must be deleted."""
     before = changes.expected.get(CellName(key))
     return content.text not in (LIST, OBJECT) and before not in (None, LIST, OBJECT) and not changes.replace_all
 
@@ -244,12 +245,12 @@ _NEW = Counters(1, 0, 0, 0, 0, 0, "active")
 
 
 def _whole_keys(custom: CustomChanges) -> Iterable[str]:
-    """Keys that are set and may have had other cells below them before."""
+    """Return keys that are set and may have had cells under them before."""
     return [key for key, content in custom.set_keys.items() if not is_one_cell(custom, key, content)]
 
 
 def _single_cells(custom: CustomChanges, keys: Collection[str]) -> Iterable[CellName]:
-    """The cells to be seen one by one, those of the `keys` apart; what a list itself says is seen at its end."""
+    """Return the cells to read one by one, except those under `keys`; a list's own cell is read with its end."""
     names: Iterable[CellName] = custom.expected
     if custom.set_cells or custom.drop_cells:
         names = {**custom.expected, **custom.set_cells, **dict.fromkeys(custom.drop_cells)}
@@ -310,7 +311,7 @@ def _refused_session(commit: Commit, session: Counters, identity: Identity) -> G
 
 
 def _cell_plan(custom: CustomChanges, seen: Seen, number: int) -> CellPlan:
-    """What the changes come to. `number` is that of the last checkpoint."""
+    """Return the cell changes. `number` is that of the last checkpoint."""
     plan = CellPlan([], [], [])
     for name, text in custom.set_cells.items():
         _put(plan, name, seen.cells.get(name), text, number)

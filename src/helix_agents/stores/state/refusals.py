@@ -1,4 +1,4 @@
-"""What a refusal means: a backend returns a reason or None, a user gets an error of our own tree."""
+"""Turn a backend's reason for rejecting a write into an error of our tree."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MAX_ATTEMPTS = 20
 
 
 class ExplainingStore(StateStoreVerbs):
-    """The part of the state store that says why something was not done."""
+    """The part of the state store that explains rejected writes."""
 
     async def _write(self, commit: Commit) -> Applied:
-        """Make the commit, or say why not."""
+        """Apply the commit, or raise the error that explains why not."""
         for _ in range(MAX_ATTEMPTS):
             try:
                 applied, _ = await self._apply(commit)
@@ -91,7 +91,7 @@ def _explain_identity(commit: Commit, found: SessionState, failed: CommitRefused
 
 
 def require_session(session_id: str, answer: Found | None) -> Found:
-    """What a verb returned, or `SessionNotFound` if that is None."""
+    """Return the result of a verb. Raises `SessionNotFound` if it is None."""
     if answer is None:
         raise SessionNotFound(session_id)
     return answer

@@ -25,7 +25,7 @@ CHANGEABLE = frozenset(
 
 
 class RunStore(StatusStore):
-    """The part of the state store that keeps runs."""
+    """The part of the state store that stores runs."""
 
     async def create_run(
         self,

@@ -1,4 +1,4 @@
-"""The sessions below a session, through the contract alone, for callers that must reach each of them."""
+"""Find the descendants of a session, through the contract only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from .contract import StateStore
 
 
 async def session_tree(store: StateStore, session_id: str) -> list[SessionState]:
-    """A session and all below it by `parent_session_id`, without custom state; empty if there is no such session."""
+    """Return a session and its descendants by `parent_session_id`, without custom state; empty if there is no such
+    session."""
     top = await store.load_state(session_id)
     found = {} if top is None else {session_id: top}
     waiting = list(found)
@@ -17,7 +18,7 @@ async def session_tree(store: StateStore, session_id: str) -> list[SessionState]
         while True:
             page = await store.list_sessions(parent_session_id=parent, limit=MAX_PAGE, cursor=cursor, count=False)
             for child in page.items:
-                if child.session_id not in found:  # parents may form a circle
+                if child.session_id not in found:  # parents may form a cycle
                     found[child.session_id] = child
                     waiting.append(child.session_id)
             cursor = page.next_cursor

@@ -1,4 +1,4 @@
-"""What a store refuses before it writes anything: the one place where input is judged."""
+"""Validate the input of a store before anything is written."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ...types import OF_A_CALL, Owner, SessionState, StagedChanges, StagedKind, 
 MAX_TAGS = 1_000
 MAX_METADATA = 1_000
 MAX_METADATA_LENGTH = 10_000
-"""Labels are for finding sessions: what is larger belongs into custom state."""
+"""Labels are for finding sessions: larger values belong in custom state."""
 
 
 def encoded_messages(messages: Sequence[Message]) -> tuple[str, ...]:
-    """The texts of messages, each of them checked."""
+    """Return the texts of messages after checking each of them."""
     texts = []
     for message in ensure_many(messages, "messages"):
         if type(message) is not dict or type(message.get("role")) is not str or not is_json(message):
-            ensure_message(message)  # says what is wrong, if something is
+            ensure_message(message)  # raises an error that names the problem
         texts.append(encode(message))
     return tuple(texts)
 
 
 def ensure_writes(writes: object) -> StepWrites:
-    """The writes themselves, or an error that points into the custom state they are meant for.
+    """Return the writes. Raises an error with a pointer into custom state.
 
-    A dict `{"ops": [...], "warnings": [...]}` counts as well.
+    A dict `{"ops": [...], "warnings": [...]}` is also accepted.
     """
     if isinstance(writes, Mapping) and "ops" in writes and writes.keys() <= {"ops", "warnings"}:
         writes = StepWrites(writes["ops"], writes.get("warnings", []))
@@ -76,7 +76,7 @@ def _is_path(path: Iterable[object]) -> bool:
 
 
 def ensure_custom_state(value: object) -> None:
-    """Custom state is a JSON object."""
+    """Check that custom state is a JSON object."""
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"Custom state must be a dict, not {type(value).__name__}.")
     if not isinstance(value, dict):
@@ -88,9 +88,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 class _Sound(SessionState, frozen=True, array_like=True):
-    """A session whose fields have their types and whose counts are within their bounds, as one look at all of them.
+    """The fields of a session with their types and bounds, to check all of them at once.
 
-    Structs do not check what they are made of, and what does not fit its type could not be read back.
+    Structs do not check their fields when they are made, and a value of another type could not be read back.
     """
 
     step_count: _Count = 0
@@ -99,7 +99,7 @@ class _Sound(SessionState, frozen=True, array_like=True):
 
 
 def ensure_state(session_id: str, state: object) -> SessionState:
-    """A session state that may be stored under `session_id`."""
+    """Check a session state that is to be stored under `session_id`."""
     if not isinstance(state, SessionState):
         raise InvalidArgument(f"A session's state must be a SessionState, not {type(state).__name__}.")
     if state.session_id != session_id:
@@ -107,7 +107,7 @@ def ensure_state(session_id: str, state: object) -> SessionState:
     try:
         msgspec.convert(msgspec.structs.astuple(state), _Sound)
     except msgspec.ValidationError:
-        _ensure_types(state)  # says which field it is
+        _ensure_types(state)  # raises an error that names the field
         ensure_count(state.step_count, "step_count")
         ensure_count(state.resume_count, "resume_count")
         if state.wake_at is not None:
@@ -137,7 +137,7 @@ def ensure_state(session_id: str, state: object) -> SessionState:
 
 
 def _ensure_types(value: SessionState | SubSessionRef) -> None:
-    """Every field has its type."""
+    """Check the type of every field."""
     try:
         msgspec.convert(msgspec.structs.asdict(value), type(value))
     except msgspec.ValidationError as error:
@@ -155,7 +155,7 @@ def ensure_labels(
     metadata: Mapping[str, str] | None,
     expires_at: int | None,
 ) -> None:
-    """What a session is found by."""
+    """Check the labels of a session."""
     ensure_id(agent_type, "agent_type")
     if stream_id is not None:
         ensure_id(stream_id, "stream_id")
@@ -173,7 +173,7 @@ def ensure_labels(
 
 
 def ensure_tags(tags: Sequence[str]) -> None:
-    """Tags that a session may have, or be looked for by."""
+    """Check the tags of a session or a filter."""
     given = tuple(ensure_many(tags, "tags"))
     if len(given) > MAX_TAGS:
         raise InvalidArgument(f"A session has at most {MAX_TAGS} tags, not {len(given)}.")
@@ -182,7 +182,7 @@ def ensure_tags(tags: Sequence[str]) -> None:
 
 
 def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
-    """Metadata that a session may have, or be looked for by."""
+    """Check the metadata of a session or a filter."""
     if metadata is None:
         return
     if metadata.__class__ is not dict and not isinstance(metadata, Mapping):
@@ -202,13 +202,13 @@ def ensure_metadata(metadata: Mapping[str, str] | None) -> None:
 
 
 def ensure_choice(value: object, choices: Any, what: str) -> None:
-    """Refuse what is not one of the values of a `Literal`."""
+    """Raise unless the value is one of a `Literal`."""
     if value not in get_args(choices):
         raise InvalidArgument(f"Invalid {what}: {shown(value)}. Known: {', '.join(get_args(choices))}.")
 
 
 def ensure_staged_name(call: StagedChanges) -> None:
-    """Refuse a staged row without a name in its step: calls have an id, rows of other kinds do not."""
+    """Reject a staged row without a valid name: calls have an id, rows of other kinds do not."""
     ensure_choice(call.kind, StagedKind, "kind of a staged row")
     if call.kind in OF_A_CALL:
         ensure_id(call.tool_call_id, "tool_call_id")
@@ -217,22 +217,22 @@ def ensure_staged_name(call: StagedChanges) -> None:
 
 
 def ensure_many(value: Any, what: str) -> Iterable[Any]:
-    """A list or something like it, not one of what the list should hold."""
+    """Check that the value is a sequence, not a single item."""
     if value.__class__ in (list, tuple):
-        return value  # nearly always; the question below takes longer than all else here
+        return value  # the common case; the check below is slow
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise InvalidArgument(f"{what} must be a list, not {type(value).__name__}.")
     return value
 
 
 def ensure_text(value: object, what: str) -> None:
-    """A string."""
+    """Check that a value is a string."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be a string, not {shown(value)}.")
 
 
 def ensure_ref(ref: object) -> SubSessionRef:
-    """A ref that may be stored."""
+    """Check a ref that is to be stored."""
     if not isinstance(ref, SubSessionRef):
         raise InvalidArgument(f"A sub-session ref must be a SubSessionRef, not {type(ref).__name__}.")
     _ensure_types(ref)
@@ -253,7 +253,7 @@ def ensure_optional(
     ids: Mapping[str, object] | None = None,
     counts: Mapping[str, object] | None = None,
 ) -> None:
-    """Arguments that may be left out: strings, ids and whole numbers, by name."""
+    """Check optional arguments by name: strings, ids and integers."""
     for what, value in (ids or {}).items():
         if value is not None:
             ensure_id(value, what)
@@ -266,7 +266,7 @@ def ensure_optional(
 
 
 def ensure_guards(*, expected_version: object = None, owner: object = None, new_epoch: object = None) -> None:
-    """Check the guards of a write; None is no guard."""
+    """Check the guards of a write; None means no guard."""
     if expected_version is not None:
         ensure_count(expected_version, "expected_version")
     if owner is not None:
@@ -280,13 +280,13 @@ def ensure_guards(*, expected_version: object = None, owner: object = None, new_
 
 
 def ensure_signed_offset(value: object) -> int:
-    """The place to read from; a negative one counts from the end."""
+    """Check the offset to read from; a negative one counts from the end."""
     ensure_count(abs(value) if value.__class__ is int else value, "offset")
     return value  # type: ignore[return-value]
 
 
 def to_cursor(*place: int | str) -> str:
-    """Return the place after a session in a listing, opaque to callers: numbers, then the session's id."""
+    """Return the cursor after a session in a listing, opaque to callers: numbers, then the session's id."""
     return base64.urlsafe_b64encode(encode(list(place)).encode()).decode().rstrip("=")
 
 
@@ -306,21 +306,21 @@ def from_cursor(cursor: str, numbers: int) -> tuple[Any, ...]:
 
 
 def ensure_run_metadata(metadata: object) -> None:
-    """What a run notes of itself."""
+    """Check the metadata of a run."""
     if not isinstance(metadata, Mapping):
         raise InvalidArgument(f"The metadata of a run must be a dict, not {type(metadata).__name__}.")
     ensure_storable(dict(metadata), "/metadata")
 
 
 def ensure_ids(values: Any, name: str) -> tuple[str, ...]:
-    """Some ids, checked; one alone is most likely a mistake."""
+    """Check a list of ids; a single string is most likely a mistake."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidArgument(f"{name} must be a list of names, not {shown(values)}.")
     return tuple(ensure_id(each, name) for each in values)
 
 
 def one_or_many(value: Any) -> tuple[str, ...]:
-    """A status or several, checked."""
+    """Check one or several statuses."""
     if value is None:
         return ()
     if not isinstance(value, Iterable):

@@ -1,8 +1,8 @@
-"""The verbs: all that a backend must be able to do for the state store to work on it.
+"""The verbs: the operations that a backend implements for the state store.
 
-A backend implements these and nothing else; `base.py` turns them into the contract. A verb either happens as a
-whole or not at all, sees everything that was acknowledged before it, and raises `StoreUnavailable` when the backend
-cannot be reached. Replies are texts and numbers as stored, or None where the session does not exist.
+A backend implements only these; `base.py` builds the contract on them. A verb is atomic, sees everything that was
+acknowledged before it, and raises `StoreUnavailable` if the backend cannot be reached. Replies are texts and numbers as
+stored, or None where the session does not exist.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .contract import StateStore
 
 
 class StateStoreVerbs(StateStore):
-    """A state store whose backend speaks verbs."""
+    """The verbs of a backend."""
 
     VERBS: ClassVar[tuple[str, ...]] = (
         "_apply",
@@ -61,7 +61,7 @@ class StateStoreVerbs(StateStore):
         "_scan_claimable",
         "_next_due",
     )
-    """Where the conformance kit puts its faults."""
+    """Where the conformance kit injects faults."""
 
     def __init__(self, *, clock: Clock = system_clock, ids: IdSource = random_id) -> None:
         self._clock = clock
@@ -71,7 +71,7 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        """Make the commit visible; return the counters after it, and the cells `want` as they are then.
+        """Apply the commit; return the counters after it, and the cells `want` as they are then.
 
         Raises `CommitRefused`; of several violated guards the first in the order of `Commit` is reported.
         """
@@ -89,7 +89,8 @@ class StateStoreVerbs(StateStore):
         due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
-        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or say what is there.
+        """Swap the status, storing `also` (interrupt_context, error, failure_reason) with it, or return the current
+        one.
 
         `due_at`: when a worker can continue the session from now on. None also if the session has another incarnation
         than the owner's.
@@ -112,7 +113,7 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _delete(self, session_id: str, owner: Owner | None) -> bool:
-        """Remove the session and all below it by `parent_session_id`, and the refs to them.
+        """Delete the session, its descendants by `parent_session_id`, and the refs to them.
 
         Raises `CommitRefused` with `missing` or `epoch` if the session is not the owner's.
         """
@@ -121,31 +122,31 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _read_session(self, session_id: str, *, custom_state: bool) -> StoredSession | None:
-        """The session, its flag included, read at one moment; with or without custom state."""
+        """Return the session with its flag, read at one moment; with or without custom state."""
 
     @abstractmethod
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
-        """The texts of these cells; None for a cell that is absent."""
+        """Return the texts of these cells; None for a cell that is absent."""
 
     @abstractmethod
     async def _read_checkpoint(
         self, session_id: str, checkpoint_id: str | None, *, custom_state: bool
     ) -> tuple[StoredCheckpoint, dict[str, Json] | None] | None:
-        """One checkpoint, or the last one, with or without custom state as of then, read at one moment."""
+        """Return one checkpoint, or the last one, with or without its custom state, read at one moment."""
 
     @abstractmethod
     async def _read_checkpoints(
         self, session_id: str, limit: int, offset: int
     ) -> tuple[list[StoredCheckpoint], int] | None:
-        """Checkpoints, newest first, and how many there are."""
+        """Return checkpoints, newest first, and how many there are."""
 
     @abstractmethod
     async def _read_staged(self, session_id: str, step_id: str) -> list[StagedRow] | None:
-        """What is staged for a step, in any order."""
+        """Return what is staged for a step, in any order."""
 
     @abstractmethod
     async def _read_messages(self, session_id: str, offset: int, limit: int | None) -> tuple[list[str], int] | None:
-        """Messages and how many there are; a negative offset counts from the end."""
+        """Return messages and how many there are; a negative offset counts from the end."""
 
     @abstractmethod
     async def _read_conversation(
@@ -158,26 +159,26 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _read_runs(self, session_id: str, *, last: bool) -> list[RunRecord] | None:
-        """All runs in order, or only the last one."""
+        """Return all runs in order, or only the last one."""
 
     @abstractmethod
     async def _read_refs(self, session_id: str) -> list[SubSessionRef] | None:
-        """The refs in the order in which they were added."""
+        """Return the refs in the order in which they were added."""
 
     @abstractmethod
     async def _read_flag(self, session_id: str) -> tuple[InterruptFlag | None] | None:
-        """The flag, in a tuple, since there may be none."""
+        """Return the flag in a tuple, because the flag itself may be None."""
 
     @abstractmethod
     async def _scan_sessions(
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
-        """Up to `limit` sessions that match, newest first, without custom state; and how many match in all."""
+        """Return up to `limit` matching sessions, newest first, without custom state; and how many match in total."""
 
     @abstractmethod
     async def _scan_claimable(self, wanted: ClaimableFilter, *, limit: int, offset: int) -> list[Claimable]:
-        """Up to `limit` sessions that are due and match, in the order of `ClaimableFilter.place_of`."""
+        """Return up to `limit` matching sessions that are due, in the order of `ClaimableFilter.place_of`."""
 
     @abstractmethod
     async def _next_due(self, now: int) -> int | None:
-        """The first moment after `now` at which a session may become due; it may be too early, never too late."""
+        """Return the first time after `now` at which a session may become due; it may be too early, never too late."""

@@ -1,6 +1,6 @@
-"""The UsageStore contract on five backend verbs: arguments are checked and sums are put together here, once.
+"""The UsageStore contract on five backend verbs. Arguments are checked and sums combined here, for all backends.
 
-A backend keeps entries, finds the sessions below one, and adds up; it does not know what is allowed.
+A backend stores entries, finds descendants of a session, and computes sums; it does not validate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAMES = ("run_id", "source", "parent_session_id", "model", "tool_name", "sub_se
 
 
 class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What `query_usage` asks for; None asks nothing."""
+    """The filters of `query_usage`; None means any."""
 
     session_id: str | None = None
     run_id: str | None = None
@@ -66,7 +66,7 @@ class UsageSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageStoreBase(UsageStore):
-    """Everything about usage but the storage."""
+    """A usage store without the storage."""
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -75,21 +75,21 @@ class UsageStoreBase(UsageStore):
 
     @abstractmethod
     async def _insert(self, entries: list[UsageEntry]) -> int:
-        """Keep the entries whose `(session_id, id)` is new, with the links they name; returns how many. *Atomic.*"""
+        """Store the entries whose `(session_id, id)` is new, with the links they name; return how many. *Atomic.*"""
 
     @abstractmethod
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
-        """The entries of a session, by `(timestamp, id)`."""
+        """Return the entries of a session, by `(timestamp, id)`."""
 
     @abstractmethod
     async def _sums(self, session_id: str, include_sub_sessions: bool) -> Iterable[UsageSums]:
-        """Sums that add up to those of a session (and all below); several of one kind and name are fine."""
+        """Return partial sums of a session (and its descendants); kind and name may repeat."""
 
     @abstractmethod
     async def _select(
         self, wanted: UsageFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[UsageEntry], int | None]:
-        """At most `limit` entries from `offset`, newest first, and how many fit in all (if asked)."""
+        """Return at most `limit` entries from `offset`, newest first, and the total count if requested."""
 
     @abstractmethod
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
@@ -105,7 +105,7 @@ class UsageStoreBase(UsageStore):
         return await self._insert(checked) if checked else 0
 
     def checked(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> list[UsageEntry]:
-        """Entries as they are kept, for a write that takes them along."""
+        """Return entries as they are stored, for a write that carries them."""
         now = self._clock()
         return [_checked(entry, now) for entry in entries]
 
@@ -156,10 +156,10 @@ class UsageStoreBase(UsageStore):
 
 
 def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
-    """The entry with its defaults filled in, or `InvalidArgument`."""
+    """Return the entry with its defaults filled in. Raises `InvalidArgument`."""
     data: Any = entry
     try:
-        # Structs do not check their fields when they are made, so both forms take the same way through the check.
+        # Structs do not check their fields when they are made, so both forms go through the same check.
         data = msgspec.to_builtins(entry) if isinstance(entry, msgspec.Struct) else dict(entry)
         made: UsageEntry = msgspec.convert(data, UsageEntry)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -195,7 +195,7 @@ def _kinds(kinds: UsageKind | Iterable[UsageKind] | None) -> tuple[UsageKind, ..
 
 
 def sums_of(entry: UsageEntry) -> UsageSums:
-    """The sums over this one entry."""
+    """Return the sums over this one entry."""
     match entry:
         case TokensEntry():
             return UsageSums(

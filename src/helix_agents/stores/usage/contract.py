@@ -27,7 +27,7 @@ from ...types import Page
 UsageKind = Literal["tokens", "tool", "subagent", "custom"]
 
 MAX_AMOUNT = 10**15
-"""The most that one number of an entry may be: far above any use, and thousands of them add up within 64 bits."""
+"""The most that one number of an entry may be: far above any real use, and thousands of them add up within 64 bits."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
 Amount = (
@@ -37,7 +37,7 @@ Amount = (
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
-    """What all entries have. `id` is unique within the session; `timestamp` 0 becomes the time of recording."""
+    """The fields of all entries. `id` is unique within the session; `timestamp` 0 becomes the time of recording."""
 
     id: str
     session_id: str
@@ -74,7 +74,7 @@ class ToolEntry(_Entry, frozen=True, kw_only=True, tag="tool"):
 
 
 class SubagentEntry(_Entry, frozen=True, kw_only=True, tag="subagent"):
-    """One run of a child session, recorded by its parent; puts the child below `session_id` (U3)."""
+    """One run of a child session, recorded by its parent; makes the child a descendant of `session_id` (U3)."""
 
     kind: ClassVar[UsageKind] = "subagent"
     sub_session_id: str
@@ -84,7 +84,7 @@ class SubagentEntry(_Entry, frozen=True, kw_only=True, tag="subagent"):
 
 
 class CustomEntry(_Entry, frozen=True, kw_only=True, tag="custom"):
-    """An amount of anything else: pages fetched, euros spent. Amounts of one name add up; whole ones stay whole."""
+    """An amount of anything else: pages fetched, euros spent. Amounts of one name add up; integers stay integers."""
 
     kind: ClassVar[UsageKind] = "custom"
     name: str
@@ -131,24 +131,24 @@ class UsageStore(ABC):
 
     @abstractmethod
     async def record_entry(self, entry: UsageEntry | Mapping[str, Json]) -> bool:
-        """Record one entry; False if its session has that id already. *Idempotent* (U1).
+        """Record one entry; return False if its session has that id already. *Idempotent* (U1).
 
         A mapping is an entry in its JSON form: its fields and `kind`.
         """
 
     @abstractmethod
     async def record_entries(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> int:
-        """Record entries of any sessions; how many of them were new. *Atomic* (U2), *idempotent* (U1)."""
+        """Record entries of any sessions; return how many were new. *Atomic* (U2), *idempotent* (U1)."""
 
     @abstractmethod
     async def get_entries(
         self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None
     ) -> list[UsageEntry]:
-        """The entries of one session, those of its children not included. *Ordered:* by `(timestamp, id)`."""
+        """Return the entries of one session without its children. *Ordered:* by `(timestamp, id)`."""
 
     @abstractmethod
     async def get_rollup(self, session_id: str, *, include_sub_sessions: bool = True) -> UsageRollup:
-        """The sums over a session and those below it (U3, U4); all zero for a session without entries."""
+        """Return the sums over a session and its descendants (U3, U4); all zero for a session without entries."""
 
     @abstractmethod
     async def query_usage(
@@ -166,7 +166,7 @@ class UsageStore(ABC):
         offset: int = 0,
         count: bool = True,
     ) -> Page[UsageEntry]:
-        """Entries across sessions, newest first (U5). `timestamp_from` is inclusive, `timestamp_to` exclusive.
+        """Return entries across sessions, newest first (U5). `timestamp_from` is inclusive, `timestamp_to` exclusive.
 
         `limit` is 1 to 200; `total` is None with `count=False`, which saves counting.
         """
