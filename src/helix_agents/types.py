@@ -217,10 +217,17 @@ class RunRecord(msgspec.Struct, frozen=True):
     follow_up: list[dict[str, Any]] = []
     """Messages that the commit of step `open_step` adds to the conversation."""
     open_step: int | None = None
+    not_before: int | None = None
+    """When workers may start the run at the earliest; None once a process has claimed it."""
     idempotency_key: str | None = None
     request_digest: str | None = None
     """A digest of the request that used the key."""
     parent_call: ParentCall | None = None
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether the run was submitted for a later moment and has not been claimed: its lease ends at that moment."""
+        return self.not_before is not None and self.lease_until == self.not_before
 
 
 class Claimable(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypedDict, get_args
 
 from ..agent import Agent
@@ -14,13 +15,14 @@ from ..ids import ensure_own_id
 from ..limits import UsageLimits
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
+from .later.timetable import moment_of
 from .session.queued_messages import IfExists, IfRunning
 
 Input = str | Message | Sequence[Message]
 
 
-class SubmitOptions(TypedDict, total=False):
-    """What `submit` takes by name.
+class RunOptions(TypedDict, total=False):
+    """What `execute` and `submit` take by name.
 
     `user_id`: the user that the session belongs to; a session of another user raises `SessionNotFound`. `tags`,
     `metadata`, `expires_at`, `custom_state` (instead of the agent's own): for a new session; ignored if it exists.
@@ -41,8 +43,17 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str | None
 
 
-class ExecuteOptions(SubmitOptions, total=False):
-    """What `execute` takes by name, besides what `submit` takes.
+class SubmitOptions(RunOptions, total=False):
+    """What `submit` takes by name, besides what `execute` also takes.
+
+    `not_before`: when workers may start the run at the earliest, as epoch milliseconds or a `datetime` with a zone.
+    """
+
+    not_before: int | datetime | None
+
+
+class ExecuteOptions(RunOptions, total=False):
+    """What `execute` takes by name, besides what `submit` also takes.
 
     `deps`: what tools find at `ToolContext.deps`; never stored, so a caller that resumes the run gives it again, unless
     the executor has a `deps_factory`. `if_exists="reject"`: the session must be new; raises `SessionExists`, and
@@ -70,6 +81,7 @@ class Request:
     if_running: IfRunning = "reject"
     key: str | None = None
     limits: UsageLimits | None = None
+    not_before: int | None = None
 
     @property
     def id(self) -> str:
@@ -92,7 +104,7 @@ def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Requ
         raise TypeError(f"Unknown option {sorted(unknown)[0]!r}.")
     session_id, limits = options.get("session_id"), options.get("limits")
     if_exists, if_running = options.get("if_exists", "continue"), options.get("if_running", "reject")
-    key = options.get("idempotency_key")
+    key, not_before = options.get("idempotency_key"), options.get("not_before")
     _ensure_allowed(if_exists, if_running, key)
     return Request(
         agent,
@@ -111,6 +123,7 @@ def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Requ
         if_running,
         key,
         limits,
+        None if not_before is None else moment_of(not_before, "not_before"),
     )
 
 

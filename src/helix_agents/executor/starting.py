@@ -56,7 +56,9 @@ class Starter:
         ensure_countable(self._services, request.limits, request.agent.limits)
         limits = None if request.limits is None else msgspec.to_builtins(request.limits)
         queued = released and engine is None
-        new = NewRun(self._new_id(), released=released, engine=engine, queued=queued, limits=limits)
+        if request.not_before is not None and not queued:
+            raise InvalidArgument("not_before requires submit(), and workers: nothing else waits for it.")
+        new = NewRun(self._new_id(), released, engine, queued=queued, not_before=request.not_before, limits=limits)
         if request.key is None:
             return await self._start_or(replace(request, session_id=request.session_id or new_session_id()), new)
         keyed = keyed_request(request.key, request.fingerprint)

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from ...clock import system_clock
-from ...errors import HelixError, IdempotencyConflict, InvalidArgument
+from ...errors import AlreadyRunning, HelixError, IdempotencyConflict, InvalidArgument
 from ...executor import AgentExecutor, Schedule
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools.tool import tool
@@ -326,3 +326,32 @@ async def killed_while_due(harness: Harness) -> None:
     for session in page.items:
         said = [message["content"] for message in await transcript(stores, session.session_id)]
         expect_same((session.status, said), ("completed", ["Go", "Done."]), f"the run of {session.session_id}")
+
+
+@check("X11", "a run that is submitted for later starts then and not before, once, or when it is resumed by hand")
+async def submitted_for_later(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), FrozenClock()
+    workers = [due_executor(await harness.open_stores(), clock) for _ in range(3)]
+    handle = await workers[0].submit("main", "Go", session_id="s", not_before=clock() + MINUTE)
+    await workers[0].submit("main", "Go", session_id="by-hand", not_before=clock() + MINUTE)
+    await workers[0].submit("main", "Go", session_id="stopped", not_before=clock() + MINUTE)
+    for _ in range(2):
+        expect_same([await each.recover() for each in workers], [[], [], []], "what starts before its time")
+        clock.pass_seconds(59)
+        with raises(AlreadyRunning, "executing what waits for its time"):
+            await workers[1].execute("main", "Now", session_id="s")
+        clock.pass_seconds(-59)
+    expect_same((await (await workers[1].resume("main", "by-hand")).result()).output, "Done.", "resumed by hand")
+    await workers[1].abort("stopped", "not needed")
+    clock.pass_seconds(60)
+    taken = [one for each in await asyncio.gather(*(each.recover() for each in workers)) for one in each]
+    expect_same([(one.session_id, one.run_id) for one in taken], [("s", handle.run_id)], "what starts at its time")
+    expect_same((await handle.result()).output, "Done.", "the result")
+    runs = await stores.state.list_runs("s")
+    expect_same([(run.status, run.crashes, run.not_before) for run in runs], [("completed", 0, None)], "the run")
+    with raises(InvalidArgument, "a moment without a meaning"):
+        await workers[0].submit("main", "Go", not_before=-1)
+    with raises(InvalidArgument, "executing later"):
+        await workers[0].execute("main", "Go", not_before=clock() + 1)  # type: ignore[call-arg]  # on purpose
+    for each in workers:
+        await each.close()

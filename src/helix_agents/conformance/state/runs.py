@@ -58,6 +58,7 @@ DETAILS: dict[str, Any] = {
     "limits": {"steps": 3, "cost": 1.0, "nested": {"a": [None]}},
     "follow_up": [{"role": "user", "content": "\x00\ud800"}, {"role": "user", "content": [1.0]}],
     "open_step": 9,
+    "not_before": 1_900_000_000_123,
     "idempotency_key": "key 😀",
     "request_digest": "digest",
     "parent_call": ParentCall("call-1", {"question": ["?", 1.0]}, "run-9"),

@@ -90,6 +90,7 @@ class NewRun(msgspec.Struct, frozen=True):
     engine: str | None = None
     worker: str | None = None
     queued: bool = False
+    not_before: int | None = None
     limits: Json = None
     idempotency_key: str | None = None
     request_digest: str | None = None
@@ -198,7 +199,7 @@ def _first_record(
         claimed_step=begun.get("first_step", 0),
         # A stream that exists is going to be reset, which appends a chunk.
         start_sequence=stream.latest_sequence + 1 if stream else 0,
-        lease_until=UNOWNED if new.released else now + services.lease_ms,
+        lease_until=(new.not_before or UNOWNED) if new.released else now + services.lease_ms,
         started_at=now,
         **begun,
     )
@@ -279,7 +280,7 @@ async def _released(services: Services, claim: Claim) -> Claim:
     """Release a run that was claimed for a worker: only now, so that no worker finds a stream that is not ready."""
     try:
         run = await services.store.update_run_status(
-            claim.run.run_id, "running", lease_until=UNOWNED, expected_status="running"
+            claim.run.run_id, "running", lease_until=claim.run.not_before or UNOWNED, expected_status="running"
         )
     except (IllegalTransition, RunNotFound) as error:
         raise claim.lost() from error
@@ -342,7 +343,8 @@ async def continue_run(
     known = messages is not None
     stream = None if known else await services.streams.get_stream_info(session.stream_id)
     begins = session.suspended_step_id is not None or session.step_count == run.first_step
-    change = leased_run(run, now + services.lease_ms, claimed_step=session.step_count, worker=worker or run.worker)
+    claimed = {"claimed_step": session.step_count, "worker": worker or run.worker, "not_before": None}
+    change = leased_run(run, now + services.lease_ms, **claimed)
     step = session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
     wanted = msgspec.structs.replace(session, suspended_step_id=step)
     mine = await take(services, session, wanted, change=change)

@@ -100,7 +100,7 @@ def standing(
     if session is None:
         return Standing.MISSING
     is_open = run is not None and run.status == "running"
-    is_live = run is not None and is_open and (run.lease_until or UNOWNED) > now
+    is_live = run is not None and is_open and (run.lease_until or UNOWNED) > now and not run.is_postponed
     if session.status == "active":
         if is_live:
             return Standing.RUNNING
@@ -108,7 +108,7 @@ def standing(
             return Standing.FRESH
         if run is None or not is_open:
             return Standing.ORPHANED
-        return Standing.RELEASED if run.lease_until == UNOWNED else Standing.LAPSED
+        return Standing.RELEASED if run.lease_until == UNOWNED or run.is_postponed else Standing.LAPSED
     if is_live:
         return Standing.CLOSING
     if session.status in SESSION_TERMINAL:

@@ -25,6 +25,7 @@ class RunDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: Json = None
     follow_up: list[dict[str, Any]] = []
     open_step: int | None = None
+    not_before: int | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None
     parent_call: ParentCall | None = None

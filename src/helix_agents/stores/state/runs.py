@@ -182,7 +182,7 @@ def _ensure_details(details: Mapping[str, Any]) -> None:
         msgspec.convert(msgspec.structs.asdict(RunDetails(**details)), RunDetails)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"Details of a run do not fit: {error}.") from error
-    for name in ("attempt", "first_step", "first_message", "claimed_step", "crashes", "open_step"):
+    for name in ("attempt", "first_step", "first_message", "claimed_step", "crashes", "open_step", "not_before"):
         if details.get(name) is not None:
             ensure_count(details[name], name)
     for name in ("resumes", "engine", "worker", "idempotency_key", "request_digest"):
