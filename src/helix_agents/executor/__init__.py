@@ -17,6 +17,7 @@ from .session.observe import CanResume, Sessions, find
 from .session.questions import ToolResultReceipt, all_waiting
 from .session.standing import Action, Intent, Standing, decide
 from .step.decisions import Outcome
+from .stream.follow import Follower, StreamPlace, outcome_without_stream
 from .stream.snapshot import SessionView, take_snapshot
 from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 
@@ -29,6 +30,7 @@ __all__ = [
     "CanResume",
     "Ending",
     "ExecuteOptions",
+    "Follower",
     "Hooks",
     "Input",
     "Intent",
@@ -44,6 +46,7 @@ __all__ = [
     "Sessions",
     "Standing",
     "Stepper",
+    "StreamPlace",
     "SubmitOptions",
     "Ticket",
     "ToolResultReceipt",
@@ -58,6 +61,7 @@ __all__ = [
     "end",
     "find",
     "impatient",
+    "outcome_without_stream",
     "restore_session",
     "result_of",
     "take_snapshot",

@@ -135,7 +135,7 @@ class RunHandle(Generic[Output]):
 
     def _place(self, from_sequence: int | None, follow: bool, wait: bool) -> StreamPlace:
         start = self._start_sequence if from_sequence is None else from_sequence
-        return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait)
+        return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait, starts_over=True)
 
     async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
         """Nobody may be left to close the stream of a run that was lost: its readers must not wait for that."""

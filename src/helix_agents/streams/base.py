@@ -40,10 +40,8 @@ from ..codec import Json, decode, decode_many, encode, ensure_count, ensure_json
 from ..errors import (
     InvalidArgument,
     StoreUnavailable,
-    StreamCursorAhead,
     StreamFenced,
     StreamNotActive,
-    StreamTruncated,
 )
 from ..ids import ensure_id
 from ..lifecycle import illegal_transition, may_become
@@ -51,7 +49,7 @@ from ..types import StreamStatus
 from . import loops
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
 from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
-from .reader import HubReader
+from .reader import HubReader, ensure_readable
 from .records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from .wakeup import Wakeup
 from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
@@ -284,10 +282,7 @@ class StreamManagerBase(StreamManager):
         head = await self._look(stream_id, from_sequence)
         if head is None:
             return None
-        if from_sequence > head.latest_sequence:
-            raise StreamCursorAhead(stream_id, from_sequence, head.latest_sequence)
-        if from_sequence < head.floor:
-            raise StreamTruncated(stream_id, head.first_sequence, from_sequence)
+        ensure_readable(head, from_sequence)
         return HubReader(self.hub, head, from_sequence)
 
     async def get_stream_info(self, stream_id: str) -> StreamInfo | None:

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from ..chunks import Chunk
 from ..codec import decode
-from ..errors import StreamFailed, StreamTruncated
+from ..errors import StreamCursorAhead, StreamFailed, StreamTruncated
 from .contract import StoredChunk, StreamOutcome, StreamReader
 from .deadline import Deadline
 from .hub import Hub
@@ -21,6 +21,20 @@ from .records import StoredText, StreamHead, fresh_chunks
 from .tail import Tail
 
 DELETED = StreamOutcome("ended", error="The stream was deleted.")
+
+
+def ensure_readable(head: StreamHead, from_sequence: int) -> None:
+    """Raise `StreamCursorAhead` or `StreamTruncated` unless the chunks after a position can be read."""
+    if from_sequence > head.latest_sequence:
+        raise StreamCursorAhead(head.stream_id, from_sequence, head.latest_sequence)
+    if from_sequence < head.floor:
+        raise StreamTruncated(head.stream_id, head.first_sequence, from_sequence)
+
+
+def outcome_of(head: StreamHead) -> StreamOutcome:
+    """Return how a stream stopped that is no longer active."""
+    output = None if head.final_output is None else decode(head.final_output)
+    return StreamOutcome(head.status, output, None if head.error is None else decode(head.error))
 
 
 class HubReader(StreamReader):
@@ -136,11 +150,9 @@ class HubReader(StreamReader):
             return False
         if head.moment == self._passed:
             return False
-        output = None if head.final_output is None else decode(head.final_output)
-        error = None if head.error is None else decode(head.error)
-        self._outcome = StreamOutcome(head.status, output, error)
+        self._outcome = outcome_of(head)
         if head.status == "failed" and self._head.status != "failed":
-            raise StreamFailed(head.stream_id, error or "")
+            raise StreamFailed(head.stream_id, self._outcome.error or "")
         return True
 
 

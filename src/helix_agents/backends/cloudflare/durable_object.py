@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ...clock import Clock, IdSource, random_id, system_clock
-from ...codec import Json, decode
-from ...errors import StreamCursorAhead, StreamTruncated
+from ...codec import Json
+from ...errors import StreamCursorAhead
 from ...stores.blobs.base import MEGABYTE
 from ...stores.memory.contract import Embedder
 from ...stores.state.commit import Applied, CellName, Commit, CommitRefused
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
+from ...streams.reader import ensure_readable, outcome_of
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
 from ..sql_shared.blobs.store import SqlBlobStore
@@ -169,10 +170,10 @@ class DOStreamManager(SqlStreamManager):
         info = None if self._storage.is_empty() else await self.get_stream_info(stream_id)
         head = None if info is None else self._head_now(stream_id)
         latest = 0 if head is None else head.latest_sequence
-        if from_sequence > latest:
+        if head is not None:
+            ensure_readable(head, from_sequence)
+        elif from_sequence:
             raise StreamCursorAhead(stream_id, from_sequence, latest)
-        if head is not None and from_sequence < head.floor:
-            raise StreamTruncated(stream_id, head.first_sequence, from_sequence)
         client = sockets.accept(
             self._ctx,
             stream_id,
@@ -230,7 +231,7 @@ class DOStreamManager(SqlStreamManager):
 
     async def _speak(self, stream_id: str, head: StreamHead | None) -> None:
         """Say the last word to those who have had everything, unless the stream has changed meanwhile."""
-        outcome = None if head is None else _outcome(head)
+        outcome = None if head is None else outcome_of(head)
         words: dict[str, Word | None] = {}
         for about in {listener.about for listener in sockets.listeners(self._ctx, stream_id)}:
             words[about] = await self._last_word(about, outcome)
@@ -268,8 +269,3 @@ async def _last_word_of_stream(about: str, outcome: StreamOutcome | None) -> Wor
     if outcome.status == "paused":
         return "pause", {"status": "paused", "suspended": []}
     return "end", {"status": "completed", "output": outcome.final_output}
-
-
-def _outcome(head: StreamHead) -> StreamOutcome:
-    output = None if head.final_output is None else decode(head.final_output)
-    return StreamOutcome(head.status, output, None if head.error is None else decode(head.error))

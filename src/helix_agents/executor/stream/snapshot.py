@@ -100,7 +100,15 @@ class SessionView:
 
     async def __aenter__(self) -> Self:
         self._snapshot = snapshot = await take_snapshot(self._services, self._session_id)
-        place = StreamPlace(self._session_id, snapshot.session.stream_id, snapshot.sequence, follow=True)
+        session = snapshot.session
+        place = StreamPlace(
+            session.session_id,
+            session.stream_id,
+            snapshot.sequence,
+            follow=True,
+            incarnation=session.incarnation,
+            starts_over=True,
+        )
         self._chunks = RunChunks(self._services, place, lambda stored: stored)
         return self
 

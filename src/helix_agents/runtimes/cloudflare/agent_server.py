@@ -35,7 +35,7 @@ from ...backends.cloudflare.bindings import ObjectStorage
 from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
 from ...codec import Json, decode, encode
 from ...errors import InvalidArgument, SessionNotFound
-from ...executor import AgentExecutor
+from ...executor import AgentExecutor, outcome_without_stream
 from ...llm.contract import LLM
 from ...operations.cleanup import expired_session_cleanup
 from ...server.app import create_app
@@ -44,7 +44,7 @@ from ...server.limits import too_many
 from ...server.problems import Problem
 from ...server.requests import start_of_stream
 from ...server.routes.streams import socket_query
-from ...server.wire.feed import final_event, final_event_without_stream
+from ...server.wire.feed import final_event
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
 from .upkeep import Upkeep
@@ -230,9 +230,9 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             session = None if self.storage.is_empty() else await self.state.load_state(session_id)
             if session is None or session.incarnation != incarnation:
                 return "gone", {}
-            if outcome is not None:
-                return await final_event(self.executor, session, outcome)
-            return await final_event_without_stream(self.executor, session)
+            if outcome is None and session.status == "active":
+                return None
+            return await final_event(self.executor, session, outcome or outcome_without_stream(session))
         except SessionNotFound:
             return "gone", {}
 

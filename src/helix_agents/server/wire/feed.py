@@ -1,7 +1,7 @@
 """Feed: what a client of a session's stream gets, in order, over any protocol: open, chunks, the final event.
 
-Replay and live are one path (the reader's). A feed knows sessions and streams; it knows no bytes (`framing.py`), and of
-users only that its session must stay the one it was opened for.
+The executor's `Follower` reads; a feed turns what it reads into events. It knows no bytes (`framing.py`), and of users
+only that its session must stay the one it was opened for.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from typing import Literal, NamedTuple
 
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
-from ...executor import DELETED_REASON, AgentExecutor, all_waiting
+from ...executor import DELETED_REASON, AgentExecutor, Follower, StreamPlace, all_waiting
 from ...safe_text import get_logger
-from ...streams.contract import StreamOutcome, StreamReader
+from ...streams.contract import StreamOutcome
 from ...streams.reader import DELETED
 from ...streams.records import StoredText
 from ...types import PendingClientToolCall, SessionState
 from ..access import reload_session
 
 logger = get_logger("helix_agents.server")
-
-FIRST_POLL_SECONDS = 0.05
-LAST_POLL_SECONDS = 1.0
 
 EventName = Literal["open", "end", "fail", "pause", "truncated", "gone"]
 
@@ -57,46 +54,33 @@ class Feed:
         self,
         executor: AgentExecutor,
         session: SessionState,
-        reader: StreamReader | None,
+        follower: Follower,
         *,
         from_sequence: int,
         latest_sequence: int,
         follow: bool,
-        heartbeat_seconds: float,
     ) -> None:
         self.session = session
         self.from_sequence = from_sequence
         self._executor = executor
-        self._reader = reader
+        self._follower = follower
         self._latest_sequence = latest_sequence
         self._follow = follow
-        self._heartbeat_seconds = heartbeat_seconds
-        self._closed = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """End the feed; without a final event, if there was none. Safe to call twice and from another task."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        if self._reader is not None:
-            self._closing = asyncio.get_running_loop().create_task(self._reader.close())
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._follower.close())
 
     async def items(self) -> AsyncGenerator[Item, None]:
         """Yield everything in order. Ends after a final event, or without one if the client should reconnect."""
         yield Event("open", self._opening())
         try:
-            while self._reader is None:
-                final = None if self._follow else await final_event_without_stream(self._executor, self.session)
-                if final is not None:
-                    yield final
-                    return
-                if not await self._wait_for_stream():
-                    return
-                if self._reader is None:
-                    yield Heartbeat()
-            async for item in self._read(self._reader):
+            while (item := await self._next()) is not None:
                 yield item
+                if isinstance(item, Event) and not (self._follow and item.name in ("end", "pause")):
+                    return
         except StreamTruncated as error:
             yield Event("truncated", {"first_sequence": error.first_sequence})
         except (SessionNotFound, StreamCursorAhead):
@@ -105,23 +89,22 @@ class Feed:
             # No final event: the client reconnects, perhaps to another process.
             logger.warning("The stream of session %r was cut: %s", self.session.session_id, error)
 
-    async def _read(self, reader: StreamReader) -> AsyncGenerator[Item, None]:
-        while True:
-            rows = await reader.read(timeout_seconds=self._heartbeat_seconds)
+    async def _next(self) -> Item | None:
+        """Return what comes next; None once the feed is closed."""
+        follower = self._follower
+        while self._closing is None:
+            rows = await follower.read()
             if rows:
-                yield Chunks(rows)
-                continue
-            if self._closed.is_set():
-                return
-            if reader.outcome is None:
-                yield Heartbeat()
-                continue
-            final = await final_event(self._executor, self.session, reader.outcome)
+                return Chunks(rows)
+            if follower.is_closed or self._closing is not None:
+                break
+            if follower.outcome is None:
+                return Heartbeat()
+            final = await final_event(self._executor, self.session, follower.outcome)
+            follower.go_on()
             if final is not None:
-                yield final
-                if not self._follow or final.name not in ("end", "pause"):
-                    return
-            reader.go_on()
+                return final
+        return None
 
     def _opening(self) -> dict[str, Json]:
         return {
@@ -131,27 +114,6 @@ class Feed:
             "latest_sequence": self._latest_sequence,
             "step_count": self.session.step_count,
         }
-
-    async def _wait_for_stream(self) -> bool:
-        """Look for the stream until a heartbeat is due; False if the feed was closed. Raises `SessionNotFound`."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._heartbeat_seconds
-        delay_seconds = FIRST_POLL_SECONDS
-        while loop.time() < until:
-            try:
-                async with asyncio.timeout(delay_seconds):
-                    await self._closed.wait()
-                return False
-            except TimeoutError:
-                delay_seconds = min(delay_seconds * 2, LAST_POLL_SECONDS)
-            reader = await self._executor.services.streams.create_resumable_reader(
-                self.session.stream_id, from_sequence=self.from_sequence
-            )
-            self.session = await _still_the_same(self._executor, self.session, reader)
-            self._reader = reader
-            if self._reader is not None or (self.session.status != "active" and not self._follow):
-                return True
-        return True
 
 
 async def open_feed(
@@ -168,40 +130,26 @@ async def open_feed(
     Raises `StreamTruncated`, `StreamCursorAhead` or `SessionNotFound` while an error response is still possible.
     `whole_turn`: also the chunks before that position, for encoders that must know what is open there.
     """
-    streams = executor.services.streams
-    info = await streams.get_stream_info(session.stream_id)
-    reader = await streams.create_resumable_reader(session.stream_id, from_sequence=from_sequence)
-    if whole_turn and info is not None and reader is not None and info.first_sequence <= from_sequence:
-        await reader.close()
-        first = info.first_sequence - 1
-        reader = await streams.create_resumable_reader(session.stream_id, from_sequence=first)
-    session = await _still_the_same(executor, session, reader)
+    info = await executor.services.streams.get_stream_info(session.stream_id)
+    start = from_sequence
+    if whole_turn and info is not None and info.first_sequence <= from_sequence <= info.latest_sequence:
+        start = info.first_sequence - 1
+    place = StreamPlace(
+        session.session_id, session.stream_id, start, follow=follow, wait=True, incarnation=session.incarnation
+    )
+    follower = Follower(executor.services, place, heartbeat_seconds=heartbeat_seconds)
     return Feed(
         executor,
-        session,
-        reader,
+        await follower.open() or session,
+        follower,
         from_sequence=from_sequence,
         latest_sequence=info.latest_sequence if info else 0,
         follow=follow,
-        heartbeat_seconds=heartbeat_seconds,
     )
 
 
-async def _still_the_same(executor: AgentExecutor, seen: SessionState, reader: StreamReader | None) -> SessionState:
-    """Load the session after its stream was opened. Raises `SessionNotFound` if the stream may be another session's.
-
-    The id of a stream may belong to another session by now. The reader stays with the stream it opened.
-    """
-    try:
-        return await reload_session(executor.services.store.load_state, seen)
-    except SessionNotFound:
-        if reader is not None:
-            await reader.close()
-        raise
-
-
 async def final_event(executor: AgentExecutor, seen: SessionState, outcome: StreamOutcome) -> Event | None:
-    """Return what the end of a stream means for its session; None if the session has continued already.
+    """Return what the end of a stream means for its session; None if the session has continued since.
 
     Raises `SessionNotFound` if the session is gone or was replaced.
     """
@@ -213,17 +161,6 @@ async def final_event(executor: AgentExecutor, seen: SessionState, outcome: Stre
     if outcome.status == "failed":
         return Event("fail", {"error": outcome.error})
     return None if session.status == "active" else await _pause(executor, session)
-
-
-async def final_event_without_stream(executor: AgentExecutor, session: SessionState) -> Event | None:
-    """Return the final event of a stopped session whose stream has expired, or that never had one (a fork)."""
-    if session.status == "active":
-        return None
-    if session.status == "completed":
-        return Event("end", {"status": "completed", "output": session.output})
-    if session.status == "failed":
-        return Event("fail", {"error": session.error})
-    return await _pause(executor, session)
 
 
 async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
