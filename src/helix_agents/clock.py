@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from functools import cache
 
+from .retry import CONTENTION
+
 Clock = Callable[[], int]
 """Returns the current time in integer epoch milliseconds."""
 
@@ -43,4 +45,4 @@ def random_id() -> str:
 def pause_seconds(attempt: int) -> float:
     """Return how long to wait before retrying after a lost race: random and growing, so that losers do not collide
     again."""
-    return _generator().uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6)))
+    return _generator().uniform(0, CONTENTION.delay_seconds(attempt))

@@ -7,6 +7,7 @@ can be judged, and so can a small broken tree in a test. Each check returns sent
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,20 @@ MAX_FUNCTION_LINES = 60
 LONGEST_MICROTASK_SECONDS = 0.002
 
 CORE_FILES = frozenset(
-    {"content", "errors", "types", "messages", "chunks", "lifecycle", "codec", "clock", "ids", "values", "safe_text"}
+    {
+        "content",
+        "errors",
+        "types",
+        "messages",
+        "chunks",
+        "lifecycle",
+        "codec",
+        "clock",
+        "ids",
+        "values",
+        "safe_text",
+        "retry",
+    }
 )
 CONTRACTS = frozenset({"stores", "streams"})
 GROUND = CONTRACTS | {"state", "core"}
@@ -340,6 +354,29 @@ def _sleeps_briefly(call: ast.Call, source: Source) -> bool:
             given = node.value
     seconds = given.value if isinstance(given, ast.Constant) else None
     return isinstance(seconds, int | float) and seconds <= LONGEST_MICROTASK_SECONDS
+
+
+RETRY_WORDS = re.compile("(ATTEMPT|TRIES|RETRY|RETRIES|PATIENCE|BACKOFF|RECONNECT|AGAIN|POLL)")
+# Not bounds of ours: an HTTP header, the largest value that a user may ask for.
+NO_RETRIES = frozenset({f"{PACKAGE}.server.problems.RETRY_AFTER_SECONDS", f"{PACKAGE}.tools.tool.MAX_RETRIES"})
+OWN_PACE = (f"{PACKAGE}.retry", f"{PACKAGE}.demo.", f"{PACKAGE}.conformance.")
+
+
+def retry_breaches(sources: dict[str, Source]) -> list[str]:
+    """Numbers that bound or pace retries, anywhere but in the module that holds them all."""
+    breaches = []
+    for source in sources.values():
+        if source.module.startswith(OWN_PACE):
+            continue
+        for node in source.tree.body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            name = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            numbers = [v for v in values if isinstance(v, ast.Constant) and isinstance(v.value, int | float)]
+            if RETRY_WORDS.search(name) and numbers and f"{source.module}.{name}" not in NO_RETRIES:
+                breaches.append(f"{source.module}, line {node.lineno}: use or add a Retry in retry.py, not {name}.")
+    return breaches
 
 
 def file_breaches(sources: dict[str, Source]) -> list[str]:

@@ -27,6 +27,7 @@ CHECKS: list[Check] = [
     layers.inside_breaches,
     layers.unguarded_breaches,
     layers.file_breaches,
+    layers.retry_breaches,
     layers.function_breaches,
     layers.polling_breaches,
 ]
@@ -96,6 +97,11 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
                 "state/c.py": "from ..stores.a import X",
             },
         ),
+    ],
+    layers.retry_breaches: [
+        ("use or add a Retry in retry.py, not MAX_ATTEMPTS", {"stores/state/base.py": "MAX_ATTEMPTS = 5"}),
+        ("not POLL_SECONDS", {"server/app.py": "POLL_SECONDS: float = 0.5"}),
+        ("not RETRY_DELAYS", {"streams/writer.py": "RETRY_DELAYS = (0.1, 0.2)"}),
     ],
     layers.file_breaches: [
         ("lines, at most 450", {"cli.py": "X = 1\n" * 451}),

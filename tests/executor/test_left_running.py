@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from helix_agents.agent import Agent
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
@@ -14,10 +15,11 @@ from helix_agents.errors import AlreadyRunning, StoreError
 from helix_agents.executor import AgentExecutor
 from helix_agents.executor.session import closing
 from helix_agents.llm import ScriptedLLM
+from helix_agents.retry import CLOSING
 
 
 async def test_who_waits_for_it_is_told_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closing, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(closing, "CLOSING", replace(CLOSING, within_seconds=0.05))
     store = InMemoryStateStore()
     await store.create_session("s", agent_type="a")
     await store.create_run("s", "r", lease_until=system_clock() + 3_600_000)

@@ -9,6 +9,7 @@ import pytest
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.errors import IllegalTransition, StoreUnavailable
 from helix_agents.executor.retrying import patient_store, patiently
+from helix_agents.retry import Retry
 
 
 class LosesReplies(InMemoryStateStore):
@@ -75,8 +76,8 @@ async def test_a_call_that_took_longer_than_the_patience_is_tried_once_more(fail
         return tries
 
     if failures == 1:
-        assert await patiently(call, patience_seconds=0) == 2
+        assert await patiently(call, retry=Retry(within_seconds=0)) == 2
     else:
         with pytest.raises(StoreUnavailable):
-            await patiently(call, patience_seconds=0)
+            await patiently(call, retry=Retry(within_seconds=0))
         assert tries == 2

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from helix_agents.backends.redis import wakeup
 from helix_agents.backends.redis.client import servers
@@ -15,6 +16,7 @@ from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.conformance.tools.sample import add, meta, plain_state, push, put, user, writes
 from helix_agents.errors import StoreUnavailable
+from helix_agents.retry import OUTAGE
 from tests.redis.harnesses import client_for, new_prefix
 from tests.servers.proxy import Proxy
 from tests.servers.redis_cluster import RedisCluster
@@ -67,7 +69,7 @@ async def _commit_until_killed(store: RedisStateStore, server: RedisServer, done
 async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
     private_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "OUTAGE", replace(OUTAGE, within_seconds=0.2))
     client = client_for(private_redis.url)
     store = RedisStateStore(client)
     await _new_session(store)
@@ -128,7 +130,7 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(
 async def test_a_server_that_stays_away_is_unavailable_and_nothing_is_written(
     private_redis: RedisServer, proxy_to: ProxyTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "OUTAGE", replace(OUTAGE, within_seconds=0.2))
     proxy = await proxy_to(private_redis.port)
     client = client_for(f"redis://127.0.0.1:{proxy.port}/0")
     store = RedisStateStore(client)
@@ -145,7 +147,7 @@ async def test_a_server_that_stays_away_is_unavailable_and_nothing_is_written(
 
 
 def test_the_patience_is_at_least_five_seconds() -> None:
-    assert servers.PATIENCE_SECONDS >= 5
+    assert OUTAGE.within_seconds >= 5
 
 
 async def test_what_only_reads_or_stages_is_sent_again(private_redis: RedisServer, proxy_to: ProxyTo) -> None:

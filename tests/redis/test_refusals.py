@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis.crc import key_slot
 
 from helix_agents.backends.redis.client import servers
@@ -16,6 +18,7 @@ from helix_agents.backends.redis.stream_manager import RedisStreamManager
 from helix_agents.backends.redis.usage_store import RedisUsageStore
 from helix_agents.conformance.tools.sample import meta, plain_state, user
 from helix_agents.errors import StoreUnavailable
+from helix_agents.retry import OUTAGE
 from tests.redis.harnesses import client_for, new_prefix
 from tests.servers.process import HOST, free_port
 from tests.servers.redis_cluster import RedisCluster
@@ -136,7 +139,7 @@ async def test_what_was_refused_for_now_is_asked_again(url: str, prefix: str, wo
 async def test_a_refusal_that_does_not_end_is_our_error_and_nothing_was_written(
     valkey: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(servers, "OUTAGE", replace(OUTAGE, within_seconds=0.3))
     async with refusing(valkey, "READONLY") as (server, address):
         client = client_for(address)
         server.left = 1000
@@ -181,5 +184,5 @@ async def test_a_cluster_that_is_down_for_a_moment(cluster_of_three: RedisCluste
 
 async def _later(act: Callable[[], Any]) -> None:
     """Do something while another task is being refused: after its first tries, and well before it gives up."""
-    await asyncio.sleep(servers.RETRY_DELAY_SECONDS * 3)
+    await asyncio.sleep(sum(islice(OUTAGE.delays(), 3)))
     await asyncio.to_thread(act)

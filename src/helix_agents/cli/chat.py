@@ -20,6 +20,7 @@ from ..codec import Json
 from ..demo.served import assistant, demo_executor
 from ..errors import AlreadyRunning, HelixError, InvalidArgument
 from ..executor import AgentExecutor, RunHandle, all_waiting
+from ..retry import RESULT
 from ..types import PendingClientToolCall, SessionState
 from .command import add_url, address, ensure_shared
 from .loop_thread import LoopThread
@@ -29,7 +30,6 @@ from .transcript import Transcript, in_full
 
 MODEL_VARIABLE = "HELIX_MODEL"
 SHOWN_MESSAGES = 6
-POLL_SECONDS = 0.2
 TARGET = "module:name of an Agent, of an AgentExecutor, or of a function of stores that returns one (default: a demo)"
 
 
@@ -90,7 +90,7 @@ class Chat:
     async def wait_for_others(self) -> None:
         """Wait until no other process has the session."""
         while await self.is_running_elsewhere():  # noqa: ASYNC110  # another process
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(RESULT.first_seconds)
 
     async def history(self) -> list[Any]:
         """Return the last messages; none for a new session."""

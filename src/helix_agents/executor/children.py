@@ -28,6 +28,7 @@ from ..errors import (
 from ..ids import MAX_ID_LENGTH
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
+from ..retry import CONFLICT
 from ..safe_text import get_logger
 from ..stores.usage.contract import SubagentEntry, UsageEntry
 from ..types import ParentCall, RunRecord, SessionState, SubSessionRef, SuspendedChildWait
@@ -49,8 +50,6 @@ from .tasks import unbroken
 
 logger = get_logger("helix_agents.executor")
 
-MAX_LOOKS = 20
-"""How often a parent looks again at a sub-agent that others write to."""
 
 LOST_TO_ANOTHER = (
     AlreadyRunning,
@@ -140,7 +139,7 @@ class _ChildCall:
         A run of a parent that was replaced may wake up with a run of the child, which nobody has taken from it yet.
         """
         began = self._services.clock()
-        for _ in range(MAX_LOOKS):
+        for _ in CONFLICT.attempts():
             try:
                 return await self._conclude(await self._go_on(), began)
             except ForeignSession as error:

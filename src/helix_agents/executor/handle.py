@@ -14,19 +14,16 @@ from ..chunks import Chunk
 from ..codec import Json
 from ..errors import AlreadyRunning, NotResumable, RunLost, SessionNotFound, StoreError
 from ..lifecycle import RUN_TERMINAL, SUSPENDED
+from ..retry import CLOSING, LIVENESS, RESULT
 from ..stores.usage.contract import UsageRollup
 from ..streams.contract import StoredChunk, StreamReader
 from ..types import PendingClientToolCall, RunRecord, SessionState, SessionStatus
 from .services import Services
-from .session.closing import POLL_SECONDS, wait_seconds
+from .session.closing import wait_seconds
 from .session.observe import CanResume, Found, find
 from .session.questions import all_waiting
 from .session.standing import Action, Intent, Standing, decide, reason_of
 from .stream.follow import RunChunks, StreamPlace
-
-RESULT_POLL_SECONDS = 0.2
-LOST_POLL_SECONDS = 1.0
-
 
 T = TypeVar("T")
 
@@ -148,7 +145,7 @@ class RunHandle(Generic[Output]):
             while (info := await streams.get_stream_info(self._stream_id)) is not None:
                 if reader.current_sequence >= info.latest_sequence:
                     break
-                await asyncio.sleep(RESULT_POLL_SECONDS)
+                await asyncio.sleep(RESULT.first_seconds)
         await reader.close()
 
     async def _lost_here(self, task: asyncio.Task[AgentResult]) -> BaseException | None:
@@ -164,7 +161,7 @@ class RunHandle(Generic[Output]):
     async def _lost_elsewhere(self) -> BaseException:
         """Return once the run of another process has died and nobody is going to close the stream."""
         while True:
-            await asyncio.sleep(LOST_POLL_SECONDS)
+            await asyncio.sleep(LIVENESS.first_seconds)
             try:
                 found = await find(self._services, self.session_id)
                 if found.session is None:
@@ -200,7 +197,7 @@ class RunHandle(Generic[Output]):
         while loop.time() < until:
             if (await find(self._services, self.session_id)).seen.standing is not Standing.CLOSING:
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLOSING.first_seconds)
 
     async def result(self) -> AgentResult[Output]:
         """Wait until the run ends or suspends. Raises `RunLost` if its process died or another one took over."""
@@ -230,7 +227,7 @@ class RunHandle(Generic[Output]):
             if (lost := await self._lost(found)) is not None:
                 raise lost
             if self._task is None:
-                await asyncio.sleep(max(RESULT_POLL_SECONDS, self._services.poll_seconds))
+                await asyncio.sleep(max(RESULT.first_seconds, self._services.poll_seconds))
 
     async def _ended_before(self, found: Found) -> AgentResult | None:
         """Return how the run ended, if the session has gone another way since: by a later turn, or by a restore."""

@@ -13,6 +13,7 @@ import msgspec
 
 from ..codec import Json, decode, encode
 from ..errors import InvalidArgument, StoreCorrupt, shown
+from ..retry import CONFLICT
 from ..stores.paging import ensure_limit
 from ..stores.state.contract import StateStore
 from ..stores.state.validate import to_cursor
@@ -21,9 +22,6 @@ from .session.questions import waiting
 
 ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_partial")
 """The statuses of sessions that have questions of their own."""
-
-MAX_LOOKS = 20
-"""How many pages of sessions one call reads at most: those that have got all of their answers list nothing."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -62,7 +60,7 @@ async def list_waiting(
     ensure_limit(limit)
     place = _Place() if cursor is None else _from_cursor(cursor)
     found: list[Waiting] = []
-    for _ in range(MAX_LOOKS):
+    for _ in CONFLICT.attempts():
         page = await store.list_sessions(
             user_id=user_id, agent_type=agent_type, status=ASKING, limit=limit, cursor=place.after, count=False
         )

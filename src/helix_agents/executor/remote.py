@@ -13,17 +13,17 @@ from ..agent import AgentRegistry
 from ..codec import Json
 from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionExists, SessionNotFound
 from ..ids import RESERVED_PREFIX, ensure_id
+from ..retry import CLOSING, DELETING
 from ..stores.blobs.spaces import link_space
 from ..types import Page, SessionState
 from .inbox import Waiting, list_waiting
 from .services import Services
 from .session.admin import delete_tree, restore_session
-from .session.closing import POLL_SECONDS, Ending, close, end, wait_seconds
+from .session.closing import Ending, close, end, wait_seconds
 from .session.observe import CanResume, Found, can_resume, find
 from .session.questions import Answer, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
 
-DELETE_PATIENCE_SECONDS = 2.0
 DELETED_REASON = f"{RESERVED_PREFIX}deleted"
 """Why the run of a session that is deleted stops. Callers cannot give it: readers of the stream rely on it."""
 READS_OF_A_BUSY_SESSION = 5
@@ -144,7 +144,7 @@ class RemoteControl:
             await self._delete_blobs(session_id)
             return False
         doomed = found.session
-        deadline = asyncio.get_running_loop().time() + DELETE_PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + DELETING.within_seconds
         stopping = False
         while asyncio.get_running_loop().time() < deadline:
             action = decide(found.seen, Intent.DELETE).action
@@ -153,7 +153,7 @@ class RemoteControl:
             if action is Action.STOP_FIRST and not stopping:
                 stopping = True
                 await self._flag(found.session, found.seen.run_id, Ending("failed", DELETED_REASON))
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLOSING.first_seconds)
             found = await find(services, session_id)
         deleted = found.session is None or await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
         await self._delete_blobs(session_id)
@@ -200,7 +200,7 @@ class RemoteControl:
         while True:
             if (await find(self._services, session_id)).seen.standing not in (Standing.RUNNING, Standing.CLOSING):
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLOSING.first_seconds)
 
     async def _stop(self, session_id: str, ending: Ending, user_id: str | None, asked: set[str]) -> None:
         asked.add(session_id)
@@ -236,7 +236,7 @@ class RemoteControl:
                     return
             except (AlreadyRunning, RunLost):
                 continue  # it has changed: read it again
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLOSING.first_seconds)
         raise AlreadyRunning(session_id)
 
     async def _flag(self, session: SessionState, run_id: str | None, ending: Ending) -> None:

@@ -1,7 +1,7 @@
 """Patience: a store that is away for a few seconds does not end a run, whatever the backend.
 
-A call that got no reply is tried again until it gets one, for `PATIENCE_SECONDS` and at least once: it may be this
-process that was away, frozen or asleep. Then `StoreUnavailable` goes on to the caller. A call whose reply was lost may
+A call that got no reply is tried again until it gets one, as `OUTAGE` says and at least once: it may be this process
+that was away, frozen or asleep. Then `StoreUnavailable` goes on to the caller. A call whose reply was lost may
 have happened: reads, and writes that say the same again, are repeated; the commit and the begin of a run are looked for
 first. All else (`append_messages`, say) is not tried again here, and the executor does not use it.
 """
@@ -14,14 +14,11 @@ from typing import Any, TypeVar, cast
 
 from ..errors import IllegalTransition, InvalidArgument, SessionExists, StoreUnavailable, VersionConflict
 from ..messages import Message
+from ..retry import OUTAGE, Retry
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from ..types import CheckpointMeta, Committed, RunRecord, RunStatus, SessionState
-
-PATIENCE_SECONDS = 6.0
-FIRST_DELAY_SECONDS = 0.02
-MAX_DELAY_SECONDS = 0.5
 
 NOT_REPEATABLE = frozenset(
     {
@@ -46,7 +43,7 @@ async def patiently(
     *,
     happened: Callable[[], Awaitable[Reply | None]] | None = None,
     refusals: tuple[type[Exception], ...] = (),
-    patience_seconds: float = PATIENCE_SECONDS,
+    retry: Retry = OUTAGE,
 ) -> Reply:
     """The reply of a call, tried again while the store is away.
 
@@ -54,22 +51,20 @@ async def patiently(
     of those is refused with one of `refusals`, which the call may have brought about itself.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_seconds
-    delay_seconds, again = FIRST_DELAY_SECONDS, False
+    deadline, tries = loop.time() + retry.within_seconds, 0
     while True:
         try:
-            if again and happened is not None and (found := await happened()) is not None:
+            if tries and happened is not None and (found := await happened()) is not None:
                 return found
             return await call()
         except StoreUnavailable as error:
             # Whoever is sure that nothing was written (a lock, a full disk) has waited already.
-            if error.nothing_written or (again and loop.time() >= deadline):
+            if error.nothing_written or (tries and loop.time() >= deadline):
                 raise
-            again = True
-            await asyncio.sleep(delay_seconds)
-            delay_seconds = min(2 * delay_seconds, MAX_DELAY_SECONDS)
+            await asyncio.sleep(retry.delay_seconds(tries))
+            tries += 1
         except refusals:
-            if not again or happened is None or (found := await happened()) is None:
+            if not tries or happened is None or (found := await happened()) is None:
                 raise
             return found
 

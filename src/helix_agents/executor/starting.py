@@ -22,6 +22,7 @@ from ..errors import (
     SessionNotFound,
 )
 from ..messages import Message
+from ..retry import CONFLICT
 from ..types import RunRecord, SessionState
 from .handle import RunHandle
 from .local_runs import LocalRuns
@@ -37,8 +38,6 @@ from .session.observe import Found, find
 from .session.queued_messages import enqueue
 from .session.standing import Action, Intent, Standing
 from .step.artifacts import Artifacts
-
-MAX_TRIES = 50
 
 
 class Starter:
@@ -85,7 +84,7 @@ class Starter:
 
     async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
         """Start; if the session is running, do instead what was asked for, however often that changes."""
-        for _ in range(MAX_TRIES):
+        for _ in CONFLICT.attempts():
             try:
                 return await self._start(request, new)
             except AlreadyRunning:
@@ -102,7 +101,7 @@ class Starter:
 
     async def _start(self, request: Request, new: NewRun) -> RunHandle:
         agent, intent = request.agent, Intent.SUBMIT if new.released else Intent.START
-        for _ in range(MAX_TRIES):
+        for _ in CONFLICT.attempts():
             found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
             if found.session is not None and request.if_exists == "reject":
                 raise SessionExists(request.id)
@@ -172,7 +171,7 @@ class Starter:
 
     async def _started_before(self, request: Request, keyed: KeyedRequest) -> RunHandle | None:
         """Return the run that an idempotency key has started, continued if its process died."""
-        for _ in range(MAX_TRIES):
+        for _ in CONFLICT.attempts():
             found = await find(self._services, request.id, agent=request.agent, user_id=request.user_id)
             if found.session is None:
                 return None

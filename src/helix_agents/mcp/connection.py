@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar, cast
 
 from ..errors import HelixError, ToolsUnavailable
+from ..retry import RECONNECT
 
 try:
     import anyio
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 MAX_OPENINGS_A_MINUTE = 4
 """A server that is lost more often is not opened again until the minute is over."""
-FIRST_PAUSE_SECONDS = 0.1
 MAX_LOGGED_LINE = 2_000
 _CONNECTION_CLOSED = -32000
 _FAILURES: tuple[type[Exception], ...] = (
@@ -125,7 +125,7 @@ class Connection:
         if len(recent) >= MAX_OPENINGS_A_MINUTE:
             raise ToolsUnavailable(f"{self._server} broke off {len(recent)} times within a minute: see its log.")
         if recent:
-            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2 ** (len(recent) - 1))
+            await asyncio.sleep(RECONNECT.delay_seconds(len(recent)))
         self._opened_at.append(now)
 
     async def _own(self, opened: asyncio.Future[mcp.Client], closing: asyncio.Event) -> None:

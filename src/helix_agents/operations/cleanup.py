@@ -13,6 +13,7 @@ from ..clock import Clock, system_clock
 from ..errors import AlreadyRunning, InvalidArgument, RunLost
 from ..executor import Ending, end, find
 from ..lifecycle import SESSION_TERMINAL
+from ..retry import CONFLICT
 from ..stores.paging import MAX_PAGE
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
@@ -21,9 +22,6 @@ from ..types import CleanupSummary, SessionState
 log = logging.getLogger(__name__)
 
 FAILURE_REASON = "session_expired"
-
-MAX_LOOKS = 10
-"""How often a session is read again if its status changes in between."""
 
 
 LEASE_MS = 10_000
@@ -119,7 +117,7 @@ async def _reap(
     if dry_run:
         return
     store = _Stores(state_store, stream_manager)
-    for _ in range(MAX_LOOKS):
+    for _ in CONFLICT.attempts():
         found = await find(store, session.session_id)
         if found.session is None or found.session.status in SESSION_TERMINAL:
             break

@@ -18,15 +18,13 @@ from typing import Self
 from ..codec import Json
 from ..errors import InvalidArgument, StoreUnavailable
 from ..executor import AgentExecutor, Ticket
+from ..retry import ENGINE
 from .engine import EngineRuntime, plain
 
 try:
     from dbos import DBOS, DBOSConfig, SetWorkflowID, WorkflowStatus, error
 except ImportError as missing:  # pragma: no cover
     raise ImportError("DBOSRuntime needs dbos: pip install 'helix-agents[dbos]'.") from missing
-
-STORE_AWAY_TRIES = 1000
-STORE_AWAY_SECONDS = 1.0
 
 
 class DBOSRuntime(EngineRuntime):
@@ -136,8 +134,8 @@ async def helix_run(ticket: dict[str, Json]) -> dict[str, Json]:
 @DBOS.step(
     name="helix_step",
     retries_allowed=True,
-    max_attempts=STORE_AWAY_TRIES,
-    interval_seconds=STORE_AWAY_SECONDS,
+    max_attempts=ENGINE.tries,
+    interval_seconds=ENGINE.first_seconds,
     backoff_rate=1.0,
     should_retry=lambda raised: isinstance(raised, StoreUnavailable),
 )

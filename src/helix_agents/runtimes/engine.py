@@ -33,12 +33,11 @@ from ..executor import (
     find,
 )
 from ..executor.workers import SkippedSessions, due_sessions
+from ..retry import RESULT
 from ..safe_text import get_logger
 from ..types import SessionState
 
 logger = get_logger("helix_agents.runtimes")
-
-AGAIN_SECONDS = 0.1
 
 
 class EngineRuntime(ABC):
@@ -128,7 +127,7 @@ class EngineRuntime(ABC):
             try:
                 return plain(await self._stepper.step(ticket.agent_type, ticket, retry=True))
             except (AlreadyRunning, RunLost):
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RESULT.first_seconds)
 
     async def watch(self) -> None:
         """Loop forever: find stalled runs, and ask the engine to continue them."""

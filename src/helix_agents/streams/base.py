@@ -45,6 +45,7 @@ from ..errors import (
 )
 from ..ids import ensure_id
 from ..lifecycle import illegal_transition, may_become
+from ..retry import CONFLICT, OUTAGE
 from ..types import StreamStatus
 from . import loops
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
@@ -52,7 +53,7 @@ from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
 from .reader import HubReader, ensure_readable
 from .records import Append, NewChunk, StoredText, StreamHead, StreamPage
 from .wakeup import Wakeup
-from .writer import RETRY_DELAYS_SECONDS, BatchingWriter
+from .writer import BatchingWriter
 
 DEFAULT_MAX_CHUNKS = 10_000
 DEFAULT_TTL_SECONDS = 86_400
@@ -60,7 +61,6 @@ PRODUCER_MEMORY_MS = 3_600_000
 """How long a reset stream still recognises the retry of an earlier append."""
 PURGE_EVERY_MS = 600_000
 """How often a manager purges expired streams."""
-MAX_RESTARTS = 50
 
 
 class StreamManagerBase(StreamManager):
@@ -89,7 +89,7 @@ class StreamManagerBase(StreamManager):
         clock: Clock = system_clock,
         ids: IdSource = random_id,
         wakeup: Wakeup | None = None,
-        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+        retry_delays_seconds: Sequence[float] = tuple(OUTAGE.delays()),
     ) -> None:
         if max_chunks < 0 or (ttl is not None and ttl < 0):
             raise InvalidArgument(f"max_chunks ({max_chunks}) and ttl ({ttl}) must not be negative; 0 means no limit.")
@@ -386,7 +386,7 @@ class StreamManagerBase(StreamManager):
             if seen is not None and (seen.incarnation, seen.revision) != (head.incarnation, head.revision):
                 rows, seen = [], None
                 restarts += 1
-                if restarts > MAX_RESTARTS:
+                if restarts > CONFLICT.tries:
                     raise StoreUnavailable(f"Stream {stream_id!r} is rewound faster than it can be read: try again.")
                 continue
             seen = head

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import StoreUnavailable
+from ..retry import OUTAGE
 from . import loops
 from .records import StoredText, StreamHead, StreamPage, fill_in
 from .tail import Tail
@@ -27,7 +28,6 @@ PAGE_ROWS = 4096
 PAGE_CHARS = 1_000_000
 MAX_CACHED_CHARS = 4_000_000
 MAX_FIRST_PAGES = 8
-RETRY_DELAYS_SECONDS = (0.02, 0.1, 0.5, 1.0, 2.0)
 
 PageKey = tuple[str, str, int, int]
 
@@ -178,7 +178,7 @@ class Hub:
     async def _page(self, stream_id: str, after: int, limit: int) -> StreamPage | None:
         """Read a page; retry for a few seconds while the backend cannot be reached."""
         self.reads += 1
-        for delay_seconds in RETRY_DELAYS_SECONDS:
+        for delay_seconds in OUTAGE.delays():
             try:
                 return await self._read_page(stream_id, after, limit, PAGE_CHARS)
             except StoreUnavailable as error:

@@ -18,6 +18,7 @@ from ..chunks import Chunk, ensure_chunk
 from ..clock import Clock
 from ..codec import encode, ensure_count
 from ..errors import StoreUnavailable, StreamError
+from ..retry import OUTAGE
 from .contract import StreamWriter
 from .records import Append, NewChunk
 
@@ -34,8 +35,6 @@ MAX_BUFFERED_CHUNKS = 512
 MAX_BUFFERED_CHARS = 4_000_000
 MAX_BATCH_CHUNKS = 512
 MAX_BATCH_CHARS = 1_000_000
-RETRY_DELAYS_SECONDS = (0.01, 0.05, 0.2, 0.5, 1.0, 1.5, 1.5, 1.5)
-"""A stream survives a database outage of five seconds."""
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 
@@ -62,7 +61,7 @@ class BatchingWriter(StreamWriter):
         agent_type: str,
         producer_id: str,
         clock: Clock,
-        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+        retry_delays_seconds: Sequence[float] = tuple(OUTAGE.delays()),
         gather_seconds: float = 0.0,
         address: Address | None = None,
     ) -> None:

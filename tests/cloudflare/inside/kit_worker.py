@@ -43,6 +43,7 @@ from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
 from helix_agents.conformance.run import run_check
 from helix_agents.errors import SessionExists
+from helix_agents.retry import Retry
 from helix_agents.state import StepWrites
 from helix_agents.stores.state import keyed_lock
 from helix_agents.streams.wakeup import Wakeup
@@ -270,7 +271,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
                 kept_in_a_module.append(D1StateStore(self.env.DB))
             store = kept_in_a_module[0]
             if path[0] == "cut":
-                keyed_lock.PATIENCE_SECONDS = 0.1
+                vars(keyed_lock)["TURN"] = Retry(first_seconds=0.005, longest_seconds=0.005, within_seconds=0.1)
                 await store._locks.take(path[1])  # and never gives it back
             return await self._write(store, path[1])
         return Response("not found", status=404)

@@ -37,7 +37,7 @@ from .streams import DurableObjectStreamManager
 
 TOKEN_VARIABLE = "HELIX_CLOUDFLARE_TOKEN"
 OPTIONS = frozenset({"prefix", "timeout_seconds", "tls"}) | STREAM_OPTIONS
-POLL_SECONDS = 1.0
+READ_EVERY_SECONDS = 1.0
 
 _ACCOUNT = re.compile(r"[0-9a-f]{32}")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -112,7 +112,7 @@ async def _open_rest(place: _Place) -> AsyncIterator[Stores]:
         home = D1Rest(place.host, place.name, place.token, timeout_seconds=place.timeout_seconds)
         stack.push_async_callback(home.close)
         await place.prepare(home, FAMILIES | D1_FAMILIES)
-        streams = SqlStreamManager(home, prefix=place.prefix, wakeup=Polling(POLL_SECONDS), **place.of_streams)
+        streams = SqlStreamManager(home, prefix=place.prefix, wakeup=Polling(READ_EVERY_SECONDS), **place.of_streams)
         stack.push_async_callback(streams.close)
         yield _on(home, streams, place.prefix)
 

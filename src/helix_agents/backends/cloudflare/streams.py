@@ -18,6 +18,7 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import Json, encode, ensure_count
 from ...errors import HelixError, InvalidArgument
 from ...ids import ensure_id
+from ...retry import RECONNECT
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.wakeup import Wake, Wakeup
 from ..sql_shared.driver import Row, SqlDriver, Statement
@@ -25,7 +26,6 @@ from ..sql_shared.schema.self_migrating import MigratedDriver
 from ..sql_shared.streams.manager import SqlStreamManager
 from .wire import BRIDGE_VERSION, GATHER_SECONDS, MissingTable
 
-RECONNECT_SECONDS = 0.5
 MAX_OBJECTS = 10_000
 """How many objects a manager remembers; a forgotten one is only opened again."""
 
@@ -129,7 +129,7 @@ class StreamHomes(Wakeup):
                 self._wake(stream_id)
                 await socket.closed.wait()
                 continue
-            await asyncio.sleep(RECONNECT_SECONDS)
+            await asyncio.sleep(RECONNECT.longest_seconds)
 
     def unwatch(self, stream_id: str) -> None:
         home = self._homes.get(stream_id)

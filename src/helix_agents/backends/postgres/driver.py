@@ -16,6 +16,7 @@ import asyncpg
 
 from ...codec import decode
 from ...errors import StoreUnavailable
+from ...retry import TRANSIENT
 from ..sql_shared.driver import Dialect, Row, Statement
 from .borrowed import BorrowedConnections
 from .commit_call import CommitFunction
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from .borrowed import Connection, Pool
 
 T = TypeVar("T")
-
-MAX_ATTEMPTS = 5
 
 
 class PostgresDriver:
@@ -119,16 +118,16 @@ class PostgresDriver:
     async def _repeatedly(self, work: Callable[[Connection], Awaitable[T]], read_only: bool) -> T:
         if self._closed:
             raise StoreUnavailable("This store on Postgres is closed: open it again.")
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in TRANSIENT.attempts():
             try:
                 if not self._ready:
                     await self._prepare()
                 return await self._attempt(work)
             except Exception as error:
-                if attempt + 1 == MAX_ATTEMPTS or not self._may_repeat(error, read_only):
+                if attempt + 1 == TRANSIENT.tries or not self._may_repeat(error, read_only):
                     raise_translated(error)
                 if attempt:
-                    await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))
+                    await asyncio.sleep(random.uniform(0, TRANSIENT.delay_seconds(attempt)))
         raise AssertionError("unreachable")
 
     def _may_repeat(self, error: Exception, read_only: bool) -> bool:

@@ -23,6 +23,7 @@ import asyncpg
 
 from ...codec import decode, encode
 from ...errors import StoreError
+from ...retry import RECONNECT, TRANSIENT
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
 from ..sql_shared.driver import Statement
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_SECONDS = 1.0
 LOOK_OFTEN_SECONDS = 0.025
 LOOK_TIMEOUT_SECONDS = 5.0
-RECONNECT_SECONDS = (0.02, 0.1, 0.5, 1.0)
 ANNOUNCE_EVERY_SECONDS = 0.001
-ANNOUNCE_ATTEMPTS = 5
 MAX_PAYLOAD_BYTES = 7_500
 """Postgres takes 8,000."""
 
@@ -110,13 +109,13 @@ class PostgresWakeup(Wakeup):
         while self._changed:
             changed, self._changed = self._changed, set()
             payloads = [*_payloads(self._token, changed)]
-            for attempt in range(ANNOUNCE_ATTEMPTS):
+            for attempt in TRANSIENT.attempts():
                 try:
                     await self._driver.call(_NOTIFY, [self._channel, payloads])
                     break
                 except StoreError:
                     # Listeners find out by themselves within a second or two; this only makes it sooner.
-                    await asyncio.sleep(0.01 * 4**attempt)
+                    await asyncio.sleep(TRANSIENT.delay_seconds(attempt))
             await asyncio.sleep(ANNOUNCE_EVERY_SECONDS)
 
     # -- hearing
@@ -171,7 +170,7 @@ class PostgresWakeup(Wakeup):
                 if self._can_listen:
                     await self._listen_again()
                 else:
-                    await asyncio.sleep(RECONNECT_SECONDS[-1])
+                    await asyncio.sleep(RECONNECT.longest_seconds)
 
     async def _listen_again(self) -> None:
         await self._drop_broken()
@@ -181,7 +180,7 @@ class PostgresWakeup(Wakeup):
                 break
             except Exception:
                 await self._drop_broken()
-                await asyncio.sleep(RECONNECT_SECONDS[min(attempt, len(RECONNECT_SECONDS) - 1)])
+                await asyncio.sleep(RECONNECT.delay_seconds(attempt))
         self._wake(None)  # what has been missed is unknown
 
     async def _drop_broken(self) -> None:

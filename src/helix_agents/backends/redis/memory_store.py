@@ -14,6 +14,7 @@ import msgspec
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...codec import decode, encode, to_struct
 from ...errors import StoreUnavailable
+from ...retry import CONTENTION
 from ...stores.memory.base import Candidate, MemoryStoreBase
 from ...stores.memory.contract import Embedder, EntitySummary, Memory
 from .client.connection import Client, Command
@@ -26,7 +27,6 @@ from .sessions.session_hash import as_texts, struct_text, text_or_none
 SEPARATOR = "\x1f"
 AFTER_ALL = b"\xff"
 PAGE = 500
-MAX_ATTEMPTS = 100
 
 
 class RedisMemoryStore(MemoryStoreBase):
@@ -56,7 +56,7 @@ class RedisMemoryStore(MemoryStoreBase):
     async def _put(self, memory: Memory, words: list[str]) -> Memory:
         await self._enter(memory)
         key = self._keys.memories(memory.entity_id)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             commands = [("HGET", key, memory.id), ("HGET", self._keys.texts(memory.entity_id), memory.id)]
             old, old_words = map(text_or_none, await self._servers.run(key, commands, atomic=True))
             program = Program(key)
@@ -101,7 +101,7 @@ class RedisMemoryStore(MemoryStoreBase):
             program.do("ZREM", self._keys.words(entity), *members[start : start + PAGE])
 
     async def _delete(self, entity_id: str, memory_id: str | None, source: str | None) -> int:
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             ids = [memory_id] if memory_id is not None else await self._ids_newest(entity_id, source)
             program, removed = await self._removing(entity_id, ids, source)
             if memory_id is None:

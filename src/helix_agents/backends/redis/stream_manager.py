@@ -14,9 +14,9 @@ from redis import exceptions as redis_errors
 
 from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
+from ...retry import OUTAGE
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_MEMORY_MS, StreamManagerBase
 from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
-from ...streams.writer import RETRY_DELAYS_SECONDS
 from ...types import StreamStatus
 from .client.connection import Client
 from .client.driver_errors import NotReached, TranslatedErrors
@@ -46,7 +46,7 @@ class RedisStreamManager(StreamManagerBase):
         ttl: int | None = DEFAULT_TTL_SECONDS,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
-        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+        retry_delays_seconds: Sequence[float] = tuple(OUTAGE.delays()),
     ) -> None:
         self._prefix = checked_prefix(prefix)
         self._servers = Servers(redis)

@@ -17,6 +17,7 @@ import msgspec
 from ...clock import Clock, system_clock
 from ...codec import decode, to_struct
 from ...errors import StoreUnavailable
+from ...retry import CONTENTION
 from ...stores.usage.base import UsageFilter, UsageStoreBase, UsageSums, sums_of
 from ...stores.usage.contract import SubagentEntry, UsageEntry, UsageKind
 from .client.connection import Client, Command
@@ -31,7 +32,6 @@ INDEX = ""
 """The program of what concerns many sessions, among those of single ones."""
 PAGE = 500
 RECENT_MS = 86_400_000
-MAX_ATTEMPTS = 100
 
 
 class RedisUsageStore(UsageStoreBase):
@@ -170,7 +170,7 @@ class RedisUsageStore(UsageStoreBase):
 
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
         removed, gone = 0, set[str]()
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             tree = await self._tree(session_id) if include_sub_sessions else [session_id]
             programs, counts = await self._removing(tree, gone, links=include_sub_sessions)
             # The index goes last: if this is cut short, it can be done again and finds what is left.

@@ -14,6 +14,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
+from ...retry import RECONNECT
 from ...streams import loops
 from ...streams.wakeup import Wake, Wakeup
 from .client.driver_errors import TranslatedErrors
@@ -21,7 +22,6 @@ from .client.servers import Servers
 
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 6.0
-RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class ChannelWakeup(Wakeup):
@@ -122,7 +122,7 @@ class ChannelWakeup(Wakeup):
                 attempt = 0
             except (TimeoutError, redis_errors.RedisError, OSError, EOFError, AttributeError):
                 await self._disconnect()
-                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+                await asyncio.sleep(RECONNECT.delay_seconds(attempt))
                 attempt += 1
 
     async def _hear(self) -> None:

@@ -20,6 +20,7 @@ from ...codec import Json, encode
 from ...errors import HelixError, SessionExists, SessionNotFound, StoreUnavailable, VersionConflict
 from ...ids import RESERVED_PREFIX
 from ...lifecycle import SUSPENDED
+from ...retry import CONFLICT, DELIVERY
 from ...safe_text import get_logger
 from ...tools.calling import in_thread
 from ...types import Owner, RunRecord, SessionState
@@ -35,12 +36,7 @@ WATCH_SECONDS = 60.0
 """How often workers look whether a run has ended that nobody reported."""
 CLAIM_SECONDS = 30.0
 """For how long a worker that delivers keeps others away; more than one request takes."""
-FIRST_PAUSE_SECONDS = 5.0
-LONGEST_PAUSE_SECONDS = 3600.0
-GIVE_UP_SECONDS = 3 * 86_400.0
-"""An event that could not be delivered for so long is dropped, and logged."""
 AT_ONCE = 16
-MAX_TRIES = 20
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -119,7 +115,7 @@ class Outbox(Hooks):
         """Make sure that the end of a run will be looked for."""
         assert session is not None
         store, entry_id = self._services.store, _entry_id(name, session.session_id)
-        for _ in range(MAX_TRIES):
+        for _ in CONFLICT.attempts():
             stored = await store.load_state(entry_id)
             if stored is not None and stored.status == "paused":
                 entry = _entry_of(stored)
@@ -201,7 +197,7 @@ class Outbox(Hooks):
 
     async def _move(self, stored: SessionState, before: Entry, after: Entry, wake_at: int) -> SessionState:
         """Note progress, also if a run has started since. Raises `VersionConflict` if another worker delivers."""
-        for _ in range(MAX_TRIES):
+        for _ in CONFLICT.attempts():
             try:
                 return await self._save(stored, after, wake_at)
             except VersionConflict:
@@ -241,7 +237,7 @@ class Outbox(Hooks):
             if 200 <= status < 300:
                 return True
             problem = f"status {status}"
-        if now - (run.completed_at or run.started_at) > GIVE_UP_SECONDS * 1000:
+        if now - (run.completed_at or run.started_at) > DELIVERY.within_seconds * 1000:
             logger.error("Event %s was dropped: %s did not take it (%s).", event["id"], webhook, problem)
             return True
         logger.warning("Event %s is sent again later: %s did not take it (%s).", event["id"], webhook, problem)
@@ -287,4 +283,4 @@ def _entry_of(stored: SessionState) -> Entry:
 
 
 def _pause_ms(attempts: int) -> int:
-    return int(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts - 1, 20)) * 1000)
+    return int(DELIVERY.delay_seconds(attempts - 1) * 1000)

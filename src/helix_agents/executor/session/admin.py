@@ -9,6 +9,7 @@ import msgspec
 
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...lifecycle import SESSION_TERMINAL
+from ...retry import CLOSING
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
 from ...stores.state.tree import session_tree
@@ -16,7 +17,7 @@ from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ...types import Owner, SessionState
 from .claim import REPLACED, next_epoch
-from .closing import MAX_TRIES, decided, fail_sessions
+from .closing import decided, fail_sessions
 from .observe import Sessions, load_messages
 from .standing import Intent
 
@@ -104,7 +105,7 @@ async def _delete_stream(store: StateStore, streams: StreamManager, deleted: Ses
     just before it was deleted: then no session is there.
     """
     fence = deleted.owner_epoch
-    for _ in range(MAX_TRIES):
+    for _ in CLOSING.attempts():
         if await store.session_exists(deleted.session_id) or await store.session_exists(deleted.stream_id):
             return
         try:

@@ -29,6 +29,7 @@ from ...errors import (
     VersionConflict,
 )
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
+from ...retry import CLOSING
 from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
@@ -36,10 +37,6 @@ from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
 from .observe import Found, Sessions, find, load_messages, observe
 from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, refusal
-
-POLL_SECONDS = 0.02
-MAX_TRIES = 10
-MAX_WAIT_SECONDS = 10.0
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
 """How a write fails of a process that no longer owns what it closes."""
@@ -156,7 +153,7 @@ async def fail_sessions(
     `check` is asked after a session was read and before it is ended: a successor that uses it changes its version.
     """
     for session_id in session_ids:
-        for _ in range(MAX_TRIES):
+        for _ in CLOSING.attempts():
             found = await find(services, session_id)
             await check()
             if found.session is None:
@@ -169,7 +166,7 @@ async def fail_sessions(
                     await close(services, found.session, found.run)
                 break
             except (AlreadyRunning, RunLost):
-                await asyncio.sleep(POLL_SECONDS)  # it has changed: read it again
+                await asyncio.sleep(CLOSING.first_seconds)  # it has changed: read it again
 
 
 async def _note_failed(services: Sessions, session: SessionState) -> None:
@@ -210,12 +207,12 @@ async def decided(
         if loop.time() >= until:
             raise AlreadyRunning(session_id, found.seen.run_id)
         if decision.action is Action.WAIT:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLOSING.first_seconds)
 
 
 def wait_seconds(services: Sessions) -> float:
     """Return how long to wait for a run that has stopped and is closing its stream, however long its lease is."""
-    return min(services.lease_ms / 1000, MAX_WAIT_SECONDS)
+    return min(services.lease_ms / 1000, CLOSING.within_seconds)
 
 
 def _stalled(services: Sessions, found: Found) -> RunLost | None:

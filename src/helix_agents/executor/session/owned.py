@@ -15,6 +15,7 @@ import msgspec
 
 from ...errors import EpochConflict, LeaseConflict, RunLost, RunNotFound, SessionNotFound, VersionConflict
 from ...messages import Message, identified, ids_of
+from ...retry import CONFLICT
 from ...stores.along import Along
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
@@ -30,8 +31,6 @@ from ...types import (
     SubSessionRef,
 )
 from .questions import all_waiting, own_calls
-
-MAX_REBASES = 20
 
 Result = TypeVar("Result")
 
@@ -93,7 +92,7 @@ class OwnedSession:
 
     async def _save(self, change: Change, options: Mapping[str, Any]) -> None:
         async with self._lock:
-            for _ in range(MAX_REBASES):
+            for _ in CONFLICT.attempts():
                 changed = change(self.session)
                 wanted = msgspec.structs.replace(changed, custom_state=None)
                 try:
@@ -139,7 +138,7 @@ class OwnedSession:
         along: Along | None = None,
     ) -> Committed:
         """Commit a step. `custom_state` is what the writes of its calls make of the state. Raises `RunLost`."""
-        for tries in range(MAX_REBASES):
+        for tries in CONFLICT.attempts():
             try:
                 committed = await self.try_commit(
                     change,

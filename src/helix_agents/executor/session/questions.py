@@ -19,13 +19,13 @@ from ...codec import Json, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
 from ...lifecycle import SESSION_TERMINAL
 from ...messages import ToolCall
+from ...retry import CONFLICT
 from ...stores.state.contract import StateStore
 from ...tools.tool import Tool
 from ...types import EffectQuestion, PendingClientToolCall, QuestionKind, SessionState
 from ..step.deadlines import deadline_of, has_expired, is_too_late
 from ..step.decisions import Outcome
 
-MAX_TRIES = 50
 APPROVAL_PREFIX = "approval-"
 APPROVAL_MARK = "."
 
@@ -257,7 +257,7 @@ async def change_session(
     before_retry: Callable[[], Awaitable[None]] | None = None,
 ) -> SessionState:
     """Change a session that others may be writing to: load, change and save, again if another write came first."""
-    for _ in range(MAX_TRIES):
+    for _ in CONFLICT.attempts():
         session = await store.load_state(session_id)
         if session is None:
             raise SessionNotFound(session_id)

@@ -15,14 +15,12 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ...chunks import Chunk
 from ...errors import InvalidArgument, SessionNotFound, StreamCursorAhead
+from ...retry import APPEARING
 from ...streams.contract import StoredChunk, StreamOutcome, StreamReader
 from ...streams.reader import DELETED
 from ...streams.records import StoredText, fresh_chunks
 from ...types import SessionState
 from ..services import Services
-
-FIRST_LOOK_SECONDS = 0.02
-LAST_LOOK_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -115,7 +113,7 @@ class Follower:
 
     async def wait_for_stream(self) -> None:
         """Look for the stream until a heartbeat is due, or until there is nothing to wait for."""
-        place, delay_seconds = self._place, FIRST_LOOK_SECONDS
+        place, looks = self._place, 0
         loop = asyncio.get_running_loop()
         until = None if self._heartbeat_seconds is None else loop.time() + self._heartbeat_seconds
         while self.reader is None and not self.is_closed:
@@ -128,9 +126,9 @@ class Follower:
             if until is not None and loop.time() >= until:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(delay_seconds):
+                async with asyncio.timeout(APPEARING.delay_seconds(looks)):
                     await self._closed.wait()
-            delay_seconds = min(2 * delay_seconds, LAST_LOOK_SECONDS)
+            looks += 1
             self._waited = True
 
 

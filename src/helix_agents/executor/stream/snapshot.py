@@ -14,12 +14,11 @@ import msgspec
 from ...errors import SessionNotFound, StoreUnavailable
 from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
+from ...retry import CONFLICT
 from ...streams.contract import StoredChunk
 from ...types import Conversation, SessionState
 from ..services import Services
 from .follow import RunChunks, StreamPlace
-
-SNAPSHOT_TRIES = 50
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
     One read of the store is enough if the last commit says where in the stream it is. If the stream itself has to be
     asked, a second look tells whether another commit came in between; then everything is read again.
     """
-    for _ in range(SNAPSHOT_TRIES):
+    for _ in CONFLICT.attempts():
         seen = await services.store.load_conversation(session_id, offset=offset)
         if seen is None:
             raise SessionNotFound(session_id)

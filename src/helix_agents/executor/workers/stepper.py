@@ -18,6 +18,7 @@ from ...agent import Agent
 from ...codec import Json
 from ...errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, SessionNotFound, StaleTicket
 from ...messages import Message
+from ...retry import RESULT
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus
 from ..local_runs import LocalRuns
 from ..options import Input, read_request
@@ -29,8 +30,7 @@ from ..session.standing import Action, Intent
 from ..starting import Starter
 
 MAX_KEPT_CONVERSATIONS = 256
-RETRY_POLL_SECONDS = 0.1
-RETRY_LEASES = 4
+LEASES_TO_WAIT = 4
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,14 +119,14 @@ class Stepper:
         if not retry:
             return await self._step(agent, ticket, retry=False)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + RETRY_LEASES * self._services.lease_seconds
+        deadline = loop.time() + LEASES_TO_WAIT * self._services.lease_seconds
         while True:
             try:
                 return await self._step(agent, ticket, retry=True)
             except AlreadyRunning:
                 if loop.time() >= deadline:
                     raise
-                await asyncio.sleep(RETRY_POLL_SECONDS)
+                await asyncio.sleep(RESULT.first_seconds)
 
     async def _step(self, agent: Agent, ticket: Ticket, *, retry: bool) -> Ticket:
         looked_at = self._services.clock()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from ...errors import HelixError, StreamCursorAhead, StreamTruncated
+from ...retry import RECONNECT
 from ...safe_text import get_logger
 from ...streams.contract import StreamManager
 
@@ -17,8 +18,6 @@ logger = get_logger("helix_agents.executor")
 
 BELL = "helix/workers"
 """The id of the stream. It is nobody's session."""
-
-AGAIN_SECONDS = 1.0
 
 
 async def ring(streams: StreamManager) -> None:
@@ -40,7 +39,7 @@ async def listen(streams: StreamManager, wake: Callable[[], None]) -> None:
         except HelixError as error:
             logger.warning("Cannot hear of new work now: %s", error)
             wake()
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RECONNECT.longest_seconds)
 
 
 async def _follow(streams: StreamManager, wake: Callable[[], None]) -> None:
@@ -50,7 +49,7 @@ async def _follow(streams: StreamManager, wake: Callable[[], None]) -> None:
         info = await streams.get_stream_info(BELL)
     reader = await streams.create_resumable_reader(BELL, from_sequence=info.latest_sequence if info else 0)
     if reader is None:
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RECONNECT.longest_seconds)
         return
     wake()  # what was submitted before the reader stood
     try:

@@ -10,6 +10,7 @@ import msgspec
 
 from ...codec import Json, encode
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
+from ...retry import CONFLICT
 from ...state import diff
 from ...stores.blobs.contract import BlobStore
 from ...stores.blobs.spaces import blobs_in
@@ -21,7 +22,6 @@ from ...types import Checkpoint, SessionState
 from .records import Block, Record, header
 
 PAGE = 200
-TRIES = 20
 
 Progress = Callable[[int, int], None]
 """(done, of how many)"""
@@ -110,7 +110,7 @@ async def _ids(store: StateStore, session_id: str | None, user_id: str | None) -
 
 async def _session_lines(stores: TransferStores, session_id: str) -> list[str]:
     """Return one session's block, read at one moment; empty if there is no such session."""
-    for _ in range(TRIES):
+    for _ in CONFLICT.attempts():
         session = await stores.state.load_state(session_id)
         if session is None:
             return []

@@ -15,6 +15,7 @@ from ...errors import InvalidArgument
 from ...executor import RunHandle, result_of
 from ...limits import UsageLimits
 from ...messages import Message, is_from_user
+from ...retry import LIVENESS
 from ...types import SessionState
 from ..access import reload_session
 from ..answers import Receipt, ToolResult, submit_answer
@@ -24,7 +25,6 @@ from ..requests import Id, NewId, json_response, read_query
 from ..wire.feed import as_question
 
 MAX_WAIT_SECONDS = 60
-POLL_SECONDS = 1.0
 
 Count = Annotated[float, msgspec.Meta(ge=1, le=2**53, multiple_of=1)]
 """An integer. In JSON, 5.0 is one as well."""
@@ -216,10 +216,10 @@ async def _wait_until_stopped(context: ServerContext, session: SessionState, wai
     try:
         while session.status == "active" and (left := until - loop.time()) > 0:
             if reader is None or reader.outcome is not None:
-                await asyncio.sleep(min(left, POLL_SECONDS / 10))
+                await asyncio.sleep(min(left, LIVENESS.first_seconds / 10))
             else:
-                await reader.read(timeout_seconds=min(left, POLL_SECONDS))
-            if reader is None or reader.outcome is not None or left <= POLL_SECONDS:
+                await reader.read(timeout_seconds=min(left, LIVENESS.first_seconds))
+            if reader is None or reader.outcome is not None or left <= LIVENESS.first_seconds:
                 session = await reload_session(context.store.load_state, session)
     finally:
         if reader is not None:

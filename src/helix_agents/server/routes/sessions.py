@@ -20,6 +20,7 @@ from ...executor import all_waiting, take_snapshot
 from ...ids import RESERVED_PREFIX
 from ...lifecycle import SUSPENDED
 from ...messages import Message, without_native
+from ...retry import CONFLICT
 from ...stores.state.commit import SessionFilter
 from ...stores.state.contract import UNSET, StateStore
 from ...stores.usage.contract import UsageRollup
@@ -34,7 +35,6 @@ from ..wire.history import agui_messages, ui_messages
 
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
-CHANGE_TRIES = 50
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -359,7 +359,7 @@ async def change(call: Call) -> Response:
     given = await call.body(Change)
     seen = await call.session()
     store = call.context.store
-    for _ in range(CHANGE_TRIES):
+    for _ in CONFLICT.attempts():
         changed = msgspec.structs.replace(_changed(seen, given), custom_state=None)
         try:
             await store.save_state(seen.session_id, changed, expected_version=seen.version)

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Iterable
 from ...clock import Clock, system_clock
 from ...errors import InvalidArgument, StoreCorrupt, StoreUnavailable
 from ...ids import ensure_id
+from ...retry import CONFLICT
 from ...types import Page
 from .contract import OCTETS, BlobInfo, BlobRef, BlobStore
 
 MEGABYTE = 1_000_000
 MAX_PAGE = 1000
-PUT_ATTEMPTS = 3
 PIECES_AT_ONCE = 4
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -73,7 +73,7 @@ class BlobStoreBase(BlobStore):
         info = BlobInfo(digest, len(whole), media_type, self._clock())
         size = self._piece_bytes
         pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
-        for _ in range(PUT_ATTEMPTS):
+        for _ in CONFLICT.attempts():
             for first in range(0, len(pieces), PIECES_AT_ONCE):
                 await self._write_pieces(space, digest, first, pieces[first : first + PIECES_AT_ONCE])
             if await self._finish(space, info, len(pieces)):

@@ -15,6 +15,7 @@ from ...clock import pause_seconds
 from ...codec import Json, decode_many, ensure_count
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
 from ...ids import ensure_id, ensure_printable
+from ...retry import CONFLICT
 from ...types import Checkpoint, Conversation, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
@@ -24,8 +25,6 @@ from .fields import fields_from_text, recorded_in
 from .merging import MergingStore
 from .refusals import require_session
 from .runs import checked_change
-
-MAX_ATTEMPTS = 20
 
 
 class CheckpointingStore(MergingStore):
@@ -88,7 +87,7 @@ class CheckpointingStore(MergingStore):
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in CONFLICT.attempts():
             source = require_session(session_id, await self._read_session(session_id, custom_state=False))
             row = await self._checkpoint_row(session_id, checkpoint_id)
             now, fields = self._clock(), fields_from_text(row.state)
@@ -127,7 +126,7 @@ class CheckpointingStore(MergingStore):
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         ensure_id(new_session_id, "new_session_id")
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in CONFLICT.attempts():
             try:
                 await self._fork_once(session_id, new_session_id, checkpoint_id)
             except CommitRefused as failed:

@@ -14,9 +14,7 @@ import asyncio
 import sys
 
 from ...errors import StoreUnavailable
-
-LOOK_SECONDS = 0.005
-PATIENCE_SECONDS = 10.0
+from ...retry import TURN
 
 
 class KeyedLock:
@@ -51,15 +49,15 @@ class KeyedLock:
     async def _take_when_free(self, name: str) -> None:
         looks = 0
         while not self.take_if_free(name):
-            if looks * LOOK_SECONDS >= PATIENCE_SECONDS:
+            if looks * TURN.first_seconds >= TURN.within_seconds:
                 raise StoreUnavailable(
-                    f"Another request has been at work on {name!r} with this store for {PATIENCE_SECONDS:g} s, or was "
-                    "cut off. Make a store for each request: one in a module variable is shared by requests that "
+                    f"Another request has used {name!r} with this store for {TURN.within_seconds:g} s, or was cut off. "
+                    "Make a store for each request: one in a module variable is shared by requests that "
                     "cannot wait for each other.",
                     nothing_written=True,
                 )
             looks += 1
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(TURN.first_seconds)
 
     def give(self, name: str) -> None:
         """Release the lock: wake the next task, or forget the name."""

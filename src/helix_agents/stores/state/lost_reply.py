@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ...errors import StoreUnavailable
+from ...retry import TRANSIENT
 from .commit import Applied, Commit
 from .verbs import StateStoreVerbs
-
-MAX_COMMIT_ATTEMPTS = 5
 
 
 async def outcome_of(store: StateStoreVerbs, commit: Commit, error: StoreUnavailable) -> Applied:
@@ -16,8 +15,8 @@ async def outcome_of(store: StateStoreVerbs, commit: Commit, error: StoreUnavail
     row = commit.checkpoint
     if error.nothing_written or row is None:
         raise error
-    for attempt in range(1, MAX_COMMIT_ATTEMPTS):
-        await asyncio.sleep(0.0025 * 4**attempt)
+    for delay_seconds in TRANSIENT.delays():
+        await asyncio.sleep(delay_seconds)
         try:
             found = await store._read_checkpoint(commit.session_id, row.checkpoint_id, custom_state=False)
             if found is not None:

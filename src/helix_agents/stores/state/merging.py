@@ -20,6 +20,7 @@ from ...errors import InvalidArgument, StoreUnavailable
 from ...ids import checkpoint_id, ensure_id
 from ...lifecycle import guarded_sources
 from ...messages import Message
+from ...retry import CONTENTION
 from ...state import StepWrites, merge_step_writes
 from ...types import CheckpointKind, CheckpointMeta, Committed, Owner, RunRecord, SessionState, StagedChanges
 from ..along import Along
@@ -43,8 +44,6 @@ from .keyed_lock import KeyedLock
 from .lost_reply import outcome_of
 from .refusals import require_session
 from .runs import RunStore, checked_change, with_run
-
-MAX_MERGE_ATTEMPTS = 200
 
 
 class MergingStore(RunStore):
@@ -146,7 +145,7 @@ class MergingStore(RunStore):
         touched = ready.touched
         await self._locks.take(session_id)
         try:
-            for attempt in range(MAX_MERGE_ATTEMPTS):
+            for attempt in CONTENTION.attempts():
                 known = self._cells.get(session_id, touched)
                 if len(known) < len(touched):
                     known = await self._completed(session_id, known, touched)
@@ -242,7 +241,7 @@ class MergingStore(RunStore):
             step: PreparedStep | None = (
                 prepare_step("", (), unstaged) if step_id is None else self._staging.get(session_id, step_id, unstaged)
             )
-            for attempt in range(MAX_MERGE_ATTEMPTS):
+            for attempt in CONTENTION.attempts():
                 if step is None:
                     assert step_id is not None
                     step = await self._stored_step(session_id, step_id, unstaged)
@@ -324,5 +323,5 @@ def _ensure_meta(checkpoint: object) -> None:
 
 def _contended(session_id: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"The custom state of session {session_id!r} changed {MAX_MERGE_ATTEMPTS} times during the write. Try again."
+        f"The custom state of session {session_id!r} changed {CONTENTION.tries} times during the write. Try again."
     )

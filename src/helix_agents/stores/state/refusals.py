@@ -15,13 +15,12 @@ from ...errors import (
     shown,
 )
 from ...lifecycle import illegal_transition
+from ...retry import CONFLICT
 from ...types import SessionState
 from .commit import Applied, Commit, CommitRefused, Identity
 from .verbs import StateStoreVerbs
 
 Found = TypeVar("Found")
-
-MAX_ATTEMPTS = 20
 
 
 class ExplainingStore(StateStoreVerbs):
@@ -29,7 +28,7 @@ class ExplainingStore(StateStoreVerbs):
 
     async def _write(self, commit: Commit) -> Applied:
         """Apply the commit, or raise the error that explains why not."""
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONFLICT.attempts():
             try:
                 applied, _ = await self._apply(commit)
             except CommitRefused as failed:

@@ -11,12 +11,13 @@ from ...codec import Json, ensure_storable
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable
 from ...ids import ensure_id
 from ...lifecycle import SUSPENDED, ensure_status, guarded_sources, illegal_transition, may_become
+from ...retry import CONFLICT
 from ...types import Owner, SessionStatus, StatusConflict, StatusSwapped
 from . import validate
 from .commit import Commit, CommitRefused
 from .due import due_at
 from .plan import refused_owner
-from .refusals import MAX_ATTEMPTS, ExplainingStore, require_session
+from .refusals import ExplainingStore, require_session
 
 
 class StatusStore(ExplainingStore):
@@ -89,7 +90,7 @@ class StatusStore(ExplainingStore):
         owner: Owner | None,
     ) -> StatusSwapped | StatusConflict:
         """Swap the status. One that suspends the session is made at the version whose questions were read."""
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONFLICT.attempts():
             now, due, version = self._clock(), None, expected_version
             if new in SUSPENDED:
                 stored = require_session(session_id, await self._read_session(session_id, custom_state=False))

@@ -20,12 +20,10 @@ from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from ....retry import OUTAGE
 from .connection import Argument, Client, Command, Link, Node, checked
 from .driver_errors import LOST, REFUSED, NotReached, TranslatedErrors, is_refusal
 
-PATIENCE_SECONDS = 6.0
-"""How long a server that was reached before may be away: a restart, a failover, a cable."""
-RETRY_DELAY_SECONDS = 0.1
 MAX_READS = 3
 NODE_CONNECTIONS = 64
 
@@ -48,8 +46,9 @@ class Patience:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._until = time.monotonic() + PATIENCE_SECONDS
+        self._until = time.monotonic() + OUTAGE.within_seconds
         self._redirected = False
+        self._waits = 0
 
     async def after(self, error: Exception) -> None:
         """Wait a little before another try. Raise the error if something may have happened, or if time is up."""
@@ -59,7 +58,8 @@ class Patience:
             raise error
         await self._servers.reconsider(error)
         if self._redirected or not isinstance(error, redis_errors.AskError):  # MovedError is one
-            await asyncio.sleep(RETRY_DELAY_SECONDS)
+            await asyncio.sleep(OUTAGE.delay_seconds(self._waits))
+            self._waits += 1
         self._redirected = True
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
+from ....clock import pause_seconds
 from ....errors import StoreUnavailable
+from ....retry import CONTENTION
 from ..client.connection import Command, Link, checked
 from ..client.driver_errors import REFUSED
 from ..client.servers import Patience, Servers
 from ..keys import StreamKeys
 from ..sessions.session_hash import as_fields
 
-MAX_ATTEMPTS = 300
 PAGE = 500
 
 Entries = list[tuple[int, int, int]]
@@ -35,7 +35,7 @@ class MultiStreams:
             lock = self._locks[keys.meta] = asyncio.Lock()
         async with lock:
             patience = Patience(self._servers)
-            for attempt in range(MAX_ATTEMPTS):
+            for attempt in CONTENTION.attempts():
                 try:
                     async with self._servers.link(keys.meta) as link:
                         done, answer = await _attempt(link, keys, what, arguments)
@@ -44,8 +44,10 @@ class MultiStreams:
                     continue
                 if done:
                     return answer
-                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6))))
-        raise StoreUnavailable(f"Redis, key {keys.meta!r} changed {MAX_ATTEMPTS} times during the write. Try again.")
+                await asyncio.sleep(pause_seconds(attempt))
+        raise StoreUnavailable(
+            f"Redis, key {keys.meta!r} changed {CONTENTION.tries} times during the write. Try again."
+        )
 
 
 async def _attempt(link: Link, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> tuple[bool, Any]:

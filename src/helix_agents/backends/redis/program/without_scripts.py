@@ -7,11 +7,12 @@ operations of `lua/`: what reads there is asked on the watched connection here, 
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ....clock import pause_seconds
 from ....errors import StoreUnavailable
+from ....retry import CONTENTION
 from ....stores.state.commit import LIST, OBJECT
 from ..client.connection import Argument, Command, Link
 from ..client.driver_errors import REFUSED
@@ -22,7 +23,6 @@ from ..sessions.session_hash import as_fields, as_texts
 from .streams_without_scripts import StreamChange
 from .vocabulary import ANYTHING, BATCH, Program
 
-MAX_ATTEMPTS = 300
 (MAIN, MESSAGES, CUSTOM, ARRAY_KEYS, OBJECT_KEYS, CHECKPOINTS, CHECKPOINT_IDS, UNDO, HISTORY) = range(9)
 COUNTED = ("version", "step_count", "resume_count", "status")
 FAMILIES = {ARRAY_KEYS: ":customstate:list", OBJECT_KEYS: ":customstate:object", HISTORY: ":history"}
@@ -42,7 +42,7 @@ class MultiRunner:
             lock = self._locks[program.keys[0]] = asyncio.Lock()
         async with lock:
             patience = Patience(self._servers)
-            for attempt in range(MAX_ATTEMPTS):
+            for attempt in CONTENTION.attempts():
                 try:
                     reply = await self._once(program)
                 except REFUSED as error:
@@ -50,9 +50,9 @@ class MultiRunner:
                     continue
                 if reply is not None:
                     return reply
-                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(attempt, 6))))
+                await asyncio.sleep(pause_seconds(attempt))
         raise StoreUnavailable(
-            f"Redis, key {program.keys[0]!r} changed {MAX_ATTEMPTS} times during the write. Try again."
+            f"Redis, key {program.keys[0]!r} changed {CONTENTION.tries} times during the write. Try again."
         )
 
     async def _once(self, program: Program) -> list[Any] | None:

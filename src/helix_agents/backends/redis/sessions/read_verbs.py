@@ -10,6 +10,7 @@ import msgspec
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import Json, decode, to_struct
 from ....errors import InvalidArgument, StoreUnavailable
+from ....retry import CONTENTION
 from ....stores.state.base import StateStoreBase
 from ....stores.state.cells import rebuild
 from ....stores.state.commit import (
@@ -34,7 +35,6 @@ from .expiry import SESSION_TTL_SECONDS
 from .session_hash import as_fields, as_texts, from_hash, run_from, text_or_none
 from .session_reader import CheckpointRead, SessionRead, SessionReader, checkpoint_from
 
-MAX_ATTEMPTS = 200
 MAX_KNOWN_KEYS = 1024
 
 
@@ -108,7 +108,7 @@ class RedisReads(StateStoreBase):
         self, session_id: str, checkpoint_id: str | None, *, custom_state: bool
     ) -> tuple[StoredCheckpoint, dict[str, Json] | None] | None:
         keys = self._keys(session_id)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             found = await self._find_checkpoint(keys, session_id, checkpoint_id)
             if found is None or not custom_state:
                 return None if found is None else (found.row, None)

@@ -15,6 +15,7 @@ import msgspec
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import decode, to_struct
 from ....errors import StoreUnavailable
+from ....retry import CONTENTION
 from ....stores.state.commit import CommitRefused, RunChange
 from ....types import Owner, RunRecord, SubSessionRef
 from ..client.connection import Client
@@ -23,7 +24,7 @@ from ..program.runner import Refused
 from ..program.vocabulary import Program
 from .compile import finish, require_session
 from .expiry import SESSION_TTL_SECONDS
-from .read_verbs import MAX_ATTEMPTS, RedisReads
+from .read_verbs import RedisReads
 from .session_hash import as_texts, numbered_run, run_from, struct_text, text_or_none
 
 MAX_KNOWN_RUNS = 4096
@@ -47,7 +48,7 @@ class RedisRecords(RedisReads):
     async def _claim_run(self, run: RunRecord) -> bool:
         """Note whose run this is going to be; False if the id belongs to a run of another session."""
         key = run_key(self._prefix, run.run_id)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             if await self._servers.one(key, "SET", key, run.session_id, "NX", "PX", 3 * self._ttl_ms) is not None:
                 return True
             owner = text_or_none(await self._servers.one(key, "GET", key))
@@ -83,7 +84,7 @@ class RedisRecords(RedisReads):
     async def _update_run(
         self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
     ) -> tuple[bool, RunRecord | None]:
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             session_id = await self._owner_of(run_id)
             if session_id is None:
                 return False, None
@@ -127,7 +128,7 @@ class RedisRecords(RedisReads):
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
         keys = self._keys(session_id)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             old = text_or_none(await self._servers.one(keys.refs, "HGET", keys.refs, sub_session_id))
             if old is None:
                 return None

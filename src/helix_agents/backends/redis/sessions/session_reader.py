@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ....codec import decode
 from ....errors import StoreCorrupt, StoreUnavailable
+from ....retry import CONFLICT
 from ....stores.state.commit import LIST, OBJECT, StoredCheckpoint
 from ..client.connection import Command
 from ..client.servers import Servers
@@ -21,7 +22,6 @@ from .history import CustomImage, Entry, Holder, entry_of, shelves_of
 from .session_hash import as_fields, as_texts, text_or_none
 
 SEPARATOR = "\x1f"
-MAX_GUESSES = 50
 MAX_REMEMBERED = 4096
 
 
@@ -100,7 +100,7 @@ class SessionReader:
         `latest`: with its latest run and checkpoint. None if there is no session, or no longer that checkpoint.
         """
         guess, shelves = self._guesses.get(keys.main, Guess({})), dict[str, str]()
-        for _ in range(MAX_GUESSES):
+        for _ in CONFLICT.attempts():
             containers = guess.containers if custom_state else {}
             wanted = _wanted(keys, at, messages, guess.run_id, custom_state=custom_state, latest=latest)
             commands = [*wanted, *_contents(keys, containers, shelves)]

@@ -17,6 +17,7 @@ from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import encode
 from ....errors import StoreUnavailable
 from ....lifecycle import SUSPENDED
+from ....retry import CONTENTION
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
 from ....stores.state.plan import refused_owner
 from ....stores.usage.contract import UsageStore
@@ -30,7 +31,6 @@ from .carrying import RedisBeside
 from .compile import Rewind, compiled, finish, require_session, set_fields, status_word
 from .expiry import SESSION_TTL_SECONDS, WAITING_MS, lives_until
 from .history import entry_of
-from .read_verbs import MAX_ATTEMPTS
 from .runs_and_refs import RedisRecords
 from .session_hash import as_texts, text_or_none
 from .session_reader import checkpoint_from
@@ -82,7 +82,7 @@ class RedisStateStore(RedisRecords):
         load = None
         if commit.along is not None and self._beside is not None:
             load = await self._beside.load(commit.along)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in CONTENTION.attempts():
             rewind = None if commit.restore_number is None else await self._read_rewind(keys, commit.restore_number)
             program = compiled(
                 commit,

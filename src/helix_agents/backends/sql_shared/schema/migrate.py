@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ....clock import Clock, system_clock
 from ....errors import NotMigrated, SchemaTooNew, StoreUnavailable
+from ....retry import CONFLICT
 from ..driver import BatchRefused, Dialect, SqlDriver, Statement
 from ..queries import with_prefix
 
@@ -31,7 +32,6 @@ COMPACT = "compact"
 """Beside families: the same tables with fewer rows to write, for places where each of them is billed."""
 COMPACT_STATE = frozenset({"state", COMPACT})
 COMPACT_USAGE = frozenset({"usage", COMPACT})
-MAX_ATTEMPTS = 50
 
 _FILE = re.compile(r"(\d{4})_(\w+?)(?:\.(sqlite|postgres))?\.sql")
 _FAMILY = re.compile(r"^-- family: *(\w+) *$", re.MULTILINE)
@@ -109,7 +109,7 @@ async def migrate(
     Raises `SchemaTooNew` if the database is newer than this library.
     """
     migrations = known_migrations(driver.dialect)
-    for _ in range(MAX_ATTEMPTS):
+    for _ in CONFLICT.attempts():
         ledger = await _ledger(driver, prefix)
         newest = migrations[-1].version
         if ledger and max(ledger) > newest:
