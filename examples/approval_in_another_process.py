@@ -10,7 +10,7 @@ from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
 from helix_agents.llm import Call, Line, ModelRequest
 
 
-@tool(requires_approval=True)
+@tool(effect="once", requires_approval=True)
 def pay(amount: int, to: str) -> str:
     """Pay somebody.
 
@@ -49,8 +49,9 @@ async def decide() -> None:
                 assert "Ann got 90 euros." in result.output
 
 
-if sys.argv[1:] == ["decide"]:
-    asyncio.run(decide())
-else:
-    asyncio.run(ask())
-    subprocess.run([sys.executable, __file__, "decide"], check=True)
+if __name__ == "__main__":
+    if sys.argv[1:] == ["decide"]:
+        asyncio.run(decide())
+    else:
+        asyncio.run(ask())
+        subprocess.run([sys.executable, __file__, "decide"], check=True)

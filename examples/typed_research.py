@@ -25,7 +25,7 @@ class Report:  # what the run returns
     findings: list[str] = field(default_factory=list)
 
 
-@tool
+@tool(effect="read")
 async def look_up(topic: str, ctx: ToolContext[Library, Research]) -> str:
     """Look up one word."""
     ctx.update_state(lambda research: research.looked_up.update({topic: datetime.now(UTC)}))

@@ -16,7 +16,7 @@ from helix_agents.server import User, bearer_tokens
 USERS = {"ann-token": User("ann"), "bob-token": User("bob")}
 
 
-@tool(requires_approval=lambda arguments: "secret" in arguments["text"])
+@tool(effect="read", requires_approval=lambda arguments: "secret" in arguments["text"])
 def note(text: str, ctx: ToolContext) -> str:
     """Write something down; secrets only if the user agrees."""
     ctx.update_state(lambda state: state["notes"].append(text))

@@ -64,7 +64,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Puts executor, stores and server together where they live in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends", "operations"},
     "demo": BELOW_SERVER | {"backends"},
-    "cli": BELOW_SERVER | {"operations", "demo", "server", "backends", "conformance"},
+    # Kills users' own agents with the faults of the kit, on memory stores or by URL.
+    "crashtest": BELOW_SERVER | {"backends", "conformance"},
+    "cli": BELOW_SERVER | {"operations", "demo", "server", "backends", "conformance", "crashtest"},
     "__main__": frozenset({"cli"}),
     # Rooms for the stores of one backend each, to import them from.
     "sqlite": frozenset({"backends"}),

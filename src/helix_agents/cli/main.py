@@ -15,6 +15,7 @@ from ..errors import HelixError
 from .chat import add_chat
 from .command import DEFAULT_URL, URL_VARIABLE
 from .completion import add_completion
+from .crashtest import add_crashtest
 from .environment import load_env
 from .init import add_init
 from .output import complain
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add_schedules(commands)
     add_upkeep(commands)
     add_transfer(commands)
+    add_crashtest(commands)
     commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
     add_completion(commands, parser)
     return parser

@@ -78,6 +78,10 @@ class _Mortal:
         self._inner = inner
         self._life = life
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # so that it is taken for the store that it wraps
+        return type(self._inner)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         if not inspect.iscoroutinefunction(found):
