@@ -324,6 +324,29 @@ def function_breaches(sources: dict[str, Source]) -> list[str]:
 
 # Where a short sleep in a loop is fine: what never runs in a Worker, and a loop that yields to others between pieces
 # of work and waits for nothing.
+ASKS_THE_TABLE = tuple(f"{PACKAGE}.{room}" for room in ("executor", "server", "runtimes", "operations", "cli"))
+DECIDES = (f"{PACKAGE}.executor.session.standing", f"{PACKAGE}.executor.session.lease")
+"""The table itself, and the owner that renews its own lease."""
+
+
+def ownership_breaches(sources: dict[str, Source]) -> list[str]:
+    """Comparisons of leases, or of a run's status with "running": who owns a session is decided in one table."""
+    return [
+        f"{source.module}, line {node.lineno}: {ast.unparse(node)} decides who owns a session; ask session/standing.py."
+        for source in sources.values()
+        if source.module.startswith(ASKS_THE_TABLE) and source.module not in DECIDES
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Compare) and _compares_ownership(node)
+    ]
+
+
+def _compares_ownership(node: ast.Compare) -> bool:
+    parts = list(ast.walk(node))
+    attributes = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    is_status = any(isinstance(part, ast.Constant) and part.value == "running" for part in parts)
+    return "lease_until" in attributes or (is_status and "status" in attributes)
+
+
 MAY_SLEEP_BRIEFLY = tuple(
     f"{PACKAGE}.{name}" for name in ("backends.postgres", "backends.redis", "backends.sqlite", "streams.tail")
 )

@@ -26,6 +26,7 @@ CHECKS: list[Check] = [
     layers.cycle_breaches,
     layers.inside_breaches,
     layers.unguarded_breaches,
+    layers.ownership_breaches,
     layers.file_breaches,
     layers.retry_breaches,
     layers.function_breaches,
@@ -86,6 +87,11 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
         ("Services is out of the loop's reach", {"executor/step/work.py": "from ..services import Services"}),
         ("a.streams is out of the loop's reach", {"executor/step/work.py": "def f(a):\n    a.streams.reset('s')"}),
         ("a.owned._store is out of the loop's reach", {"executor/run/loop.py": "def f(a):\n    a.owned._store"}),
+    ],
+    layers.ownership_breaches: [
+        ("decides who owns a session", {"server/app.py": "def f(run, now):\n    return (run.lease_until or 0) > now"}),
+        ("decides who owns a session", {"executor/run/loop.py": "def f(run):\n    return run.status != 'running'"}),
+        ("decides who owns a session", {"cli/run.py": "def f(run):\n    return run.status in ('running', 'x')"}),
     ],
     layers.cycle_breaches: [
         ("stores.a -> helix_agents.stores.b", {"stores/a.py": "from . import b", "stores/b.py": "from .a import X"}),

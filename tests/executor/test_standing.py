@@ -134,9 +134,9 @@ OWNED = (S.RUNNING, S.CLOSING)
 
 
 def test_nobody_claims_what_somebody_owns() -> None:
-    """Except the owner of the parent session."""
+    """Except the owner of the parent session, and whoever fails a session that must end."""
     claims = {(at, intent) for (at, intent), each in TABLE.items() if at in OWNED and each.action in CLAIMS}
-    assert claims == {(at, I.CALL_CHILD) for at in OWNED}
+    assert claims == {(at, intent) for at in OWNED for intent in (I.CALL_CHILD, I.CALL_CHILD_ANEW, I.FAIL)}
 
 
 def test_only_what_is_missing_is_created() -> None:
@@ -176,7 +176,7 @@ def test_whatever_a_dead_process_left_open_is_found_by_recovery() -> None:
 
 
 def test_unclosed_sessions_are_closed_before_anything_else() -> None:
-    spared = {I.ANSWER, I.DELETE, I.AWAIT_RESULT}
+    spared = {I.ANSWER, I.DELETE, I.AWAIT_RESULT, I.FAIL}
     for intent in set(I) - spared:
         assert TABLE[S.REST_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST)
         assert TABLE[S.ENDED_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST, A.RETURN)

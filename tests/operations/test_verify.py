@@ -10,7 +10,7 @@ import pytest
 
 from helix_agents import CheckpointMeta, StateStore, open_stores
 from helix_agents.operations.verify import repair_session, session_problems, verify_sessions
-from helix_agents.types import SubSessionRef
+from helix_agents.types import RunRecord, SubSessionRef
 
 
 async def fill(store: StateStore) -> None:
@@ -78,12 +78,25 @@ async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
             await writer.write({"type": "text_delta", "delta": "x"})
         await stores.state.update_status("s", "completed")
         assert len(await session_problems(stores.state, "s")) == 1
-        assert len(await repair_session(stores.state, stores.streams, "s")) == 2
+        assert await repair_session(stores.state, stores.streams, "s") == ["closed the record of run r and its stream"]
         assert await repair_session(stores.state, stores.streams, "s") == []
         assert await session_problems(stores.state, "s") == []
         info = await stores.streams.get_stream_info("s")
         assert info is not None
         assert info.status == "ended"
+
+
+async def test_what_a_dead_process_left_open_of_a_waiting_session_is_closed(tmp_path: Path) -> None:
+    async with open_stores(f"sqlite:{tmp_path / 'h.db'}") as stores:
+        await stores.state.create_session("s", agent_type="a", run=RunRecord("r", "s", 1, lease_until=1))
+        async with await stores.streams.create_writer("s", "r", "a") as writer:
+            await writer.write({"type": "text_delta", "delta": "x"})
+        await stores.state.update_status("s", "suspended_client_tool")
+        assert len(await repair_session(stores.state, stores.streams, "s")) == 1
+        info, (run,) = await stores.streams.get_stream_info("s"), await stores.state.list_runs("s")
+        assert info is not None
+        assert (info.status, run.status) == ("paused", "suspended_client_tool")
+        assert await session_problems(stores.state, "s") == []
 
 
 async def test_what_is_still_at_work_is_left_alone(tmp_path: Path) -> None:

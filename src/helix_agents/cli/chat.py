@@ -19,7 +19,8 @@ from ..clock import random_id
 from ..codec import Json
 from ..demo.served import assistant, demo_executor
 from ..errors import AlreadyRunning, HelixError, InvalidArgument
-from ..executor import AgentExecutor, RunHandle, all_waiting
+from ..executor import AgentExecutor, Intent, RunHandle, Standing, all_waiting, decide
+from ..executor import find as find_session
 from ..retry import RESULT
 from ..types import PendingClientToolCall, SessionState
 from .command import add_url, address, ensure_shared
@@ -82,10 +83,7 @@ class Chat:
 
     async def is_running_elsewhere(self) -> bool:
         """Check whether a process has the session. One that died has it until its lease expires."""
-        session = await self._session()
-        if session is None or session.status != "active":
-            return False
-        return not (await self.executor.can_resume(self.session_id)).can_resume
+        return (await find_session(self.executor.services, self.session_id)).seen.standing is Standing.RUNNING
 
     async def wait_for_others(self) -> None:
         """Wait until no other process has the session."""
@@ -104,12 +102,9 @@ class Chat:
         await self._follow(await self.executor.execute(self.agent, text, session_id=self.session_id), transcript)
 
     async def go_on(self, transcript: Transcript) -> None:
-        """Continue a run that crashed or whose questions are answered, and print its reply. A run that was stopped
-        stays so."""
-        session = await self._session()
-        if session is None or session.status in ("interrupted", "paused"):
-            return
-        if (await self.executor.can_resume(self.session_id)).can_resume:
+        """Continue a run that crashed or has its answers, and print its reply. A run that was stopped stays so."""
+        seen = (await find_session(self.executor.services, self.session_id)).seen
+        if seen.standing is not Standing.STOPPED and not decide(seen, Intent.RESUME).is_refusal:
             await self._follow(await self.executor.resume(self.agent, self.session_id), transcript)
 
     async def _follow(self, handle: RunHandle[Any], transcript: Transcript) -> None:

@@ -11,8 +11,7 @@ from ..backends.registry import Stores
 from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
-from ..executor import all_waiting
-from ..lifecycle import SESSION_TERMINAL
+from ..executor import Action, Intent, all_waiting, decide, find
 from ..types import PendingClientToolCall, SessionState
 from .command import add_command, add_json
 from .output import emit, say
@@ -55,10 +54,11 @@ def add_answer(commands: Any) -> None:
 
 
 async def _interrupt(given: argparse.Namespace, stores: Stores) -> int:
-    session = await _load(stores, given.session)
-    can_stop = session.status not in (*SESSION_TERMINAL, "failed" if given.abort else "interrupted")
-    if can_stop:
-        async with steering(stores) as executor:
+    async with steering(stores) as executor:
+        found = await find(executor.services, given.session)
+        session = found.existing
+        can_stop = decide(found.seen, Intent.ABORT if given.abort else Intent.INTERRUPT).action is not Action.RETURN
+        if can_stop:
             stop = executor.abort if given.abort else executor.interrupt
             await stop(given.session, given.reason)
     if given.json:

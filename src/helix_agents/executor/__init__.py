@@ -12,12 +12,13 @@ from .run.hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
 from .run.model_call import RetryPolicy
 from .services import Services
 from .session.admin import restore_session
-from .session.closing import Ending, close, decided, end
-from .session.observe import CanResume, Sessions, find
+from .session.closing import Ending, close, decided, fail_session
+from .session.observe import CanResume, Sessions, SessionStores, find
 from .session.questions import ToolResultReceipt, all_waiting
-from .session.standing import Action, Intent, Standing, decide
+from .session.standing import UNCLOSED, Action, Intent, Standing, decide, open_run
 from .step.decisions import Outcome
 from .stream.follow import Follower, StreamPlace, outcome_without_stream
+from .stream.prepare import close_stream
 from .stream.snapshot import SessionView, take_snapshot
 from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 
@@ -42,12 +43,14 @@ __all__ = [
     "Schedule",
     "ScheduleOptions",
     "Services",
+    "SessionStores",
     "SessionView",
     "Sessions",
     "Standing",
     "Stepper",
     "StreamPlace",
     "SubmitOptions",
+    "UNCLOSED",
     "Ticket",
     "ToolResultReceipt",
     "Waiting",
@@ -56,11 +59,13 @@ __all__ = [
     "WorkerPool",
     "all_waiting",
     "close",
+    "close_stream",
     "decide",
     "decided",
-    "end",
+    "fail_session",
     "find",
     "impatient",
+    "open_run",
     "outcome_without_stream",
     "restore_session",
     "result_of",

@@ -38,10 +38,12 @@ from .run.stop_signal import StopSignal
 from .run_context import RunContext
 from .services import Services
 from .session.admin import delete_tree
-from .session.claim import Claim, NewRun, begin_turn, create_turn, take_over
+from .session.claim import Claim, NewRun, begin_turn, create_turn
 from .session.closing import close, fail_sessions
-from .session.observe import load_messages
-from .session.questions import MESSAGE_INSTEAD, all_waiting, change_session
+from .session.observe import Found, find, load_messages
+from .session.questions import MESSAGE_INSTEAD, change_session
+from .session.standing import Action, Intent, decide
+from .session.take_over import take_over
 from .step.decisions import Outcome
 from .step.open_step import OpenStep, tool_start_chunk
 from .step.work import PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
@@ -156,12 +158,12 @@ class _ChildCall:
         raise RunLost(self._parent.session_id, self._parent.run_id, why)
 
     async def _go_on(self) -> AgentResult:
-        """Look at the child, and go on with what is there."""
-        session = await self._services.store.load_state(self._session_id)
+        """Read the child, and continue with what is there."""
+        found = await find(self._services, self._session_id)
+        session, run = found.session, found.run
         self._ensure_child(session)
         self._incarnation = session.incarnation if session is not None else self._incarnation
-        run = await self._services.store.get_current_run(self._session_id) if session else None
-        # Only now: a parent that was replaced before it looked would take the child from the one who replaced it.
+        # Only now: a parent that was replaced before this read would take the child from its successor.
         await self._parent.watch.ensure_owner()
         show = self._call["id"] not in self._parent.shown_children
         self._parent.shown_children.add(self._call["id"])
@@ -170,19 +172,24 @@ class _ChildCall:
         if show and (session is None or self._parent.rewound or not mine):
             self._parent.stream.emit(tool_start_chunk(self._call))
             self._announce_start()
-        if session is not None and mine and await self._is_at_rest(session):
+        action = decide(found.seen, Intent.CALL_CHILD if mine else Intent.CALL_CHILD_ANEW).action
+        if action is Action.CLOSE_FIRST:
+            assert session is not None
+            assert run is not None
+            await close(self._services, session, run)
+            return await self._go_on()
+        if action is Action.RETURN:
+            assert session is not None
             self._started_at = run.started_at if run is not None else session.created_at
-            if session.status in SESSION_TERMINAL and run is not None and run.status == "running":
-                await close(self._services, session, run)
             await self._forward_history(session)
             return await result_of(self._services, session)
-        return await self._execute(session, run)
+        return await self._execute(found, action)
 
-    async def _execute(self, session: SessionState | None, run: RunRecord | None) -> AgentResult:
+    async def _execute(self, found: Found, action: Action) -> AgentResult:
         await self._note("active")
         try:
             async with asyncio.timeout(self._tool.timeout_seconds) as timer:
-                claim = await self._claim(session, run)
+                claim = await self._claim(found, action)
                 await self._forward_history(claim.session)  # after the claim, which drops what was never committed
                 child = await open_run(
                     self._services,
@@ -202,38 +209,39 @@ class _ChildCall:
             await fail_sessions(self._services, [self._session_id], error, "parent_timeout", self._check)
             return AgentResult("failed", error=error)
 
-    async def _claim(self, session: SessionState | None, run: RunRecord | None) -> Claim:
-        """The child's session for the run to come. The parent owns it, so no lease has to be waited for."""
+    async def _claim(self, found: Found, action: Action) -> Claim:
+        """Claim the child's session. The parent owns it, so no lease has to be waited for."""
         new = NewRun(f"run-{self._services.ids()}", parent_call=self._origin)
-        mine = self._is_mine(session, run)
-        if session is None or (session.status in SESSION_TERMINAL and not mine):
-            above = self._parent.owned.session
-            options: dict[str, Any] = {
-                "parent_session_id": above.session_id,
-                "root_session_id": above.root_session_id or above.session_id,
-                "user_id": above.user_id,
-                "tags": above.tags,
-                "expires_at": above.expires_at,
-            }
-            if session is not None:
-                return await begin_turn(self._services, session, run, [self._input], new)
-            claims: list[Claim] = []
-
-            async def create() -> None:
-                claims.append(
-                    await create_turn(self._services, self._agent, self._session_id, [self._input], new, options)
-                )
-                await self._ensure_parent(claims[0].session)
-
-            await unbroken(create())  # cut short, it could leave a child that nobody knows
-            self._incarnation = claims[0].session.incarnation
-            return claims[0]
+        if action is Action.CREATE:
+            return await self._create(new)
+        session, run = found.existing, found.run
+        if action is Action.BEGIN:
+            return await begin_turn(self._services, session, run, [self._input], new)
         message = None
-        if not mine:
+        if not self._is_mine(session, run):
             history = await load_messages(self._services.store, self._session_id)
             if not history or history[-1] != self._input:
                 message = self._input
         return await take_over(self._services, session, run, new, message=message)
+
+    async def _create(self, new: NewRun) -> Claim:
+        above = self._parent.owned.session
+        options: dict[str, Any] = {
+            "parent_session_id": above.session_id,
+            "root_session_id": above.root_session_id or above.session_id,
+            "user_id": above.user_id,
+            "tags": above.tags,
+            "expires_at": above.expires_at,
+        }
+        claims: list[Claim] = []
+
+        async def create() -> None:
+            claims.append(await create_turn(self._services, self._agent, self._session_id, [self._input], new, options))
+            await self._ensure_parent(claims[0].session)
+
+        await unbroken(create())  # cut short, it could leave a child that nobody knows
+        self._incarnation = claims[0].session.incarnation
+        return claims[0]
 
     async def _check(self) -> None:
         """Raise `RunLost` unless the parent's session is still its own."""
@@ -277,19 +285,12 @@ class _ChildCall:
 
     async def _note_cascade(self) -> None:
         """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
-        if self._stop.reason == PARENT_SUSPENDED:
+        if not self._parent.stop.requested:
             await change_session(
                 self._services.store,
                 self._session_id,
                 lambda session: msgspec.structs.replace(session, failure_reason=PARENT_SUSPENDED),
             )
-
-    async def _is_at_rest(self, session: SessionState) -> bool:
-        if session.status in SESSION_TERMINAL:
-            return True
-        return session.status in SUSPENDED and bool(
-            await all_waiting(self._services.store, session, self._services.clock())
-        )
 
     async def end(self, error: str, reason: str) -> None:
         """End the child, if there is one: nobody will continue it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from .services import Services
 from .session.closing import wait_seconds
 from .session.observe import CanResume, Found, find
 from .session.questions import all_waiting
-from .session.standing import Action, Intent, Standing, decide, reason_of
+from .session.standing import UNCLOSED, Action, Intent, Standing, decide, reason_of
 from .stream.follow import RunChunks, StreamPlace
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class RunHandle(Generic[Output]):
                 found = await find(self._services, self.session_id)
                 if found.session is None:
                     continue  # its stream is deleted with it
-                unclosed = found.seen.standing in (Standing.REST_UNCLOSED, Standing.ENDED_UNCLOSED)
+                unclosed = found.seen.standing in UNCLOSED
                 lost = await self._lost(found)
             except StoreError:
                 continue
@@ -236,12 +236,12 @@ class RunHandle(Generic[Output]):
             return None
         if run.run_id != self.run_id:
             run = _last_of_turn(await self._services.store.list_runs(self.session_id), self.run_id)
-        if run is None or run.status == "running" or run.status not in RUN_TERMINAL:
+        if run is None or run.status not in RUN_TERMINAL:
             return None
         later = found.run is not None and found.run.run_id != run.run_id
         if not later and found.existing.status == run.status:
             return None
-        return AgentResult(run.status, run.output, run.error)
+        return AgentResult(cast(SessionStatus, run.status), run.output, run.error)
 
     async def _told(self, result: AgentResult) -> AgentResult:
         """The result with what the stream tells of the run's steps: it may have run in another process."""

@@ -31,12 +31,13 @@ from .remote import RemoteControl
 from .run.budget import ensure_countable
 from .run.dependencies import session_to_be
 from .run.guardrails import INPUT_REFUSED
-from .session.claim import REPLACED, Claim, NewRun, begin_turn, continue_run, create_turn, take_over
+from .session.claim import REPLACED, Claim, NewRun, begin_turn, create_turn
 from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
 from .session.observe import Found, find
 from .session.queued_messages import enqueue
 from .session.standing import Action, Intent, Standing
+from .session.take_over import continue_run, take_over
 from .step.artifacts import Artifacts
 
 

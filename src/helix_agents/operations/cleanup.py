@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
-from ..clock import Clock, system_clock
-from ..errors import AlreadyRunning, InvalidArgument, RunLost
-from ..executor import Ending, end, find
+from ..clock import system_clock
+from ..errors import InvalidArgument
+from ..executor import Ending, SessionStores, fail_session
 from ..lifecycle import SESSION_TERMINAL
-from ..retry import CONFLICT
 from ..stores.paging import MAX_PAGE
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
@@ -22,17 +21,6 @@ from ..types import CleanupSummary, SessionState
 log = logging.getLogger(__name__)
 
 FAILURE_REASON = "session_expired"
-
-
-LEASE_MS = 10_000
-"""How long other processes wait before they finish closing a session if this process dies while doing it."""
-
-
-class _Stores(NamedTuple):
-    store: StateStore
-    streams: StreamManager | None
-    clock: Clock = system_clock
-    lease_ms: int = LEASE_MS
 
 
 class WorkspaceSnapshots(Protocol):
@@ -116,18 +104,11 @@ async def _reap(
         return
     if dry_run:
         return
-    store = _Stores(state_store, stream_manager)
-    for _ in CONFLICT.attempts():
-        found = await find(store, session.session_id)
-        if found.session is None or found.session.status in SESSION_TERMINAL:
-            break
-        try:
-            await end(store, found.session, found.run, Ending("failed", error, FAILURE_REASON))
-        except (AlreadyRunning, RunLost):
-            continue  # it has changed: read it again
+    stores = SessionStores(state_store, stream_manager)
+    if await fail_session(stores, session.session_id, Ending("failed", error, FAILURE_REASON)):
         tally.marked += 1
-        return
-    tally.already_terminal += 1
+    else:
+        tally.already_terminal += 1
 
 
 async def _delete_snapshots(session_id: str, name: str, provider: WorkspaceProvider, tally: _Tally) -> None:

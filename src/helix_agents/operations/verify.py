@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ..clock import system_clock
 from ..codec import encode
 from ..errors import HelixError
-from ..lifecycle import SESSION_TERMINAL
+from ..executor import UNCLOSED, SessionStores, Standing, close, close_stream, find
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
-from ..types import RunRecord, RunStatus, SessionState
+from ..types import SessionState
 
 PAGE = 200
 
@@ -67,8 +66,9 @@ async def _problems(state_store: StateStore, session_id: str) -> AsyncIterator[s
         yield problem
     async for problem in _family_problems(state_store, state):
         yield problem
-    for run in await _unclosed_runs(state_store, state):
-        yield f"is {state.status}, but the record of its run {run.run_id} says that it is running"
+    seen = (await find(SessionStores(state_store, None), session_id)).seen
+    if seen.standing in UNCLOSED:
+        yield f"is {state.status}, but the record of its run {seen.run_id} says that it is running"
 
 
 async def _family_problems(state_store: StateStore, state: SessionState) -> AsyncIterator[str]:
@@ -81,43 +81,26 @@ async def _family_problems(state_store: StateStore, state: SessionState) -> Asyn
             yield f"notes a child {ref.sub_session_id!r} that is missing"
 
 
-async def _unclosed_runs(state_store: StateStore, state: SessionState, now: int | None = None) -> list[RunRecord]:
-    """Runs of a session that has ended which nobody closed, and nobody is closing now."""
-    if state.status not in SESSION_TERMINAL:
-        return []
-    moment = system_clock() if now is None else now
-    runs = await state_store.list_runs(state.session_id)
-    return [run for run in runs if run.status == "running" and (run.lease_until or 0) <= moment]
+async def repair_session(state_store: StateStore, stream_manager: StreamManager, session_id: str) -> list[str]:
+    """Close the run and the stream that a session which has stopped left open; return what was done. *Idempotent.*
 
-
-async def repair_session(
-    state_store: StateStore, stream_manager: StreamManager, session_id: str, *, now: int | None = None
-) -> list[str]:
-    """Close the runs and the stream that an ended session left open; return what was done. *Idempotent.*
-
-    If the session does not exist, remove what is left of it.
+    If the session does not exist, remove what is left of it. Raises `AlreadyRunning` or `RunLost` if another process
+    continues the session at the same time.
     """
-    state = await state_store.load_state(session_id)
-    if state is None:
+    stores = SessionStores(state_store, stream_manager)
+    found = await find(stores, session_id)
+    if found.session is None:
         return ["removed what was left of it"] if await state_store.drop_orphan(session_id) else []
-    if state.status not in SESSION_TERMINAL:
-        return []
     done: list[str] = []
-    runs = await state_store.list_runs(session_id)
-    unclosed = await _unclosed_runs(state_store, state, now)
-    if any(run.status == "running" and run not in unclosed for run in runs):
-        return []  # somebody is at it
-    for run in unclosed:
-        status: RunStatus = "completed" if state.status == "completed" else "failed"
-        await state_store.update_run_status(run.run_id, status, error=state.error, output=state.output)
-        done.append(f"closed the record of run {run.run_id}")
-    info = await stream_manager.get_stream_info(state.stream_id)
-    if info is not None and info.status in ("active", "paused"):
-        if state.status == "completed":
-            await stream_manager.end_stream(state.stream_id, state.output)
-        else:
-            await stream_manager.fail_stream(state.stream_id, state.error or "failed")
-        done.append(f"ended the stream {state.stream_id!r}")
+    if found.seen.standing in UNCLOSED and found.run is not None:
+        await close(stores, found.session, found.run)
+        done.append(f"closed the record of run {found.run.run_id} and its stream")
+    elif found.seen.standing in (Standing.COMPLETED, Standing.FAILED):
+        info = await stream_manager.get_stream_info(found.session.stream_id)
+        if info is not None and info.status in ("active", "paused"):
+            # Under the fence of the last owner: a process that continues the session has a higher one.
+            await close_stream(stream_manager, found.session, None, found.session.owner_epoch, rewind=False)
+            done.append(f"ended the stream {found.session.stream_id!r}")
     return done
 
 

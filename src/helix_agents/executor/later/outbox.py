@@ -26,6 +26,7 @@ from ...tools.calling import in_thread
 from ...types import Owner, RunRecord, SessionState
 from ..run.hooks import Hooks, RunInfo
 from ..services import Services
+from ..session.standing import open_run
 from .webhooks import EventType, Webhook, post
 
 logger = get_logger("helix_agents.executor")
@@ -172,7 +173,7 @@ class Outbox(Hooks):
         try:
             while (found := await self._next(entry)) is not None:
                 run, session = found
-                if run is None or run.status == "running":
+                if run is None or open_run(run) is not None:
                     idle = msgspec.structs.replace(entry, sending_until=0)
                     wake_at = None if run is None else self._services.clock() + int(WATCH_SECONDS * 1000)
                     try:

@@ -19,7 +19,7 @@ from ...types import Owner, SessionState
 from .claim import REPLACED, next_epoch
 from .closing import decided, fail_sessions
 from .observe import Sessions, load_messages
-from .standing import Intent
+from .standing import Intent, open_run
 
 
 async def restore_session(
@@ -34,9 +34,9 @@ async def restore_session(
     now = services.clock()
     epoch = next_epoch(session, now)
     undone = None
-    if run is not None and run.status == "running":
-        ended = msgspec.structs.replace(run, status="interrupted", error="The session was restored.", completed_at=now)
-        undone = RunChange(run, ended)
+    if (undoes := open_run(run)) is not None:
+        why = "The session was restored."
+        undone = RunChange(undoes, msgspec.structs.replace(undoes, status="interrupted", error=why, completed_at=now))
     version = await services.store.restore_checkpoint(
         session_id,
         checkpoint_id,

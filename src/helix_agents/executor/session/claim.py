@@ -36,13 +36,13 @@ from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
-from ...types import Checkpoint, CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
+from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
-from ..step.decisions import abandoned, step_id_of, turn_checkpoint
-from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream, last_commit, ready_stream
+from ..step.decisions import abandoned, turn_checkpoint
+from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream
 from .observe import Sessions, load_messages
 from .queued_messages import queued_in
-from .standing import UNOWNED, crashes_of, ended_as
+from .standing import UNOWNED, ended_as, open_run
 
 logger = get_logger("helix_agents.executor")
 
@@ -114,7 +114,7 @@ def next_epoch(session: SessionState | None, now: int) -> int:
 
 def ended_run(session: SessionState, run: RunRecord | None, now: int) -> RunChange | None:
     """Return the end of a run that is still open, for the commit that replaces it; None if there is none."""
-    if run is None or run.status != "running":
+    if (run := open_run(run)) is None:
         return None
     status = ended_as(session)
     error = DIED if status == "interrupted" else session.error
@@ -157,7 +157,7 @@ async def create_turn(
         **options,
     )
     claim = Claim(session, messages, record, claimed_at=now, starts=True)
-    return await _start_stream(services, claim, stream)
+    return await start_stream(services, claim, stream)
 
 
 async def begin_turn(
@@ -187,7 +187,7 @@ async def begin_turn(
     given = identified(given, ids_of(history), checkpoint.step_id)
     mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
     claim = Claim(mine, [*history, *given], record, claimed_at=now, starts=True)
-    return await _start_stream(services, claim, stream)
+    return await start_stream(services, claim, stream)
 
 
 def _first_record(
@@ -205,7 +205,7 @@ def _first_record(
     )
 
 
-async def _start_stream(services: Services, claim: Claim, stream: StreamInfo | None) -> Claim:
+async def start_stream(services: Services, claim: Claim, stream: StreamInfo | None) -> Claim:
     """Make the stream of a new turn ready. Raises `RunLost`."""
     try:
         ready = await fresh_stream(services.streams, claim.session.stream_id, claim.fence, seen=stream)
@@ -213,176 +213,7 @@ async def _start_stream(services: Services, claim: Claim, stream: StreamInfo | N
         raise claim.lost() from error
     if stream is None and await drop_orphan(services.store, services.streams, claim.session, claim.fence):
         raise claim.lost("the session was deleted")
-    return await _placed(services, claim, ready)
-
-
-# -- an unfinished turn
-
-
-async def take_over(
-    services: Services, session: SessionState, run: RunRecord | None, new: NewRun, *, message: Message | None = None
-) -> Claim:
-    """Continue a turn that was interrupted, crashed or waits, in a new run. The caller has decided that it may.
-
-    Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session from this claim.
-    """
-    now = services.clock()
-    earlier = await _run_of_turn(services, session, run)
-    # What was put aside was shown completely; only what was never committed has to be taken back.
-    crashed = session.status == "active" or run is None
-    committed = await last_commit(services.store, session) if crashed else None
-    stream = await services.streams.get_stream_info(session.stream_id)
-    history = await load_messages(services.store, session.session_id)
-    step = step_id_of(session, run.run_id if run is not None else new.run_id)
-    said = _said_since(run, session)
-    is_open = bool(abandoned(history, ""))
-    if not is_open and (said or message or session.queued_messages):
-        is_open = bool(await services.store.list_staged(session.session_id, step))
-    # While a step is open, queued messages stay queued: the commit of that step takes them.
-    said = [*said, *([] if is_open else queued_in(session)), *([] if message is None else [message])]
-    then = said if is_open else []
-    record = new.record(
-        session.session_id,
-        earlier.turn if earlier is not None else 1,
-        earlier,
-        first_step=earlier.first_step if earlier is not None else session.step_count,
-        first_message=earlier.first_message if earlier is not None else len(history),
-        claimed_step=session.step_count,
-        crashes=crashes_of(session, run) if crashed else 0,
-        follow_up=list(then),
-        open_step=session.step_count + 1 if then else None,
-        start_sequence=stream.latest_sequence if stream else 0,
-        lease_until=now + services.lease_ms,
-        started_at=now,
-    )
-    wanted = msgspec.structs.replace(
-        session,
-        status="active",
-        resume_count=session.resume_count + 1,
-        suspended_step_id=step,
-        error=None,
-        failure_reason=None,
-        interrupt_context=None,
-        queued_messages=session.queued_messages if is_open else [],
-    )
-    checkpoint = turn_checkpoint(new.run_id, session.step_count)
-    written = [] if is_open else identified(said, ids_of(history), checkpoint.step_id)
-    start, ended = checkpoint if written else None, ended_run(session, run, now)
-    mine = await take(services, session, wanted, written, start, run=record, change=ended)
-    if run is not None and run.status == "running":
-        logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
-    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
-    claim = await _open_stream(services, claim, stream, step, committed, crashed=crashed)
-    return await _released(services, claim) if new.released else claim
-
-
-async def _released(services: Services, claim: Claim) -> Claim:
-    """Release a run that was claimed for a worker: only now, so that no worker finds a stream that is not ready."""
-    try:
-        run = await services.store.update_run_status(
-            claim.run.run_id, "running", lease_until=claim.run.not_before or UNOWNED, expected_status="running"
-        )
-    except (IllegalTransition, RunNotFound) as error:
-        raise claim.lost() from error
-    return replace(claim, run=run)
-
-
-async def _open_stream(
-    services: Services, claim: Claim, seen: StreamInfo | None, step: str, committed: Checkpoint | None, *, crashed: bool
-) -> Claim:
-    """Make the stream of an unfinished turn ready, back to its last commit after a crash. Raises `RunLost`."""
-    session = claim.session
-    try:
-        ready = await ready_stream(
-            services.streams,
-            session.stream_id,
-            claim.fence,
-            seen=seen,
-            rewind_to=session.step_count if crashed else None,
-            committed=committed,
-        )
-        # Read after the claim: the owner before can stage nothing any more.
-        staged = await services.store.list_staged(session.session_id, step)
-    except StreamFenced as error:
-        raise claim.lost() from error
-    except SessionNotFound as error:
-        await drop_orphan(services.store, services.streams, session, claim.fence)
-        raise claim.lost("the session was deleted") from error
-    return replace(await _placed(services, claim, ready), staged=staged, rewound=ready.rewound)
-
-
-async def _run_of_turn(services: Services, session: SessionState, run: RunRecord | None) -> RunRecord | None:
-    """Return the last run of the turn that the session is in: an earlier one than its latest run's after a restore."""
-    if run is None or run.first_step <= session.step_count:
-        return run
-    runs = await services.store.list_runs(session.session_id)
-    return next((each for each in reversed(runs) if each.first_step <= session.step_count), None)
-
-
-def _said_since(run: RunRecord | None, session: SessionState) -> list[Message]:
-    """Return what the user said to runs that never committed it."""
-    return [] if run is None or run.open_step != session.step_count + 1 else list(run.follow_up)
-
-
-# -- a released run
-
-
-async def continue_run(
-    services: Services,
-    session: SessionState,
-    run: RunRecord,
-    *,
-    worker: str | None = None,
-    messages: Sequence[Message] | None = None,
-) -> Claim:
-    """Continue a run that was released. Raises `AlreadyRunning` if another process was faster.
-
-    `messages`: the conversation, if the caller did the last step and knows it as of this version.
-    """
-    now = services.clock()
-    known = messages is not None
-    stream = None if known else await services.streams.get_stream_info(session.stream_id)
-    begins = session.suspended_step_id is not None or session.step_count == run.first_step
-    claimed = {"claimed_step": session.step_count, "worker": worker or run.worker, "not_before": None}
-    change = leased_run(run, now + services.lease_ms, **claimed)
-    step = session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
-    wanted = msgspec.structs.replace(session, suspended_step_id=step)
-    mine = await take(services, session, wanted, change=change)
-    resumes = run.resumes is not None
-    claim = Claim(
-        mine,
-        await load_messages(services.store, session.session_id) if messages is None else messages,
-        change.wanted,
-        claimed_at=now,
-        # Committed steps leave nothing staged; only a run that took another over starts with an open step.
-        staged=await services.store.list_staged(session.session_id, step_id_of(mine, run.run_id)) if resumes else [],
-        starts=run.attempt == 1 and session.step_count == run.first_step,
-        resumed=resumes,
-        announce=begins,
-        then=_said_since(run, session),
-    )
-    if known:
-        return claim  # the writer raises the fence
-    try:
-        if stream is None or stream.status in ("ended", "failed"):
-            # The process that queued the run died before its stream was ready.
-            return await _start_stream(services, claim, stream)
-        if session.step_count > run.claimed_step:
-            # The process that did the last step may have died before it announced the commit.
-            committed = await last_commit(services.store, session)
-            await ready_stream(
-                services.streams,
-                session.stream_id,
-                claim.fence,
-                seen=stream,
-                rewind_to=session.step_count,
-                committed=committed,
-            )
-        elif stream.status == "paused":
-            await services.streams.resume_stream(session.stream_id, fence=claim.fence)
-    except StreamFenced as error:
-        raise claim.lost() from error
-    return claim
+    return await placed(services, claim, ready)
 
 
 # -- what all of them share
@@ -424,7 +255,7 @@ async def take(
     return msgspec.structs.replace(wanted, custom_state=seen.custom_state, version=new_version, owner_epoch=epoch)
 
 
-async def _placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
+async def placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
     """Correct where the run starts in the stream: it had expired, or a crash had left chunks that are gone now."""
     if ready.latest_sequence == claim.run.start_sequence:
         return claim

@@ -36,7 +36,7 @@ from ..step.open_step import OpenStep
 from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
 from .observe import Found, Sessions, find, load_messages, observe
-from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, refusal
+from .standing import POISONED_AFTER, Action, Decision, Intent, decide, ended_as, open_run, refusal
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
 """How a write fails of a process that no longer owns what it closes."""
@@ -73,7 +73,6 @@ async def close(services: Sessions, session: SessionState, run: RunRecord) -> No
 
 async def end(services: Sessions, session: SessionState, run: RunRecord | None, ending: Ending) -> None:
     """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
-    is_open = run is not None and run.status == "running"
     context: Json = session.interrupt_context
     if ending.status == "interrupted":
         now = services.clock()
@@ -88,7 +87,7 @@ async def end(services: Sessions, session: SessionState, run: RunRecord | None, 
         # Nobody may answer a session that has failed: an answer that still comes is late.
         pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
-    change = leased_run(run, services.clock() + services.lease_ms) if run is not None and is_open else None
+    change = leased_run(still, services.clock() + services.lease_ms) if (still := open_run(run)) is not None else None
     await _finish(services, session, await take(services, session, wanted, change=change), run)
 
 
@@ -96,7 +95,7 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
     """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`."""
     store, streams, fence = services.store, services.streams, session.owner_epoch
     owner = Owner(session.incarnation, fence)
-    is_open = run is not None and run.status == "running"
+    is_open = open_run(run) is not None
     failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
 
     async def check() -> None:
@@ -153,20 +152,30 @@ async def fail_sessions(
     `check` is asked after a session was read and before it is ended: a successor that uses it changes its version.
     """
     for session_id in session_ids:
-        for _ in CLOSING.attempts():
-            found = await find(services, session_id)
+        await fail_session(services, session_id, Ending("failed", error, reason), check)
+
+
+async def fail_session(services: Sessions, session_id: str, ending: Ending, check: OwnerCheck | None = None) -> bool:
+    """Fail a session, whoever owns it; return whether this call did: it may have ended, or keep changing."""
+    for _ in CLOSING.attempts():
+        found = await find(services, session_id)
+        if check is not None:
             await check()
-            if found.session is None:
-                break
-            try:
-                if found.session.status not in SESSION_TERMINAL:
-                    await end(services, found.session, found.run, Ending("failed", error, reason))
-                    await _note_failed(services, found.session)
-                elif found.run is not None and found.seen.standing is Standing.ENDED_UNCLOSED:
-                    await close(services, found.session, found.run)
-                break
-            except (AlreadyRunning, RunLost):
-                await asyncio.sleep(CLOSING.first_seconds)  # it has changed: read it again
+        action = decide(found.seen, Intent.FAIL).action
+        if action is Action.RETURN:
+            return False
+        try:
+            if action is Action.END:
+                await end(services, found.existing, found.run, ending)
+                await _note_failed(services, found.existing)
+                return True
+            assert found.run is not None
+            await close(services, found.existing, found.run)
+            if action is Action.CLOSE:
+                return False
+        except (AlreadyRunning, RunLost):
+            await asyncio.sleep(CLOSING.first_seconds)  # it has changed: read it again
+    return False
 
 
 async def _note_failed(services: Sessions, session: SessionState) -> None:

@@ -7,14 +7,14 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ...agent import Agent
-from ...clock import Clock
+from ...clock import Clock, system_clock
 from ...errors import InvalidArgument, SessionNotFound
 from ...messages import Message
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
 from ...types import RunRecord, SessionState
 from .questions import all_waiting
-from .standing import Intent, Seen, Standing, crashes_of, decide, described, standing
+from .standing import Intent, Seen, Standing, crashes_of, decide, described, open_run, standing
 
 SETTLED = {Standing.ORPHANED, Standing.RELEASED, Standing.LAPSED, Standing.READY, Standing.STOPPED}
 """Standings of sessions without an owner: only there does it matter whether anything was said or asked."""
@@ -34,6 +34,16 @@ class Sessions(Protocol):
 
     @property
     def lease_ms(self) -> int: ...
+
+
+class SessionStores(NamedTuple):
+    """Stores for operations that run no agent."""
+
+    store: StateStore
+    streams: StreamManager | None
+    clock: Clock = system_clock
+    lease_ms: int = 10_000
+    """How long other processes leave a session alone that this one is closing, if it dies."""
 
 
 class Found(NamedTuple):
@@ -94,7 +104,7 @@ async def observe(services: Sessions, session: SessionState, run: RunRecord | No
         session.status,
         engine,
         queued=engine is not None or (run is not None and run.queued),
-        lease_until=run.lease_until if run is not None and run.status == "running" else None,
+        lease_until=run.lease_until if open_run(run) and run else None,
         stop=flag if flag is not None and run is not None and flag.run_id == run.run_id else None,
         questions=questions,
         crashes=crashes_of(session, run) if at is Standing.LAPSED else 0,

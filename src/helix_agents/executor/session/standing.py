@@ -21,8 +21,8 @@ from ...types import InterruptFlag, RunRecord, RunStatus, SessionState, SessionS
 UNOWNED: Final = 0
 """Lease value of a run that was released cleanly: any worker may continue it immediately."""
 
-POISONED_AFTER: Final = 20
-"""How many processes in a row may die in a session without a commit before it is failed."""
+POISONED_AFTER: Final = 10
+"""How many processes in a row may die at work on a session without a commit before it is failed."""
 
 
 # -- 1. how a session stands
@@ -59,6 +59,10 @@ class Standing(Enum):
     FAILED = "failed"
 
 
+UNCLOSED: Final = frozenset({Standing.REST_UNCLOSED, Standing.ENDED_UNCLOSED})
+"""Standings of sessions that have stopped and whose dead owner left the stream and the run record open."""
+
+
 class Seen(NamedTuple):
     """A session as a caller read it: its standing, and the facts that errors and the rules below need."""
 
@@ -76,7 +80,7 @@ class Seen(NamedTuple):
     stop: InterruptFlag | None = None
     """An interrupt or abort that the run was asked for and may not have read."""
     crashes: int = 0
-    """How many processes in a row died in the session without a commit."""
+    """How many processes in a row died at work on the session without a commit, besides its latest owner."""
 
     @property
     def must_end(self) -> bool:
@@ -99,23 +103,23 @@ def standing(
     """
     if session is None:
         return Standing.MISSING
-    is_open = run is not None and run.status == "running"
-    is_live = run is not None and is_open and (run.lease_until or UNOWNED) > now and not run.is_postponed
+    run = open_run(run)
+    is_live = run is not None and (run.lease_until or UNOWNED) > now and not run.is_postponed
     if session.status == "active":
         if is_live:
             return Standing.RUNNING
         if not has_messages:
             return Standing.FRESH
-        if run is None or not is_open:
+        if run is None:
             return Standing.ORPHANED
         return Standing.RELEASED if run.lease_until == UNOWNED or run.is_postponed else Standing.LAPSED
     if is_live:
         return Standing.CLOSING
     if session.status in SESSION_TERMINAL:
-        if is_open:
+        if run is not None:
             return Standing.ENDED_UNCLOSED
         return Standing.COMPLETED if session.status == "completed" else Standing.FAILED
-    if is_open:
+    if run is not None:
         return Standing.REST_UNCLOSED
     if not has_messages:
         return Standing.FRESH
@@ -124,11 +128,15 @@ def standing(
     return Standing.STOPPED
 
 
+def open_run(run: RunRecord | None) -> RunRecord | None:
+    """Return the run if its record is open: its owner works on it or is closing it, or died."""
+    return run if run is not None and run.status == "running" else None
+
+
 def crashes_of(session: SessionState, run: RunRecord | None) -> int:
-    """Return how many runs in a row died without a commit, if the latest one, which is still open, did."""
-    if run is None or run.status != "running" or run.claimed_step != session.step_count:
-        return 0
-    return run.crashes + 1
+    """Return how many runs in a row died before an open run that has committed nothing since it was claimed."""
+    run = open_run(run)
+    return 0 if run is None or run.claimed_step != session.step_count else run.crashes
 
 
 def ended_as(session: SessionState) -> RunStatus:
@@ -163,11 +171,14 @@ class Intent(Enum):
     ANSWER = "answer"
     """A person or client responds to a question."""
     CALL_CHILD = "call child"
-    """The owner of the parent session runs the call that this child session was made for."""
+    """The owner of the parent session runs the call that the child's latest run was started for."""
+    CALL_CHILD_ANEW = "call child anew"
+    """The same for another call: a persistent child, or a call that was made again after a restore."""
 
     INTERRUPT = "interrupt"
     ABORT = "abort"
-    """Also for a session that expired, and for a child whose parent ended."""
+    FAIL = "fail"
+    """Fail the session whoever owns it: it expired, or it is the child of a session that ended."""
     DELETE = "delete"
     RESTORE = "restore"
     """Go back to a checkpoint; `regenerate` and `edit` start a turn there."""
@@ -302,42 +313,42 @@ _DRIVE_ROWS: Final[_Rows] = (
     (S.FAILED,          begin,    begin,    begin,    over,     over,     begin,    report),
 )
 
-_SCHEDULE: Final = (Intent.RECOVER, Intent.ANSWER, Intent.CALL_CHILD)
+_SCHEDULE: Final = (Intent.RECOVER, Intent.ANSWER, Intent.CALL_CHILD, Intent.CALL_CHILD_ANEW)
 _SCHEDULE_ROWS: Final[_Rows] = (
-    #                   recover   answer    child
-    (S.MISSING,         leave,    missing,  create),
-    (S.FRESH,           leave,    record,   begin),
-    (S.ORPHANED,        leave,    record,   takeover),
-    (S.RUNNING,         leave,    record,   takeover),
-    (S.RELEASED,        proceed,  record,   takeover),
-    (S.LAPSED,          takeover, record,   takeover),
-    (S.CLOSING,         leave,    record,   close1st),
-    (S.REST_UNCLOSED,   close1st, record,   close1st),
-    (S.ENDED_UNCLOSED,  close,    record,   close1st),
-    (S.WAITING,         leave,    record,   report),
-    (S.READY,           takeover, record,   takeover),
-    (S.STOPPED,         leave,    record,   takeover),
-    (S.COMPLETED,       leave,    record,   report),
-    (S.FAILED,          leave,    record,   report),
+    #                   recover   answer    child     child anew
+    (S.MISSING,         leave,    missing,  create,   create),
+    (S.FRESH,           leave,    record,   begin,    begin),
+    (S.ORPHANED,        leave,    record,   takeover, takeover),
+    (S.RUNNING,         leave,    record,   takeover, takeover),
+    (S.RELEASED,        proceed,  record,   takeover, takeover),
+    (S.LAPSED,          takeover, record,   takeover, takeover),
+    (S.CLOSING,         leave,    record,   close1st, close1st),
+    (S.REST_UNCLOSED,   close1st, record,   close1st, close1st),
+    (S.ENDED_UNCLOSED,  close,    record,   close1st, close1st),
+    (S.WAITING,         leave,    record,   report,   takeover),
+    (S.READY,           takeover, record,   takeover, takeover),
+    (S.STOPPED,         leave,    record,   takeover, takeover),
+    (S.COMPLETED,       leave,    record,   report,   begin),
+    (S.FAILED,          leave,    record,   report,   begin),
 )
 
-_STEER: Final = (Intent.INTERRUPT, Intent.ABORT, Intent.DELETE, Intent.RESTORE, Intent.AWAIT_RESULT)
+_STEER: Final = (Intent.INTERRUPT, Intent.ABORT, Intent.FAIL, Intent.DELETE, Intent.RESTORE, Intent.AWAIT_RESULT)
 _STEER_ROWS: Final[_Rows] = (
-    #                   interrupt abort     delete    restore   result
-    (S.MISSING,         missing,  missing,  report,   missing,  missing),
-    (S.FRESH,           end,      end,      remove,   rewind,   unrun),
-    (S.ORPHANED,        end,      end,      remove,   rewind,   unrun),
-    (S.RUNNING,         flag,     flag,     stop1st,  busy,     wait),
-    (S.RELEASED,        end,      end,      remove,   rewind,   wait),
-    (S.LAPSED,          end,      end,      remove,   rewind,   lost),
-    (S.CLOSING,         wait,     wait,     wait,     wait,     report),
-    (S.REST_UNCLOSED,   close1st, close1st, remove,   close1st, report),
-    (S.ENDED_UNCLOSED,  report,   close,    remove,   close1st, report),
-    (S.WAITING,         end,      end,      remove,   rewind,   report),
-    (S.READY,           end,      end,      remove,   rewind,   report),
-    (S.STOPPED,         report,   end,      remove,   rewind,   report),
-    (S.COMPLETED,       report,   report,   remove,   rewind,   report),
-    (S.FAILED,          report,   report,   remove,   rewind,   report),
+    #                   interrupt abort     fail      delete    restore   result
+    (S.MISSING,         missing,  missing,  report,   report,   missing,  missing),
+    (S.FRESH,           end,      end,      end,      remove,   rewind,   unrun),
+    (S.ORPHANED,        end,      end,      end,      remove,   rewind,   unrun),
+    (S.RUNNING,         flag,     flag,     end,      stop1st,  busy,     wait),
+    (S.RELEASED,        end,      end,      end,      remove,   rewind,   wait),
+    (S.LAPSED,          end,      end,      end,      remove,   rewind,   lost),
+    (S.CLOSING,         wait,     wait,     close1st, wait,     wait,     report),
+    (S.REST_UNCLOSED,   close1st, close1st, end,      remove,   close1st, report),
+    (S.ENDED_UNCLOSED,  report,   close,    close,    remove,   close1st, report),
+    (S.WAITING,         end,      end,      end,      remove,   rewind,   report),
+    (S.READY,           end,      end,      end,      remove,   rewind,   report),
+    (S.STOPPED,         report,   end,      end,      remove,   rewind,   report),
+    (S.COMPLETED,       report,   report,   report,   remove,   rewind,   report),
+    (S.FAILED,          report,   report,   report,   remove,   rewind,   report),
 )
 # fmt: on
 

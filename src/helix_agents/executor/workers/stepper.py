@@ -23,10 +23,11 @@ from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus
 from ..local_runs import LocalRuns
 from ..options import Input, read_request
 from ..services import Services
-from ..session.claim import Claim, NewRun, continue_run, take_over
+from ..session.claim import Claim, NewRun
 from ..session.closing import close, decided
 from ..session.observe import Found, find
 from ..session.standing import Action, Intent
+from ..session.take_over import continue_run, take_over
 from ..starting import Starter
 
 MAX_KEPT_CONVERSATIONS = 256

@@ -15,6 +15,7 @@ import msgspec
 
 from ...codec import Json, to_struct
 from ...errors import InvalidArgument, StoreCorrupt
+from ...executor import open_run
 from ...messages import Message
 from ...state import apply_patch
 from ...state.writes import StepWrites
@@ -185,7 +186,7 @@ async def _write_run(store: StateStore, run: RunRecord) -> None:
     # A run that was active when it was exported is not active here: its lease has expired.
     details = {name: getattr(run, name) for name in DETAILS}
     await store.create_run(run.session_id, run.run_id, turn=run.turn, metadata=run.metadata, lease_until=0, **details)
-    if run.status != "running":
+    if open_run(run) is None:
         await store.update_run_status(
             run.run_id,
             run.status,
