@@ -120,7 +120,8 @@ class _PatientState(_Patient):
         store: StateStore = self._inner
 
         async def happened() -> Committed | None:
-            latest = await store.get_latest_checkpoint(session_id)
+            seen = await store.load_conversation(session_id, last=0, custom_state=False)
+            latest = None if seen is None else seen.checkpoint
             expected = options.get("expected_version")
             if latest is None or latest.step_id != checkpoint.step_id:
                 return None

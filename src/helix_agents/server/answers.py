@@ -67,11 +67,11 @@ async def submit_answer(context: ServerContext, user: User, session: SessionStat
 
 async def _continue(context: ServerContext, session_id: str) -> str | None:
     """Resume a session whose responses are complete, unless another process does so at the same time."""
-    session = await context.store.load_state(session_id)
-    if session is None or session.agent_type not in context.executor.agents:
+    seen = await context.store.load_conversation(session_id, last=0, custom_state=False)
+    if seen is None or seen.session.agent_type not in context.executor.agents:
         return None
     try:
-        return (await context.executor.resume(session.agent_type, session_id)).run_id
+        return (await context.executor.resume(seen.session.agent_type, session_id)).run_id
     except (AlreadyRunning, NotResumable):
         run = await context.store.get_current_run(session_id)
         return run.run_id if run else None

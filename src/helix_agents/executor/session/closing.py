@@ -99,8 +99,8 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
     failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
 
     async def check() -> None:
-        stored = await store.load_state(session.session_id)
-        if stored is None or Owner(stored.incarnation, stored.owner_epoch) != owner:
+        seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
+        if seen is None or Owner(seen.session.incarnation, seen.session.owner_epoch) != owner:
             raise RunLost(session.session_id, run.run_id if run else "", REPLACED)
 
     if failed:
@@ -112,7 +112,8 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
             await take_back(streams, await _put_aside(services, before, run), session, fence)
         if streams is not None:
             if ended:
-                latest = await store.get_latest_checkpoint(session.session_id) if is_open else None
+                seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
+                latest = seen.checkpoint if seen is not None and is_open else None
                 await close_stream(streams, session, latest, fence, rewind=is_open)
             else:
                 await pause_at_rest(streams, session, fence)

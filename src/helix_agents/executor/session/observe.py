@@ -75,15 +75,15 @@ async def find(services: Sessions, session_id: str, *, agent: Agent | None = Non
     Raises `InvalidArgument` for a session of another agent.
     """
     now = services.clock()
-    session = await services.store.load_state(session_id)
-    if session is None or (user_id is not None and session.user_id != user_id):
+    seen = await services.store.load_conversation(session_id, last=0)
+    session = None if seen is None else seen.session
+    if seen is None or session is None or (user_id is not None and session.user_id != user_id):
         return Found(None, None, Seen(Standing.MISSING, session_id), now)
     if agent is not None and session.agent_type != agent.name:
         raise InvalidArgument(
             f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}: pass that agent."
         )
-    run = await services.store.get_current_run(session_id)
-    return Found(session, run, await observe(services, session, run), now)
+    return Found(session, seen.run, await observe(services, session, seen.run), now)
 
 
 async def observe(services: Sessions, session: SessionState, run: RunRecord | None) -> Seen:

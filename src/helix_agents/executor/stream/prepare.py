@@ -94,7 +94,8 @@ async def drop_orphan(store: StateStore, streams: StreamManager, session: Sessio
 
 async def last_commit(store: StateStore, session: SessionState) -> Checkpoint | None:
     """Return the checkpoint of the last step, if that is the last thing that was committed."""
-    latest = await store.get_latest_checkpoint(session.session_id)
+    seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
+    latest = None if seen is None else seen.checkpoint
     if latest is None or latest.step_count != session.step_count or latest.kind != "step":
         return None
     return latest
