@@ -70,6 +70,7 @@ SHORT = [
     *names(STATE_STORE, USAGE_STORE, MEMORY_STORE, EXECUTOR, kinds=QUICK),
     *names(STREAM_MANAGER, BLOB_STORE, kinds={"example"}),
 ]
+CARRYING = [each.name for each in EXECUTOR.select() if each.run.__module__.endswith("x2_carry")]
 ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR)
 
 
@@ -85,9 +86,14 @@ def test_a_check_that_hangs_is_reported_with_what_it_waits_at(python_workers: Py
         ask(python_workers, "hang", 2)
 
 
-@pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW)])
+@pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW) or name in CARRYING])
 def test_in_an_object(python_workers: PythonWorkerd, name: str) -> None:
     run(python_workers, "do", name, QUICK_SECONDS)
+
+
+@pytest.mark.parametrize("name", CARRYING)
+def test_carrying_in_d1(python_workers: PythonWorkerd, name: str) -> None:
+    run(python_workers, "d1", name, QUICK_SECONDS)
 
 
 @pytest.mark.soak

@@ -78,6 +78,9 @@ class StreamManagerBase(StreamManager):
     )
     """The methods a backend implements; wrap them to inject faults."""
 
+    max_chunk_bytes: int | None = None
+    """How long the text of a chunk can be as JSON; a longer one is rejected before it is buffered."""
+
     gather_seconds: float = 0.0
     """How long writers collect chunks between two writes, for backends where a write costs more than waiting."""
 
@@ -229,6 +232,7 @@ class StreamManagerBase(StreamManager):
             clock=self._clock,
             retry_delays_seconds=self._retry_delays_seconds,
             gather_seconds=self.gather_seconds,
+            max_chunk_bytes=self.max_chunk_bytes,
         )
         self._writers.add(writer)
         return writer

@@ -17,7 +17,7 @@ from contextlib import suppress
 from ..chunks import Chunk, ensure_chunk
 from ..clock import Clock
 from ..codec import encode, ensure_count
-from ..errors import StoreUnavailable, StreamError
+from ..errors import InvalidArgument, StoreUnavailable, StreamError
 from ..retry import OUTAGE
 from .contract import StreamWriter
 from .records import Append, NewChunk
@@ -64,8 +64,10 @@ class BatchingWriter(StreamWriter):
         retry_delays_seconds: Sequence[float] = tuple(OUTAGE.delays()),
         gather_seconds: float = 0.0,
         address: Address | None = None,
+        max_chunk_bytes: int | None = None,
     ) -> None:
         """`address`: makes an `Append` of a batch, for `lend`."""
+        self._max_chunk_bytes = max_chunk_bytes
         self.stream_id = stream_id
         self._append = append
         self._address = address
@@ -264,7 +266,17 @@ class BatchingWriter(StreamWriter):
         step = stamped["step"]
         if type(step) is int:
             ensure_count(step, "The step of a chunk")
-        return NewChunk(step if type(step) is int else 0, encode(stamped), stamped if flat else None)
+        text = encode(stamped)
+        self._ensure_fits(text)
+        return NewChunk(step if type(step) is int else 0, text, stamped if flat else None)
+
+    def _ensure_fits(self, text: str) -> None:
+        most = self._max_chunk_bytes
+        # A character takes at most eight bytes once its text is JSON in JSON: only near the limit it is worth counting.
+        if most is not None and len(text) * 8 > most and len(encode([text]).encode()) > most:
+            raise InvalidArgument(
+                f"A chunk of {len(text)} characters is too large for this database (at most {most} bytes)."
+            )
 
     def _raise_error(self) -> None:
         if self._closed:

@@ -35,6 +35,7 @@ from helix_agents.backends.cloudflare.durable_object import (
 )
 from helix_agents.backends.cloudflare.stream_server import StreamServer
 from helix_agents.backends.cloudflare.streams import DurableObjectStreamManager
+from helix_agents.backends.sql_shared.beside import SqlBeside
 from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.backends.sql_shared.schema.self_migrating import MigratedDriver
 from helix_agents.backends.sql_shared.streams.manager import SqlStreamManager
@@ -92,7 +93,12 @@ class Home(Harness):
         return await self.open()
 
     async def open_stores(self) -> Parts:
-        return Parts(await self.open(), await self.open_streams(), await self.open_usage())
+        streams: Any = await self.open_streams()
+        usage: Any = await self.open_usage()
+        return Parts(self.state_beside(SqlBeside(streams, usage)), streams, usage)
+
+    def state_beside(self, beside: SqlBeside) -> Any:
+        raise NotImplementedError
 
     def stream_child_spec(self) -> None:
         return None
@@ -140,6 +146,9 @@ def in_an_object(ctx: Any) -> type[Home]:
         async def open(self) -> Any:
             return DOStateStore(ctx)
 
+        def state_beside(self, beside: SqlBeside) -> Any:
+            return DOStateStore(ctx, beside=beside)
+
         async def open_neighbour(self) -> Any:
             return DOStateStore(ctx, prefix="other_")
 
@@ -167,6 +176,9 @@ def in_d1(database: Any) -> type[Home]:
 
         async def open(self) -> Any:
             return D1StateStore(database)
+
+        def state_beside(self, beside: SqlBeside) -> Any:
+            return D1StateStore(database, beside=beside)
 
         async def open_neighbour(self) -> Any:
             return D1StateStore(database, prefix="other_")

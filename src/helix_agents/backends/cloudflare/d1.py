@@ -16,6 +16,7 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import InvalidArgument
 from ...stores.blobs.base import MEGABYTE
 from ...stores.memory.contract import Embedder
+from ..sql_shared.beside import SqlBeside
 from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
@@ -49,8 +50,11 @@ class D1StateStore(SqlStateStore):
         migrated: bool = False,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
+        beside: SqlBeside | None = None,
     ) -> None:
-        super().__init__(_ready(database, prefix, COMPACT_STATE, migrated), prefix=prefix, clock=clock, ids=ids)
+        """`beside`: streams and usage in the same database, for commits that carry to them."""
+        driver = _ready(database, prefix, COMPACT_STATE, migrated)
+        super().__init__(driver, prefix=prefix, clock=clock, ids=ids, beside=beside)
 
 
 class D1UsageStore(SqlUsageStore):

@@ -24,12 +24,15 @@ from ...streams.contract import StreamOutcome
 from ...streams.reader import ensure_readable, outcome_of
 from ...streams.records import StoredText, StreamHead
 from ...streams.wakeup import Wakeup
+from ..sql_shared.beside import SqlBeside
 from ..sql_shared.blobs.store import SqlBlobStore
+from ..sql_shared.joint import JointCommits, Load, apply_along
 from ..sql_shared.memory.store import SqlMemoryStore
 from ..sql_shared.schema.migrate import COMPACT_STATE, COMPACT_USAGE
-from ..sql_shared.state.planned_commit import PlannedCommits
+from ..sql_shared.state.planned_commit import Answer, PlannedCommits
 from ..sql_shared.state.store import SqlStateStore
 from ..sql_shared.streams.manager import SqlStreamManager
+from ..sql_shared.streams.planned_append import Appended, planned_appends
 from ..sql_shared.usage.store import SqlUsageStore
 from . import sockets
 from .bindings import ObjectStorage, unwrapped
@@ -55,19 +58,37 @@ def storage_of(place: Any) -> ObjectStorage:
 class DOStateStore(SqlStateStore):
     """StateStore on the SQLite of a Durable Object. `place` is `ctx`, `ctx.storage`, or an `ObjectStorage` to share."""
 
-    def __init__(self, place: Any, *, prefix: str = "", clock: Clock = system_clock, ids: IdSource = random_id) -> None:
+    def __init__(
+        self,
+        place: Any,
+        *,
+        prefix: str = "",
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        beside: SqlBeside | None = None,
+    ) -> None:
+        """`beside`: the `DOStreamManager` and the `DOUsageStore` of the same object, for commits that carry to them."""
         self._storage = storage_of(place)
         self._migrated = self._storage.tables(COMPACT_STATE, prefix=prefix)
         self._commits = PlannedCommits(prefix, max_parameters=MAX_PARAMETERS, max_value_bytes=MAX_VALUE_BYTES)
-        super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids)
+        self._joint = JointCommits(self._commits, planned_appends(prefix))
+        super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids, beside=beside)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         if not self._migrated.ready:
             await self._migrated.migrate()
+        if commit.along is not None and self._beside is not None:
+            return await apply_along(self._beside, commit, commit.along, tuple(want), self._run_along)
         request = (commit, tuple(want))
         (outcome,) = self._storage.transaction(lambda: self._commits.run(self._storage, [request]))
         if isinstance(outcome, CommitRefused):
             raise outcome
+        return outcome
+
+    async def _run_along(self, load: Load) -> tuple[Answer, Appended]:
+        assert self._beside is not None
+        await self._beside.prepare()
+        (outcome,) = self._storage.transaction(lambda: self._joint.run(self._storage, [load]))
         return outcome
 
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import InvalidArgument
 from ..registry import Stores
+from ..sql_shared.beside import SqlBeside
 from ..sql_shared.blobs.store import SqlBlobStore
 from ..sql_shared.driver import SqlDriver
 from ..sql_shared.memory.store import SqlMemoryStore
@@ -118,10 +119,13 @@ async def _open_rest(place: _Place) -> AsyncIterator[Stores]:
 
 
 def _on(home: SqlDriver, streams: SqlStreamManager, prefix: str) -> Stores:
+    usage = SqlUsageStore(home, prefix=prefix)
+    # Streams in objects of their own are out of a batch's reach: they are written before and after it.
+    beside = SqlBeside(streams, usage) if streams.driver is home else None
     return Stores(
-        SqlStateStore(home, prefix=prefix),
+        SqlStateStore(home, prefix=prefix, beside=beside),
         streams,
-        SqlUsageStore(home, prefix=prefix),
+        usage,
         SqlMemoryStore(home, prefix=prefix),
         SqlBlobStore(home, prefix=prefix, max_bytes=MAX_BLOB_BYTES),
     )

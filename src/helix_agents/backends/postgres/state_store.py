@@ -56,12 +56,11 @@ class PostgresStateStore(SqlStateStore):
         driver: PostgresDriver | None = None,
         beside: SqlBeside | None = None,
     ) -> None:
-        self._beside = beside
         self._postgres = driver or PostgresDriver(
             pool, schema=schema, prefix=prefix, transaction_pooler=transaction_pooler
         )
         self._own_driver = driver is None
-        super().__init__(self._postgres, prefix=self._postgres.prefix, clock=clock, ids=ids)
+        super().__init__(self._postgres, prefix=self._postgres.prefix, clock=clock, ids=ids, beside=beside)
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         wanted = list(want)
@@ -75,7 +74,7 @@ class PostgresStateStore(SqlStateStore):
 
     def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
         # A role that may not create functions keeps the order of separate writes.
-        return self._beside is not None and self._postgres.has_joint and self._beside.holds(streams, usage)
+        return self._postgres.has_joint and super().carries(streams, usage)
 
     async def _apply_along(
         self, commit: Commit, along: Along, want: list[CellName]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...stores.along import Along, Beside
 from ...stores.state.commit import Applied, Commit, CommitRefused
 from .driver import BatchRefused, Row, Statement
+from .schema.self_migrating import MigratedDriver
 from .streams.manager import SqlStreamManager
 from .usage.store import SqlUsageStore
 
@@ -14,6 +15,12 @@ OF_STREAMS = frozenset({"producer", "stream"})
 
 class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
     """The stores on the driver of a state store."""
+
+    async def prepare(self) -> None:
+        """Create the tables of both, unless they are there: a transaction cannot do that on its way."""
+        for driver in (self.streams.driver, self.usage.driver):
+            if isinstance(driver, MigratedDriver) and not driver.ready:
+                await driver.migrate()
 
     def statements(self, along: Along) -> tuple[list[Statement], list[Statement]]:
         """What the append and the usage come to."""

@@ -178,7 +178,8 @@ class _Watching:
 async def note(text: str, ctx: ToolContext) -> str:
     """Note something, and show a lot."""
     ctx.update_state(lambda draft: draft["notes"].append(text))
-    ctx.emit("shown", text * 1000)
+    for _ in range(10):
+        ctx.emit("shown", text * 100)
     return f"noted {text}"
 
 
@@ -217,7 +218,7 @@ async def the_reply_to_a_carrying_commit_is_lost(harness: Harness) -> None:
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     chunks = await chunks_of(stores, "s")
     types = [chunk["type"] for chunk in chunks]
-    for kind, times in (("custom", 1), ("tool_end", 1), ("step_committed", 2), ("output", 1)):
+    for kind, times in (("custom", 10), ("tool_end", 1), ("step_committed", 2), ("output", 1)):
         expect_same(types.count(kind), times, f"the chunks of type {kind}")
     expect_same(await custom_state(stores, "s"), {"notes": ["a" * 1000]}, "custom state")
 
@@ -309,3 +310,24 @@ async def a_chunk_that_cannot_be_stored(harness: Harness) -> None:
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message["success"] for message in await transcript(stores, "s") if message["role"] == "tool"]
     expect_same(told, [False, False, True], "which calls succeeded")
+
+
+@check("X2", "a chunk that is too large for the database fails the call that emitted it, and the step continues")
+async def a_chunk_that_is_too_large(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool
+    async def pour(ctx: ToolContext) -> str:
+        """Emit more than some databases hold in a row."""
+        ctx.emit("poured", "x" * 5_000_000)
+        return "poured"
+
+    agent = simple_agent(pour, note, state={"notes": []})
+    script = ScriptedLLM([[Call("pour"), Call("note", {"text": "a"})], "Done."])
+    async with executing(stores, script) as executor:
+        result = await (await executor.execute(agent, "Go", session_id="s")).result()
+    expect_same([result.status, result.output], ["completed", "Done."], "the result")
+    told = [message["success"] for message in await transcript(stores, "s") if message["role"] == "tool"]
+    shown = [chunk["name"] for chunk in of_type(await chunks_of(stores, "s"), "custom")]
+    expect_same([told, shown.count("shown")], [["poured" in shown, True], 10], "which calls succeeded, what was shown")
+    expect_same(await custom_state(stores, "s"), {"notes": ["a"]}, "custom state")

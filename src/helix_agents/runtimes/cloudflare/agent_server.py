@@ -33,6 +33,7 @@ from ...agent import Agent
 from ...backends.cloudflare import sockets
 from ...backends.cloudflare.bindings import ObjectStorage
 from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
+from ...backends.sql_shared.beside import SqlBeside
 from ...codec import Json, decode, encode
 from ...errors import InvalidArgument, SessionNotFound
 from ...executor import AgentExecutor, outcome_without_stream
@@ -83,7 +84,6 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         self._starting = 0
         self.storage = ObjectStorage(self.ctx.storage)
         self._upkeep = Upkeep(self.storage)
-        self.state = DOStateStore(self.storage)
         self.usage = DOUsageStore(self.storage)
         self.streams = DOStreamManager(
             self.ctx,
@@ -93,6 +93,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             last_word=self._last_word,
             exists=self._exists,
         )
+        self.state = DOStateStore(self.storage, beside=SqlBeside(self.streams, self.usage))
         self.executor = AgentExecutor(
             self.state,
             self.streams,

@@ -189,6 +189,9 @@ class CommitBatch:
         row = commit.checkpoint
         if row is not None:
             self._add("insert_checkpoint", commit.session_id, *row, commit.now)
+            if commit.along is not None and (append := commit.along.append) is not None:
+                place = (append.stream_id, commit.along.after)
+                self._add("place_checkpoint", commit.session_id, row.checkpoint_id, *place)
 
     def _add_run_refs_and_flag(self, commit: Commit) -> None:
         if commit.run is not None:

@@ -297,6 +297,13 @@ INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, st
 SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, ?6, message_count, status, version, ?7, ?8
 FROM __agents_states WHERE session_id = ?1;
 
+-- name: place_checkpoint
+-- Note where in the stream ?3 a new checkpoint is: ?4 chunks before the end of what the same batch has appended.
+UPDATE __agents_checkpoints
+SET stream_sequence = (SELECT latest_sequence FROM __agents_streams WHERE stream_id = ?3) - ?4
+WHERE session_id = ?1 AND checkpoint_id = ?2
+  AND number = (SELECT checkpoint_count FROM __agents_states WHERE session_id = ?1);
+
 -- name: read_checkpoint
 -- One checkpoint (?2, made at ?3; NULL: the last one).
 SELECT checkpoint_id, number, step_id, step_count, stream_sequence, message_count, status, version, state, created_at,

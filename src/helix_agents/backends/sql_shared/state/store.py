@@ -25,6 +25,8 @@ from ....stores.state.commit import (
     StoredConversation,
     StoredSession,
 )
+from ....stores.usage.contract import UsageStore
+from ....streams.contract import StreamManager
 from ....types import (
     Claimable,
     InterruptFlag,
@@ -36,6 +38,7 @@ from ....types import (
     StatusSwapped,
     SubSessionRef,
 )
+from ..beside import OF_STREAMS, SqlBeside
 from ..driver import BatchRefused, Row, SqlDriver, Statement
 from ..queries import Queries
 from . import rows
@@ -70,9 +73,16 @@ class SqlStateStore(StateStoreBase):
     finds_prefixes = True
 
     def __init__(
-        self, driver: SqlDriver, *, prefix: str = "", clock: Clock = system_clock, ids: IdSource = random_id
+        self,
+        driver: SqlDriver,
+        *,
+        prefix: str = "",
+        clock: Clock = system_clock,
+        ids: IdSource = random_id,
+        beside: SqlBeside | None = None,
     ) -> None:
         super().__init__(clock=clock, ids=ids)
+        self._beside = beside
         self._driver = driver
         self._queries = Queries("state/queries", driver.dialect, prefix)
 
@@ -89,7 +99,22 @@ class SqlStateStore(StateStoreBase):
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
         batch = CommitBatch(self._queries, commit, want, self._driver.max_parameter_bytes)
-        return batch.applied(await self._write_batch(batch.statements))
+        if commit.along is None or self._beside is None:
+            return batch.applied(await self._write_batch(batch.statements))
+        await self._beside.prepare()
+        append, usage = self._beside.statements(commit.along)
+        try:
+            answers = await self._driver.batch([*append, *usage, *batch.statements])
+        except BatchRefused as refused:
+            if refused.reason not in OF_STREAMS:
+                raise as_commit_refusal(refused) from refused
+            return await self._beside.refused(commit, commit.along, refused), {}
+        applied, cells = batch.applied(answers[len(append) + len(usage) :])
+        sequence = await self._beside.landed(commit.along, answers[: len(append)])
+        return applied._replace(sequence=sequence), cells
+
+    def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
+        return self._beside is not None and self._beside.holds(streams, usage)
 
     async def _swap_status(
         self,

@@ -49,6 +49,7 @@ class SqlStreamManager(StreamManagerBase):
         super().__init__(max_chunks=max_chunks, ttl=ttl, clock=clock, ids=ids, wakeup=wakeup)
         self._driver = driver
         self._queries = Queries("streams/stream_queries", driver.dialect, prefix)
+        self.max_chunk_bytes = driver.max_parameter_bytes
         self._purged_at = 0
 
     async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:

@@ -37,6 +37,11 @@ class SqlUsageStore(UsageStoreBase):
                 statements.append(self._queries("link_to_child", entry.session_id, entry.id))
         return statements
 
+    @property
+    def driver(self) -> SqlDriver:
+        """Where the entries live: a store on the same driver can take them along."""
+        return self._driver
+
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:
         statement = self._filtered("session_entries", UsageFilter(session_id=session_id, kinds=kinds), ())
         rows = (await self._driver.batch([statement], read_only=True))[0]

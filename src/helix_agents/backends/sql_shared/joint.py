@@ -1,0 +1,79 @@
+"""Commits that carry chunks and usage where a transaction can be looked at from inside: SQLite and Durable Objects."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+
+import msgspec
+
+from ...stores.along import Along
+from ...stores.state.commit import Applied, CellName, CellTexts, Commit, CommitRefused
+from .beside import OF_STREAMS, SqlBeside
+from .driver import BatchRefused, Statement
+from .state.planned_commit import Answer, PlannedCommits, Request, planned_commits
+from .state.row_statements import RowConnection
+from .state.store import as_commit_refusal
+from .streams.planned_append import Appended, AppendPlan, PlannedAppends, planned_appends
+
+Load = tuple[Request, AppendPlan | None, list[Statement], int]
+"""A commit, its append, the statements of its usage, and how many chunks come after the checkpoint's place."""
+
+
+class JointCommits:
+    """Append, note, commit, for tables with one prefix."""
+
+    def __init__(self, commits: PlannedCommits, appends: PlannedAppends) -> None:
+        self._commits = commits
+        self._appends = appends
+
+    def run(self, connection: RowConnection, loads: Sequence[Load]) -> list[tuple[Answer, Appended]]:
+        """Make all of it visible. Raises if one is refused: what came before it has to be undone with it."""
+        requests: list[Request] = []
+        places: list[Appended] = []
+        for (commit, want), plan, noting, after in loads:
+            appended = (0, []) if plan is None else self._appends.one(connection, plan)
+            if isinstance(appended, BatchRefused):
+                raise appended
+            for statement in noting:
+                connection.execute(statement.sql, statement.params)
+            if plan is not None and commit.checkpoint is not None:
+                place = commit.checkpoint._replace(stream_sequence=appended[0] - after)
+                commit = msgspec.structs.replace(commit, checkpoint=place)
+            requests.append((commit, want))
+            places.append(appended)
+        answers: list[tuple[Answer, Appended]] = []
+        for answer, appended in zip(self._commits.run(connection, requests), places, strict=True):
+            if isinstance(answer, CommitRefused):
+                raise answer
+            answers.append((answer, appended))
+        return answers
+
+
+@cache
+def joint_commits(prefix: str) -> JointCommits:
+    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    return JointCommits(planned_commits(prefix), planned_appends(prefix))
+
+
+async def apply_along(
+    beside: SqlBeside,
+    commit: Commit,
+    along: Along,
+    want: tuple[CellName, ...],
+    run: Callable[[Load], Awaitable[tuple[Answer, Appended]]],
+) -> tuple[Applied, CellTexts]:
+    """Apply a commit with what goes along. `run` runs `JointCommits` in a transaction."""
+    streams = beside.streams
+    plan = None if along.append is None else streams.planned(along.append)
+    try:
+        answer, appended = await run(((commit, want), plan, beside.spent(along), along.after))
+    except BatchRefused as refused:
+        if refused.reason not in OF_STREAMS:
+            raise as_commit_refusal(refused) from refused
+        return await beside.refused(commit, along, refused), {}
+    (applied, cells), (sequence, floors) = answer, appended
+    if along.append is not None:
+        await streams.trim(along.append.stream_id, floors)
+        streams.changed(along.append.stream_id)
+    return applied._replace(sequence=sequence), cells
