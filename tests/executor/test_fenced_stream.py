@@ -10,13 +10,15 @@ import pytest
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, open_stores, tool
 from helix_agents.backends.registry import Stores
 from helix_agents.chunks import Chunk
-from helix_agents.errors import StoreUnavailable, StreamError, StreamFenced
+from helix_agents.errors import NotSerializable, StoreUnavailable, StreamError, StreamFenced
 from helix_agents.executor.stream import fenced
 from helix_agents.executor.stream.fenced import FencedStream
 from helix_agents.llm import Call
+from helix_agents.state import StepWrites
 from helix_agents.streams.contract import StreamWriter
 from helix_agents.streams.queued import QueuedWriter
 from helix_agents.streams.writer import MAX_BUFFERED_CHUNKS
+from helix_agents.types import StagedChanges
 
 HANGS_SECONDS = 30
 
@@ -37,7 +39,11 @@ async def allowed() -> None:
 
 
 async def opened(
-    stores: Stores, ensure_owner: Callable[[], Awaitable[None]] = allowed, *, writer: StreamWriter | None = None
+    stores: Stores,
+    ensure_owner: Callable[[], Awaitable[None]] = allowed,
+    *,
+    writer: StreamWriter | None = None,
+    carries: bool = False,
 ) -> tuple[FencedStream, StreamWriter]:
     writer = writer or await stores.streams.create_writer("s", "r", "main", fence=1)
     stream = FencedStream(
@@ -50,6 +56,7 @@ async def opened(
         agent_type="main",
         step=1,
         ensure_owner=ensure_owner,
+        carries=carries,
     )
     return stream, writer
 
@@ -240,3 +247,32 @@ async def test_a_foreign_writer_gets_each_chunk_once_and_is_closed(stores: Store
     await queue.close()
     with pytest.raises(StreamError, match="closed"):
         await writer.write({"type": "text_delta", "delta": "late"})
+
+
+async def test_a_carrying_write_without_a_reply_is_not_repeated_with_later_chunks(stores: Stores) -> None:
+    await stores.state.create_session("s", agent_type="main")
+    stream, _ = await opened(stores, carries=True)
+    stream.emit({"type": "state_patch", "patches": []})
+
+    async def write() -> None:
+        async with stream.carrying({"type": "custom", "name": "n", "data": 1}) as load:
+            await stores.state.stage_calls("s", "step", [StagedChanges("call", 0, StepWrites())], along=load.along)
+            raise StoreUnavailable("the reply was lost")
+
+    with pytest.raises(StoreUnavailable):
+        await write()
+    stream.emit({"type": "text_delta", "delta": "x"})
+    async with asyncio.timeout(HANGS_SECONDS):
+        await stream.flush()
+    assert await stored(stores) == ["state_patch", "custom", "text_delta"]
+
+
+async def test_a_chunk_that_cannot_be_carried_leaves_the_stream_usable(stores: Stores) -> None:
+    stream, _ = await opened(stores, carries=True)
+    stream.emit({"type": "state_patch", "patches": []})
+    with pytest.raises(NotSerializable):
+        async with stream.carrying({"type": "custom", "name": "n", "data": object()}):
+            pytest.fail("nothing may be written")
+    async with asyncio.timeout(HANGS_SECONDS):
+        await stream.flush()
+    assert await stored(stores) == ["state_patch"]
