@@ -16,6 +16,7 @@ from .harness import STATE_STORE, Harness
 from .memory.checks import MEMORY_STORE
 from .registry import Check, Registry
 from .streams import STREAM_MANAGER
+from .usage import lives  # noqa: F401  # registers its checks
 from .usage.checks import USAGE_STORE
 
 DOORS: tuple[tuple[str, Registry[Any]], ...] = (

@@ -389,6 +389,7 @@ class _ChildCall:
             source=self._parent.agent.name,
             timestamp=self._services.clock(),
             parent_session_id=self._parent.owned.session.parent_session_id,
+            incarnation=self._parent.owned.session.incarnation,
             sub_session_id=self._session_id,
             agent_type=self._agent.name,
             duration_ms=max(0, self._services.clock() - began),

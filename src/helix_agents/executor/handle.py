@@ -285,7 +285,10 @@ class RunHandle(Generic[Output]):
     async def get_usage_rollup(self) -> UsageRollup:
         """What the session and its sub-agents have spent; all zero without a usage store."""
         usage = self._services.usage
-        return UsageRollup() if usage is None else await usage.get_rollup(self.session_id)
+        session = await self._services.store.load_state(self.session_id) if usage is not None else None
+        if usage is None or session is None:
+            return UsageRollup()
+        return await usage.get_rollup(self.session_id, incarnation=session.incarnation)
 
     @property
     def _services(self) -> Services:

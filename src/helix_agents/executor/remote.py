@@ -141,7 +141,6 @@ class RemoteControl:
         services = self._services
         found = await find(services, session_id, user_id=user_id)
         if found.session is None:
-            await self._delete_blobs(session_id)
             return False
         doomed = found.session
         deadline = asyncio.get_running_loop().time() + DELETING.within_seconds
@@ -155,15 +154,12 @@ class RemoteControl:
                 await self._flag(found.session, found.seen.run_id, Ending("failed", DELETED_REASON))
             await asyncio.sleep(CLOSING.first_seconds)
             found = await find(services, session_id)
-        deleted = found.session is None or await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
-        await self._delete_blobs(session_id)
-        return deleted
-
-    async def _delete_blobs(self, session_id: str) -> None:
-        """Remove the blobs of a session that does not exist (any more): nothing can refer to them."""
-        blobs = self._services.blobs
-        if blobs is not None and not await self._services.store.session_exists(session_id):
-            await blobs.delete(session_id)
+        if found.session is None:
+            return True
+        if services.blobs is not None and found.session.incarnation == doomed.incarnation:
+            # Before the session goes, so that it can be repeated. A session that is created later stores its own later.
+            await services.blobs.delete(session_id, stored_until=found.read_at - 1)
+        return await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
 
     async def fork(
         self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None

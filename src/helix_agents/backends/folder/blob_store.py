@@ -61,10 +61,7 @@ class FolderBlobStore(BlobStoreBase):
             if not part.exists() or part.stat().st_size != info.size:
                 return False
             os.replace(part, data)
-            head = part.with_suffix(".head")
-            head.write_bytes(msgspec.json.encode(info))
-            os.replace(head, data.with_suffix(".json"))
-            _sync_folder(data.parent)
+            self._write_head(data, info)
             return True
 
         return await self._on_disk(finish)
@@ -92,16 +89,29 @@ class FolderBlobStore(BlobStoreBase):
 
         return await self._on_disk(read)
 
-    async def _remove(self, space: str, digests: list[str] | None) -> int:
+    async def _renew(self, space: str, info: BlobInfo) -> bool:
+        def renew() -> bool:
+            data = self._data(space, info.digest)
+            if not data.exists() or self._head(space, info.digest) is None:
+                return False
+            self._write_head(data, info)
+            return True
+
+        return await self._on_disk(renew)
+
+    async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         def remove() -> int:
-            if digests is None:
+            if digests is None and stored_until is None:
                 count = sum(1 for _ in self._space(space).glob("*/*.json"))
                 shutil.rmtree(self._space(space), ignore_errors=True)
                 return count
+            found = self._space(space).glob("*/*.json") if digests is None else []
             count = 0
-            for digest in digests:
-                data = self._data(space, digest)
-                count += data.with_suffix(".json").exists()
+            for digest in [f"sha256:{path.parent.name}{path.stem}" for path in found] if digests is None else digests:
+                data, head = self._data(space, digest), self._head(space, digest)
+                if head is not None and stored_until is not None and head.stored_at > stored_until:
+                    continue
+                count += head is not None
                 for path in (data.with_suffix(".json"), data):  # the head first: then nobody sees a blob without bytes
                     path.unlink(missing_ok=True)
             return count
@@ -125,6 +135,12 @@ class FolderBlobStore(BlobStoreBase):
 
     def _part(self, space: str, digest: str) -> Path:
         return self._data(space, digest).with_suffix(f".{self._token}")
+
+    def _write_head(self, data: Path, info: BlobInfo) -> None:
+        head = data.with_suffix(f".{self._token}.head")
+        head.write_bytes(msgspec.json.encode(info))
+        os.replace(head, data.with_suffix(".json"))
+        _sync_folder(data.parent)
 
     def _head(self, space: str, digest: str) -> BlobInfo | None:
         with suppress(FileNotFoundError):

@@ -45,9 +45,17 @@ class InMemoryBlobStore(BlobStoreBase):
         found = sorted(digest for digest in self._spaces.get(space, {}) if digest > after)
         return await self._heads(space, found[:limit])
 
-    async def _remove(self, space: str, digests: list[str] | None) -> int:
+    async def _renew(self, space: str, info: BlobInfo) -> bool:
+        blobs = self._spaces.get(space, {})
+        if info.digest in blobs:
+            blobs[info.digest] = (info, blobs[info.digest][1])
+        return info.digest in blobs
+
+    async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         blobs = self._spaces.get(space, {})
         doomed = [digest for digest in (blobs if digests is None else digests) if digest in blobs]
+        if stored_until is not None:
+            doomed = [digest for digest in doomed if blobs[digest][0].stored_at <= stored_until]
         for digest in doomed:
             del blobs[digest]
         if not blobs:

@@ -59,6 +59,15 @@ class InMemoryUsageStore(UsageStoreBase):
                 del self._below[parent]
         return sum(len(self._sessions.pop(each, {})) for each in tree)
 
+    async def _delete_life(self, session_id: str, incarnation: str) -> int:
+        kept = self._sessions.get(session_id, {})
+        doomed = [each.id for each in kept.values() if each.incarnation in (None, incarnation)]
+        for entry_id in doomed:
+            del kept[entry_id]
+        if not kept:
+            self._sessions.pop(session_id, None)
+        return len(doomed)
+
     def _link(self, entry: UsageEntry) -> None:
         if entry.parent_session_id:
             self._below.setdefault(entry.parent_session_id, set()).add(entry.session_id)
@@ -83,6 +92,7 @@ def _fits(entry: UsageEntry, wanted: UsageFilter) -> bool:
         and (wanted.model is None or getattr(entry, "model", None) == wanted.model)
         and (wanted.tool_name is None or getattr(entry, "tool_name", None) == wanted.tool_name)
         and (wanted.source is None or entry.source == wanted.source)
+        and (wanted.other_than is None or entry.incarnation not in (None, wanted.other_than))
         and (wanted.timestamp_from is None or entry.timestamp >= wanted.timestamp_from)
         and (wanted.timestamp_to is None or entry.timestamp < wanted.timestamp_to)
     )

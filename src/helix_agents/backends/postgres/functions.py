@@ -34,7 +34,7 @@ escape once more."""
 _EXACT_IN_JSON = frozenset({"text", "int8", "int4", "int2", "bool"})
 
 
-MAX_PARAMETERS = 20
+MAX_PARAMETERS = 24
 _VARIABLES = {"text": ("t", ""), "int8": ("n", "::int8"), "int4": ("n", "::int8"), "float8": ("f", "::float8")}
 """Types of parameters: the letter of their variables and how the text is read."""
 

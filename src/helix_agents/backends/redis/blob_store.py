@@ -15,8 +15,8 @@ from ...stores.blobs.contract import BlobInfo
 from .client.connection import Client, Command
 from .client.servers import Servers
 from .keys import BlobKeys, checked_prefix
-from .program.runner import Refused, Runner
-from .program.vocabulary import Program
+from .program.runner import Done, Refused, Runner
+from .program.vocabulary import ABSENT, Program
 from .sessions.session_hash import as_fields, as_texts, struct_text
 
 PIECE_BYTES = 512 * 1024
@@ -71,16 +71,37 @@ class RedisBlobStore(BlobStoreBase):
         heads = as_fields(await self._servers.one(key, "HGETALL", key))
         return [_info(heads[digest]) for digest in sorted(heads) if digest > after][:limit]
 
-    async def _remove(self, space: str, digests: list[str] | None) -> int:
+    async def _renew(self, space: str, info: BlobInfo) -> bool:
+        program, heads = Program(self._keys.heads(space)), self._keys.heads(space)
+        program.require("head", 1, "HEXISTS", heads, info.digest)
+        program.do("HSET", heads, info.digest, struct_text(info))
+        return not isinstance(await self._runner.run(program), Refused)
+
+    async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         heads, written = self._keys.heads(space), self._keys.written(space)
-        if digests is None:
-            digests = as_texts(await self._servers.one(written, "SMEMBERS", written))
-        if not digests:
-            return 0
-        commands: list[Command] = [("HDEL", heads, *digests), ("SREM", written, *digests)]
-        commands += (("DEL", self._keys.pieces(space, digest)) for digest in digests)
-        removed = await self._servers.run(heads, commands, atomic=True)
-        return int(removed[0])
+        while True:
+            if digests is None:
+                known, texts = await self._servers.run(heads, [("SMEMBERS", written), ("HGETALL", heads)])
+                doomed, found = as_texts(known), as_fields(texts)
+            else:
+                texts = await self._servers.one(heads, "HMGET", heads, *digests)
+                doomed = digests
+                found = {each: text.decode() for each, text in zip(digests, texts, strict=True) if text is not None}
+            if stored_until is not None:
+                late = {each for each, text in found.items() if _info(text).stored_at > stored_until}
+                doomed = [each for each in doomed if each not in late]
+            if not doomed:
+                return 0
+            program = Program(heads)
+            for each in doomed:
+                program.require("head", found.get(each, ABSENT), "HGET", heads, each)
+            program.answer("HDEL", heads, *doomed)
+            program.do("SREM", written, *doomed)
+            for each in doomed:
+                program.do("DEL", self._keys.pieces(space, each))
+            answer = await self._runner.run(program)
+            if isinstance(answer, Done):
+                return int(answer.answers[0])
 
 
 def _info(text: str) -> BlobInfo:

@@ -182,6 +182,15 @@ class RedisUsageStore(UsageStoreBase):
                 return removed
         raise StoreUnavailable(f"Usage of session {session_id!r} changes too fast to be deleted: try again.")
 
+    async def _delete_life(self, session_id: str, incarnation: str) -> int:
+        doomed = [each for each in await self._of([session_id]) if each.incarnation in (None, incarnation)]
+        if not doomed:
+            return 0
+        key, by_time = self._keys.entries(session_id), self._keys.by_time
+        removed = await self._servers.one(key, "HDEL", key, *[each.id for each in doomed])
+        await self._servers.one(by_time, "ZREM", by_time, *map(_member, doomed))
+        return int(removed)
+
     async def _removing(
         self, tree: list[str], gone: set[str], *, links: bool
     ) -> tuple[dict[str, Program], dict[str, int]]:
@@ -254,6 +263,7 @@ def _fits(entry: UsageEntry, wanted: UsageFilter) -> bool:
             return False
     return (
         (wanted.kinds is None or entry.kind in wanted.kinds)
+        and (wanted.other_than is None or entry.incarnation not in (None, wanted.other_than))
         and (wanted.timestamp_from is None or entry.timestamp >= wanted.timestamp_from)
         and (wanted.timestamp_to is None or entry.timestamp < wanted.timestamp_to)
     )

@@ -179,6 +179,29 @@ async def spaces_are_deleted(harness: Harness) -> None:
     expect(await store.get("b", _digest(b"b")) == b"b", "another blob was deleted as well")
 
 
+@check("B4", "a deletion of what was stored until some time leaves what was stored or linked again since then")
+async def later_blobs_stay(harness: Harness) -> None:
+    store = await harness.open_blobs()
+    for data in (b"old", b"again", b"linked"):
+        await store.put("a", data)
+    await store.put("b", b"linked")
+    stored = (await store.stat("a", [_digest(b"linked")]))[_digest(b"linked")].stored_at
+    while (until := (await store.stat("b", [_digest(b"linked")]))[_digest(b"linked")].stored_at) <= stored:
+        await store.put("b", b"linked")  # the next millisecond
+    for data in (b"again", b"new"):
+        await store.put("a", data)
+    while (await store.stat("a", [_digest(b"again")]))[_digest(b"again")].stored_at <= until:
+        for data in (b"again", b"new"):
+            await store.put("a", data)
+    expect_same(await store.link("b", "a", [_digest(b"linked")]), [], "missing links")
+    expect_same(await store.delete("a", stored_until=until), 1, "deleted")
+    left = sorted(each.digest for each in (await store.list("a")).items)
+    expect_same(left, sorted(map(_digest, (b"again", b"new", b"linked"))), "what is left")
+    for data in (b"again", b"new", b"linked"):
+        expect(await store.get("a", _digest(data)) == data, f"{data!r} has lost its bytes")
+    expect_same(await store.delete("a", [_digest(b"new")], stored_until=until), 0, "deleted by digest")
+
+
 @check("B4", "listing goes through all blobs by digest, page by page")
 async def listing(harness: Harness) -> None:
     store = await harness.open_blobs()

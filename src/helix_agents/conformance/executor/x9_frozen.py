@@ -19,6 +19,7 @@ from ...errors import (
 )
 from ...executor import AgentExecutor
 from ...llm.scripted import Call, ScriptedLLM
+from ...types import SessionState
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
 from .frozen import Freezer
@@ -153,7 +154,15 @@ async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
         "runs": [[run.run_id, run.status] for run in await stores.state.list_runs(session_id)] if session else None,
         "stream": info and [info.status, info.error, info.latest_sequence],
         "chunks": [stored.chunk for stored in chunks],
+        "usage": await _usage_of(stores, session) if session else None,
     }
+
+
+async def _usage_of(stores: StoreSet, session: SessionState) -> list[str] | None:
+    """Return the entries of this session, without those that a lost run records where stores live apart."""
+    if stores.usage is None:
+        return None
+    return [each.id for each in await stores.usage.get_entries(session.session_id, incarnation=session.incarnation)]
 
 
 async def _frozen_everywhere(harness: Harness, scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the UsageStore contract (U1 to U6): one rule each, against any backend, judged by a plain list."""
+"""Checks of the UsageStore contract, U1 to U6: one rule each, against any backend, judged by a plain list."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> T
         source=context.agent.name,
         timestamp=context.services.clock(),
         parent_session_id=context.owned.session.parent_session_id,
+        incarnation=context.owned.session.incarnation,
         model=usage.model,
         prompt=usage.prompt,
         completion=usage.completion,
@@ -100,7 +101,11 @@ async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> 
 
 async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
     assert context.services.usage is not None
-    found = await context.services.usage.get_entries(session_id, kinds=["tokens"])
+    found = await context.services.usage.get_entries(
+        session_id,
+        kinds=["tokens"],
+        incarnation=context.owned.session.incarnation if session_id == context.session_id else None,
+    )
     return [entry for entry in found if isinstance(entry, TokensEntry)]
 
 

@@ -93,8 +93,8 @@ async def delete_tree(
     for each in sessions:
         if streams is not None:
             await _delete_stream(store, streams, each)
-        if usage is not None and not keep_usage and not await store.session_exists(each.session_id):
-            await usage.delete_entries(each.session_id, include_sub_sessions=False)
+        if usage is not None and not keep_usage:
+            await usage.delete_entries(each.session_id, incarnation=each.incarnation)
     return deleted
 
 

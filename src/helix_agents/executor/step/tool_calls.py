@@ -178,6 +178,7 @@ class ToolRunner:
         session = self._owned.session
         return {
             "session_id": session.session_id,
+            "incarnation": session.incarnation,
             "run_id": self._owned.run_id,
             "step_count": step.number,
             "source": self._agent.name,

@@ -162,7 +162,7 @@ async def _records(stores: TransferStores, session: SessionState) -> AsyncIterat
         yield {"kind": "refs", "items": msgspec.to_builtins(refs)}
     if session.suspended_step_id and (staged := await stores.state.list_staged(session_id, session.suspended_step_id)):
         yield {"kind": "staged", "step_id": session.suspended_step_id, "items": msgspec.to_builtins(staged)}
-    if entries := await stores.usage.get_entries(session_id):
+    if entries := await stores.usage.get_entries(session_id, incarnation=session.incarnation):
         yield {"kind": "usage", "items": msgspec.to_builtins(entries)}
 
 

@@ -132,7 +132,8 @@ async def _write(stores: TransferStores, wanted: SessionState, kinds: dict[str, 
         calls = [_staged(item) for item in record["items"]]
         await store.stage_calls(session_id, record["step_id"], calls)
     for record in kinds["usage"]:
-        await stores.usage.record_entries(record["items"])
+        # The imported session has an incarnation of its own.
+        await stores.usage.record_entries([{**item, "incarnation": None} for item in record["items"]])
     await store.save_state(session_id, _as_new(wanted, custom_state))
     # The last write removes the mark: until here, the session counts as unfinished.
     if (flag := wanted.interrupt_flag) is not None:

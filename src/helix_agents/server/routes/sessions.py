@@ -157,7 +157,7 @@ async def list_sessions(call: Call) -> Response:
     sessions = [session for session in page.items if not session.session_id.startswith(RESERVED_PREFIX)]
     items = [_without_state(session) for session in sessions]
     if "usage" in query.include:
-        usages = await asyncio.gather(*(_usage_summary(call.context, session.session_id) for session in sessions))
+        usages = await asyncio.gather(*(_usage_summary(call.context, session) for session in sessions))
         for item, usage in zip(items, usages, strict=True):
             item["usage"] = usage
     listed: dict[str, Json] = {"items": items, "has_more": page.has_more, "next_cursor": page.next_cursor}
@@ -181,8 +181,8 @@ async def _by_id(call: Call, query: ListQuery, text: str, user_id: str | None) -
     return Page(kept[: query.limit], total, 0, query.limit, len(kept) > query.limit)
 
 
-async def _usage_summary(context: ServerContext, session_id: str) -> dict[str, Json]:
-    rollup = await _rollup(context, session_id, tree=True)
+async def _usage_summary(context: ServerContext, session: SessionState) -> dict[str, Json]:
+    rollup = await _rollup(context, session, tree=True)
     return {"tokens": msgspec.to_builtins(rollup.tokens), "cost": rollup.custom.get("cost")}
 
 
@@ -295,16 +295,19 @@ async def usage(call: Call) -> Response:
     """Return what a session used."""
     query = read_query(call.request, UsageQuery)
     session = await call.session()
-    rollup = await _rollup(call.context, session.session_id, tree=query.tree)
+    rollup = await _rollup(call.context, session, tree=query.tree)
     store = call.context.executor.services.usage
     if not query.entries or store is None:
         return json_response(rollup)
-    return json_response({**msgspec.to_builtins(rollup), "entries": await store.get_entries(session.session_id)})
+    entries = await store.get_entries(session.session_id, incarnation=session.incarnation)
+    return json_response({**msgspec.to_builtins(rollup), "entries": entries})
 
 
-async def _rollup(context: ServerContext, session_id: str, *, tree: bool) -> UsageRollup:
+async def _rollup(context: ServerContext, session: SessionState, *, tree: bool) -> UsageRollup:
     store = context.executor.services.usage
-    return UsageRollup() if store is None else await store.get_rollup(session_id, include_sub_sessions=tree)
+    if store is None:
+        return UsageRollup()
+    return await store.get_rollup(session.session_id, include_sub_sessions=tree, incarnation=session.incarnation)
 
 
 async def get_checkpoint(call: Call) -> Response:

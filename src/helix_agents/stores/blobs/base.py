@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
 
 from ...clock import Clock, system_clock
 from ...errors import InvalidArgument, StoreCorrupt, StoreUnavailable
@@ -57,8 +59,12 @@ class BlobStoreBase(BlobStore):
         """Return heads with a digest above `after`, by digest."""
 
     @abstractmethod
-    async def _remove(self, space: str, digests: list[str] | None) -> int:
-        """Remove heads and pieces, or all of a space; return how many heads there were."""
+    async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
+        """Remove heads and pieces, or all of a space, stored until then; return how many heads there were."""
+
+    @abstractmethod
+    async def _renew(self, space: str, info: BlobInfo) -> bool:
+        """Replace the head of a blob, if there is one; return whether there was."""
 
     # -- the contract
 
@@ -68,8 +74,8 @@ class BlobStoreBase(BlobStore):
             raise InvalidArgument(f"Invalid media type {media_type!r:.100}: expected for example 'image/png'.")
         whole = await self._gathered(data)
         digest = f"sha256:{hashlib.sha256(whole).hexdigest()}"
-        for known in await self._heads(space, [digest]):
-            return BlobRef(digest, known.size, known.media_type)
+        if known := await self._renewed(space, [digest]):
+            return BlobRef(digest, known[digest].size, known[digest].media_type)
         info = BlobInfo(digest, len(whole), media_type, self._clock())
         size = self._piece_bytes
         pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
@@ -114,18 +120,18 @@ class BlobStoreBase(BlobStore):
         ensure_id(to_space, "the space of a blob")
         wanted = list(dict.fromkeys(digests))
         known = await self.stat(from_space, wanted)
-        there = await self.stat(to_space, wanted)
+        there = await self._renewed(to_space, wanted)
         for digest, info in known.items():
             if digest not in there and not await self._copy(from_space, to_space, info):
                 known = {name: each for name, each in known.items() if name != digest}
         return [digest for digest in wanted if digest not in known and digest not in there]
 
-    async def delete(self, space: str, digests: Iterable[str] | None = None) -> int:
+    async def delete(self, space: str, digests: Iterable[str] | None = None, *, stored_until: int | None = None) -> int:
         ensure_id(space, "the space of a blob")
         if digests is None:
-            return await self._remove(space, None)
+            return await self._remove(space, None, stored_until)
         wanted = [_ensure_digest(each) for each in dict.fromkeys(digests)]
-        return await self._remove(space, wanted) if wanted else 0
+        return await self._remove(space, wanted, stored_until) if wanted else 0
 
     async def list(self, space: str, *, cursor: str | None = None, limit: int = MAX_PAGE) -> Page[BlobInfo]:
         ensure_id(space, "the space of a blob")
@@ -138,6 +144,15 @@ class BlobStoreBase(BlobStore):
         return Page(items, None, 0, limit, has_more, items[-1].digest if has_more else None)
 
     # -- how
+
+    async def _renewed(self, space: str, digests: Sequence[str]) -> dict[str, BlobInfo]:
+        """Return those blobs that the space has, as stored now: a deletion of what was there before leaves them."""
+        found = {}
+        for info in await self._heads(space, [*digests]) if digests else []:
+            fresh = msgspec.structs.replace(info, stored_at=self._clock())
+            if await self._renew(space, fresh):
+                found[info.digest] = fresh
+        return found
 
     async def _gathered(self, data: bytes | AsyncIterator[bytes]) -> bytes:
         """Return all bytes; raise as soon as there are too many."""

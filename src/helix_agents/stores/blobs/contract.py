@@ -49,7 +49,10 @@ class BlobStore(ABC):
 
     @abstractmethod
     async def put(self, space: str, data: bytes | AsyncIterator[bytes], *, media_type: str = OCTETS) -> BlobRef:
-        """Store bytes and return their reference. *Atomic* (B2), *idempotent* (B1): the first media type stays."""
+        """Store bytes and return their reference. *Atomic* (B2), *idempotent* (B1): the first media type stays.
+
+        Storing or linking a blob again renews its `stored_at`.
+        """
 
     @abstractmethod
     async def get(self, space: str, digest: str, *, offset: int = 0, limit: int | None = None) -> bytes | None:
@@ -67,8 +70,11 @@ class BlobStore(ABC):
         """Add these blobs to another space (B3); return those that are missing. *Idempotent.*"""
 
     @abstractmethod
-    async def delete(self, space: str, digests: Iterable[str] | None = None) -> int:
-        """Remove blobs, or the whole space (B4); return how many there were. *Idempotent.*"""
+    async def delete(self, space: str, digests: Iterable[str] | None = None, *, stored_until: int | None = None) -> int:
+        """Remove blobs, or the whole space (B4); return how many there were. *Idempotent.*
+
+        `stored_until`: leave the blobs that were stored later, however late the call comes.
+        """
 
     @abstractmethod
     async def list(self, space: str, *, cursor: str | None = None, limit: int = 1000) -> Page[BlobInfo]:

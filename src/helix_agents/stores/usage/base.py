@@ -32,7 +32,8 @@ from .contract import (
 
 KINDS: tuple[UsageKind, ...] = get_args(UsageKind)
 
-_NAMES = ("run_id", "source", "parent_session_id", "model", "tool_name", "sub_session_id", "agent_type", "name")
+_NAMES: tuple[str, ...] = ("run_id", "source", "parent_session_id", "incarnation")
+_NAMES += ("model", "tool_name", "sub_session_id", "agent_type", "name")
 
 
 class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     timestamp_from: int | None = None
     timestamp_to: int | None = None
+    other_than: str | None = None
+    """An incarnation: entries that have another one."""
 
 
 class UsageSums(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +98,10 @@ class UsageStoreBase(UsageStore):
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
         """Remove entries; with those below also the links from and to all of them. *Atomic.*"""
 
+    @abstractmethod
+    async def _delete_life(self, session_id: str, incarnation: str) -> int:
+        """Remove the entries of a session that have this incarnation or none."""
+
     # -- the contract
 
     async def record_entry(self, entry: UsageEntry | Mapping[str, Json]) -> bool:
@@ -110,14 +117,35 @@ class UsageStoreBase(UsageStore):
         return [_checked(entry, now) for entry in entries]
 
     async def get_entries(
-        self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None
+        self,
+        session_id: str,
+        *,
+        kinds: UsageKind | Iterable[UsageKind] | None = None,
+        incarnation: str | None = None,
     ) -> list[UsageEntry]:
         ensure_id(session_id, "session_id")
-        wanted = _kinds(kinds)
-        return [] if wanted == () else await self._entries(session_id, wanted or KINDS)
+        life, wanted = _id_or_none("incarnation", incarnation), _kinds(kinds)
+        found = [] if wanted == () else await self._entries(session_id, wanted or KINDS)
+        return found if life is None else [entry for entry in found if entry.incarnation in (None, life)]
 
-    async def get_rollup(self, session_id: str, *, include_sub_sessions: bool = True) -> UsageRollup:
-        return _rollup(await self._sums(ensure_id(session_id, "session_id"), include_sub_sessions))
+    async def get_rollup(
+        self, session_id: str, *, include_sub_sessions: bool = True, incarnation: str | None = None
+    ) -> UsageRollup:
+        ensure_id(session_id, "session_id")
+        if incarnation is not None:
+            foreign = UsageFilter(session_id=session_id, other_than=ensure_id(incarnation, "incarnation"))
+            if (await self._select(foreign, limit=1, offset=0, count=False))[0]:
+                return _rollup(await self._sums_of_life(session_id, include_sub_sessions, incarnation))
+        return _rollup(await self._sums(session_id, include_sub_sessions))
+
+    async def _sums_of_life(self, session_id: str, include_sub_sessions: bool, incarnation: str) -> list[UsageSums]:
+        """Add up without what another session left under the id: only sub-agents that the entries name count."""
+        own = await self.get_entries(session_id, incarnation=incarnation)
+        sums = [sums_of(entry) for entry in own]
+        if include_sub_sessions:
+            for child in {entry.sub_session_id: None for entry in own if isinstance(entry, SubagentEntry)}:
+                sums += await self._sums(child, True)
+        return sums
 
     async def query_usage(
         self,
@@ -151,7 +179,11 @@ class UsageStoreBase(UsageStore):
         rows, total = await self._select(wanted, limit=limit + 1, offset=offset, count=count)
         return page_of(rows, total, limit=limit, offset=offset)
 
-    async def delete_entries(self, session_id: str, *, include_sub_sessions: bool = True) -> int:
+    async def delete_entries(
+        self, session_id: str, *, include_sub_sessions: bool = True, incarnation: str | None = None
+    ) -> int:
+        if incarnation is not None:
+            return await self._delete_life(ensure_id(session_id, "session_id"), ensure_id(incarnation, "incarnation"))
         return await self._delete(ensure_id(session_id, "session_id"), include_sub_sessions)
 
 

@@ -8,6 +8,7 @@
 - U4 sums: a rollup equals the sum of `get_entries` over its sessions.
 - U5 query: filters combine with AND; newest first by `(timestamp, session_id, id)`.
 - U6 delete: nothing is left of the entries of a session and of those below it.
+- U7 lives: with an incarnation, entries of an earlier or later session with the same id are neither read nor deleted.
 
 This file knows no storage; `stores/usage/base.py` checks the arguments, backends keep the entries.
 """
@@ -37,7 +38,11 @@ Amount = (
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
-    """The fields of all entries. `id` is unique within the session; `timestamp` 0 becomes the time of recording."""
+    """The fields of all entries. `id` is unique within the session; `timestamp` 0 becomes the time of recording.
+
+    `incarnation` tells the session from others that have the same id, before or after it. An entry without one belongs
+    to the id.
+    """
 
     id: str
     session_id: str
@@ -46,6 +51,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid
     source: str | None = None
     timestamp: Count = 0
     parent_session_id: str | None = None
+    incarnation: str | None = None
 
 
 class TokensEntry(_Entry, frozen=True, kw_only=True, tag="tokens"):
@@ -142,13 +148,25 @@ class UsageStore(ABC):
 
     @abstractmethod
     async def get_entries(
-        self, session_id: str, *, kinds: UsageKind | Iterable[UsageKind] | None = None
+        self,
+        session_id: str,
+        *,
+        kinds: UsageKind | Iterable[UsageKind] | None = None,
+        incarnation: str | None = None,
     ) -> list[UsageEntry]:
-        """Return the entries of one session without its children. *Ordered:* by `(timestamp, id)`."""
+        """Return the entries of one session without its children. *Ordered:* by `(timestamp, id)`.
+
+        `incarnation`: leave out the entries of other sessions that had the id (U7).
+        """
 
     @abstractmethod
-    async def get_rollup(self, session_id: str, *, include_sub_sessions: bool = True) -> UsageRollup:
-        """Return the sums over a session and its descendants (U3, U4); all zero for a session without entries."""
+    async def get_rollup(
+        self, session_id: str, *, include_sub_sessions: bool = True, incarnation: str | None = None
+    ) -> UsageRollup:
+        """Return the sums over a session and its descendants (U3, U4); all zero for a session without entries.
+
+        `incarnation`: leave out the entries of other sessions that had the id (U7).
+        """
 
     @abstractmethod
     async def query_usage(
@@ -172,8 +190,14 @@ class UsageStore(ABC):
         """
 
     @abstractmethod
-    async def delete_entries(self, session_id: str, *, include_sub_sessions: bool = True) -> int:
-        """Remove the entries of a session and of those below it (U6); how many there were. *Idempotent.*"""
+    async def delete_entries(
+        self, session_id: str, *, include_sub_sessions: bool = True, incarnation: str | None = None
+    ) -> int:
+        """Remove the entries of a session and of those below it (U6); return how many there were. *Idempotent.*
+
+        `incarnation`: only those of this session, and those without one; not of those below (U7). *Atomic* then: a
+        session that was created again under the id keeps its entries, however late the call comes.
+        """
 
     async def close(self) -> None:
         """Release what this store opened itself, never what the caller passed in."""

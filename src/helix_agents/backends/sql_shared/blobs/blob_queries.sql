@@ -32,18 +32,24 @@ INSERT INTO __agents_blob_pieces (space, digest, number, data)
 SELECT ?2, digest, number, data FROM __agents_blob_pieces WHERE space = ?1 AND digest = ?3
 ON CONFLICT (space, digest, number) DO NOTHING;
 
+-- name: renew_head
+-- Note that a blob was stored again.
+UPDATE __agents_blobs SET stored_at = ?3 WHERE space = ?1 AND digest = ?2 RETURNING digest;
+
 -- name: delete_head
--- Remove one blob.
-DELETE FROM __agents_blobs WHERE space = ?1 AND digest = ?2 RETURNING digest;
+-- Remove one blob, unless it was stored later.
+DELETE FROM __agents_blobs WHERE space = ?1 AND digest = ?2 AND stored_at <= ?3 RETURNING digest;
 
 -- name: delete_pieces
--- Remove the pieces of one blob.
-DELETE FROM __agents_blob_pieces WHERE space = ?1 AND digest = ?2;
+-- Remove the pieces of one blob that is gone.
+DELETE FROM __agents_blob_pieces WHERE space = ?1 AND digest = ?2
+AND NOT EXISTS (SELECT 1 FROM __agents_blobs AS heads WHERE heads.space = ?1 AND heads.digest = ?2);
 
 -- name: delete_heads
--- Remove all blobs of a space.
-DELETE FROM __agents_blobs WHERE space = ?1 RETURNING digest;
+-- Remove all blobs of a space that were not stored later.
+DELETE FROM __agents_blobs WHERE space = ?1 AND stored_at <= ?2 RETURNING digest;
 
 -- name: delete_all_pieces
--- Remove the pieces of all blobs of a space.
-DELETE FROM __agents_blob_pieces WHERE space = ?1;
+-- Remove the pieces of all blobs of a space that are gone.
+DELETE FROM __agents_blob_pieces WHERE space = ?1
+AND digest NOT IN (SELECT digest FROM __agents_blobs WHERE space = ?1);

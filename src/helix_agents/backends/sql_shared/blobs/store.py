@@ -14,6 +14,9 @@ PIECE_BYTES = 192 * 1024
 """256 KB as base64: well below the 2 MB that a row of D1 may have."""
 
 
+MAX_TIME = 2**53 - 1
+
+
 class SqlBlobStore(BlobStoreBase):
     """BlobStore on a migrated database that the caller opened, and closes."""
 
@@ -55,11 +58,15 @@ class SqlBlobStore(BlobStoreBase):
         (rows,) = await self._driver.batch([self._queries("read_page", space, after, limit)], read_only=True)
         return [_info(row) for row in rows]
 
-    async def _remove(self, space: str, digests: list[str] | None) -> int:
+    async def _renew(self, space: str, info: BlobInfo) -> bool:
+        return bool((await self._driver.batch([self._queries("renew_head", space, info.digest, info.stored_at)]))[0])
+
+    async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
+        until = MAX_TIME if stored_until is None else stored_until
         if digests is None:
-            deletes = [self._queries("delete_heads", space), self._queries("delete_all_pieces", space)]
+            deletes = [self._queries("delete_heads", space, until), self._queries("delete_all_pieces", space)]
         else:
-            heads = [self._queries("delete_head", space, digest) for digest in digests]
+            heads = [self._queries("delete_head", space, digest, until) for digest in digests]
             deletes = [*heads, *(self._queries("delete_pieces", space, digest) for digest in digests)]
         removed = await self._driver.batch(deletes)
         return sum(len(rows) for rows in removed)

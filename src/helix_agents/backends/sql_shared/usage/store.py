@@ -67,6 +67,9 @@ class SqlUsageStore(UsageStoreBase):
         both = [self._queries("delete_tree", session_id), self._queries("delete_tree_links", session_id)]
         return len((await self._driver.batch(both))[0])
 
+    async def _delete_life(self, session_id: str, incarnation: str) -> int:
+        return len((await self._driver.batch([self._queries("delete_life", session_id, incarnation)]))[0])
+
     def _filtered(self, name: str, wanted: UsageFilter, params: tuple[Value, ...]) -> Statement:
         """The statement with the conditions of `wanted`, whose parameters come after `params`."""
         conditions = []
@@ -100,13 +103,13 @@ def _row(entry: UsageEntry) -> tuple[Value, ...]:
             whole, real = (None, entry.value) if isinstance(entry.value, float) else (entry.value, None)
     shared = (entry.run_id, entry.step_count, entry.source, entry.timestamp, entry.parent_session_id)
     numbers = (*tokens, duration_ms, success, whole, real)
-    return (entry.session_id, entry.id, entry.kind, name, *shared, sub_session_id, *numbers)
+    return (entry.session_id, entry.id, entry.kind, name, *shared, sub_session_id, *numbers, entry.incarnation)
 
 
 def _entry(row: Row) -> UsageEntry:
     """A row in the order of `insert_entry` as an entry."""
     session_id, entry_id, kind, name, run_id, step_count, source, timestamp, parent, sub_session_id = row[:10]
-    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, whole, real = row[10:]
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, whole, real, life = row[10:]
     shared: dict[str, Any] = {
         "session_id": session_id,
         "id": entry_id,
@@ -115,6 +118,7 @@ def _entry(row: Row) -> UsageEntry:
         "source": source,
         "timestamp": timestamp,
         "parent_session_id": parent,
+        "incarnation": life,
     }
     if kind == "tokens":
         return TokensEntry(

@@ -2,9 +2,10 @@
 -- Keep an entry unless its session has that id; a row comes back if it was new.
 INSERT INTO __agents_usage (
     session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
+    incarnation
 )
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
 ON CONFLICT (session_id, id) DO NOTHING
 RETURNING 1;
 
@@ -25,7 +26,8 @@ ON CONFLICT (parent_session_id, sub_session_id) DO NOTHING;
 -- name: select_entries
 -- The entries that fit, newest first. The code puts `filter_` conditions in place of {filters}.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
+    incarnation
 FROM __agents_usage
 WHERE {filters}
 ORDER BY timestamp DESC, session_id DESC, id DESC
@@ -38,7 +40,8 @@ SELECT COUNT(*) FROM __agents_usage WHERE {filters};
 -- name: session_entries
 -- All entries that fit, oldest first; meant for one session.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
-    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real
+    prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
+    incarnation
 FROM __agents_usage
 WHERE {filters}
 ORDER BY timestamp, id;
@@ -67,6 +70,9 @@ timestamp >= {value};
 -- name: filter_timestamp_to
 timestamp < {value};
 
+-- name: filter_other_than
+incarnation <> {value};
+
 -- name: sums
 -- The sums of one session by kind and name.
 SELECT kind, name, COUNT(*), SUM(CASE WHEN success = 0 THEN 1 ELSE 0 END), SUM(duration_ms),
@@ -94,6 +100,10 @@ GROUP BY kind, name;
 -- name: delete_session
 -- Remove the entries of one session; a row comes back for each.
 DELETE FROM __agents_usage WHERE session_id = ?1 RETURNING 1;
+
+-- name: delete_life
+-- Remove the entries of one session that have this incarnation or none; a row comes back for each.
+DELETE FROM __agents_usage WHERE session_id = ?1 AND (incarnation = ?2 OR incarnation IS NULL) RETURNING 1;
 
 -- name: delete_tree
 -- Remove the entries of a session and of all below it; a row comes back for each.

@@ -332,6 +332,7 @@ CREATE TABLE __agents_usage (
     success BIGINT,
     amount_whole BIGINT,
     amount_real DOUBLE PRECISION,
+    incarnation TEXT COLLATE "C",
     PRIMARY KEY (session_id, id)
 );
 

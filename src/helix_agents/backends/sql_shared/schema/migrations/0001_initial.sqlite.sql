@@ -286,6 +286,7 @@ CREATE TABLE __agents_usage (
     success BIGINT,
     amount_whole BIGINT,
     amount_real DOUBLE PRECISION,
+    incarnation TEXT,
     PRIMARY KEY (session_id, id)
 ) {compact};
 
