@@ -7,9 +7,27 @@ from collections.abc import Iterator
 
 import aiohttp
 import pytest
+from playwright.sync_api import Page, Playwright, expect, sync_playwright
 
-from tests.cloudflare.workerd import WORKFLOW, PythonWorkerd
-from tests.servers.fixtures import started
+from tests.cloudflare.workerd import ASSISTANT, WORKFLOW, PythonWorkerd
+from tests.inspector.conftest import PATIENCE_MS
+from tests.servers import node
+from tests.servers.fixtures import started, without_server
+from tests.servers.process import ServerUnavailable
+
+
+@contextlib.contextmanager
+def launched(playwright: Playwright) -> Iterator[Page]:
+    """Start Chromium and open an empty page."""
+    try:
+        program = node.chromium()
+    except ServerUnavailable as error:
+        without_server(str(error))
+    browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    try:
+        yield browser.new_page()
+    finally:
+        browser.close()
 
 
 async def test_the_example_answers_and_keeps_its_notes(python_workers: PythonWorkerd) -> None:
@@ -48,3 +66,27 @@ async def test_the_example_by_workflows_answers_streams_and_keeps_its_notes(work
         async with session.get("stream/first", headers={"last-event-id": "3"}) as reply:
             assert "id: 4\n" in (again := await reply.text())
             assert "id: 3\n" not in again
+
+
+@pytest.fixture(scope="module")
+def assistant_example() -> Iterator[PythonWorkerd]:
+    with contextlib.ExitStack() as stack:
+        yield started(stack, lambda: PythonWorkerd(ASSISTANT))
+
+
+@pytest.mark.parametrize("example", ["assistant_example", "workflow_example"])
+def test_the_page_of_an_example_shows_the_conversation_also_after_a_reload(
+    example: str, request: pytest.FixtureRequest
+) -> None:
+    server: PythonWorkerd = request.getfixturevalue(example)
+    with sync_playwright() as playwright, launched(playwright) as page:
+        page.goto(f"{server.url}/entry/")
+        page.fill("#token", server.token)
+        page.press("#token", "Tab")
+        page.fill("#message", "Hello")
+        page.click("button")
+        for _ in range(2):
+            expect(page.locator("#log p")).to_have_text(
+                ["Hello", "Let me write that down.", 'note {"text":"hello"}', "I noted it."], timeout=PATIENCE_MS
+            )
+            page.reload()

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from helix_agents import InvalidArgument, cloudflare
+from helix_agents.backends.cloudflare.rest import D1Rest
 from helix_agents.cloudflare import D1StateStore, D1UsageStore, DurableObjectStreamManager, run_migration
 
 ONLY_INSIDE = (
@@ -54,3 +55,8 @@ async def test_what_is_not_a_database_is_rejected_with_what_would_be_one(databas
         await run_migration(database)
     with pytest.raises(InvalidArgument, match=r"has no Durable Objects\. Outside a Worker pass a Bridge"):
         DurableObjectStreamManager(database)
+
+
+def test_a_d1_session_outside_a_worker_is_rejected() -> None:
+    with pytest.raises(InvalidArgument, match=r"session= needs env\.DB, inside a Worker"):
+        D1StateStore(D1Rest("account", "database", token="t"), session="first-primary")

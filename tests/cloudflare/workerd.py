@@ -101,7 +101,8 @@ class PythonWorkerd(Workerd):
     def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = ()) -> None:
         super().__init__()
         self._workers = workers
-        self._sources = [*(worker.source for worker in workers), *beside]
+        pages = [page for worker in workers if (page := worker.source.with_name("page.py")).exists()]
+        self._sources = [*(worker.source for worker in workers), *pages, *beside]
         archives = self.folder / "archives"
         archives.mkdir()
         for wheel in wheels().iterdir():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
-from workers import WorkerEntrypoint
+from page import PAGE
+from workers import Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
 from helix_agents.cloudflare import AgentServer, route
@@ -26,7 +28,7 @@ class Assistant(AgentServer):
     agents = (assistant,)
 
     def model(self, env: Any) -> Any:
-        # A script, so that this runs as it stands. Any object with the `stream` method of `LLM` takes its place.
+        # A script, so that this runs as it is. A real model: `OpenAILLM("gpt-5.2", api_key=env.OPENAI_API_KEY)`.
         return ScriptedLLM([Reply("Let me write that down.", [Call("note", {"text": "hello"})]), "I noted it."])
 
     def authenticate(self, env: Any) -> Any:
@@ -39,5 +41,9 @@ def who(env: Any) -> Any:
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists only inside a Worker
+    """The page at `/`, and the routes of the server."""
+
     async def fetch(self, request: Any) -> Any:
+        if urlsplit(request.url).path == "/":
+            return Response(PAGE, headers={"content-type": "text/html; charset=utf-8"})
         return await route(self.env.ASSISTANTS, request, authenticate=who(self.env))

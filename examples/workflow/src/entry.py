@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
-from workers import WorkerEntrypoint, asgi
+from page import PAGE
+from workers import Response, WorkerEntrypoint, asgi
 
-from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents import Agent, ScriptedLLM, ToolContext, expired_session_cleanup, tool
 from helix_agents.cloudflare import (
     AgentWorkflow,
     CloudflareAgentExecutor,
@@ -39,7 +41,7 @@ def new_executor(env: Any) -> CloudflareAgentExecutor:
         state_store=D1StateStore(env.DB),
         stream_manager=DurableObjectStreamManager(env.STREAMS),
         usage_store=D1UsageStore(env.DB),
-        # A script, so that this runs as it stands. OpenAILLM and the other models take its place.
+        # A script, so that this runs as it is. A real model: `OpenAILLM("gpt-5.2", api_key=env.OPENAI_API_KEY)`.
         llm=ScriptedLLM([Reply("Let me write that down.", [Call("note", {"text": "hello"})]), "I noted it."]),
         agents=[assistant],
     )
@@ -53,9 +55,11 @@ class AgentRun(AgentWorkflow):
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists only inside a Worker
-    """POST /execute, GET /stream/{id}, GET /result/{id}, and the other routes of the server."""
+    """The page at `/`, POST /execute, GET /stream/{id}, GET /result/{id}, and the other routes of the server."""
 
     async def fetch(self, request: Any) -> Any:
+        if urlsplit(request.url).path == "/":
+            return Response(PAGE, headers={"content-type": "text/html; charset=utf-8"})
         app = create_app(
             new_executor(self.env),
             authenticate=bearer_tokens({self.env.TOKEN: User("me")}),
@@ -66,4 +70,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists onl
         return response
 
     async def scheduled(self, controller: Any, env: Any, ctx: Any) -> None:
+        """Every minute: continue runs that lost their process, and end sessions whose `expires_at` has passed."""
         await new_executor(self.env).recover()
+        streams = DurableObjectStreamManager(self.env.STREAMS)
+        await expired_session_cleanup(D1StateStore(self.env.DB), stream_manager=streams)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidArgument
 from .output import say
+from .project_files import project_name, write_files
 
 FILES = {
     "app.py": "app.py.txt",
@@ -43,13 +42,10 @@ def add_init(commands: Any) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     folder = Path(given.folder)
-    if taken := [name for name in FILES if (folder / name).exists()]:
-        raise InvalidArgument(f"{folder} already has {', '.join(taken)}: nothing was written. Choose another folder.")
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
-    folder.mkdir(parents=True, exist_ok=True)
-    for target, source in FILES.items():
-        text = files(__package__).joinpath("project", source).read_text(encoding="utf-8")
-        (folder / target).write_text(text.replace("PROJECT_NAME", name), encoding="utf-8")
+    templates = files(__package__).joinpath("project")
+    texts = {target: templates.joinpath(source).read_text(encoding="utf-8") for target, source in FILES.items()}
+    name = project_name(folder)
+    write_files(folder, {target: text.replace("PROJECT_NAME", name) for target, text in texts.items()})
     enter = "" if given.folder == "." else f"  cd {folder}\n"
     say(NEXT.format(names=", ".join(FILES), folder=folder, enter=enter))
     return 0

@@ -13,6 +13,7 @@ from ..backends.registry import schemes
 from ..demo import add_demo_arguments, run_demo
 from ..errors import HelixError
 from .chat import add_chat
+from .cloudflare import add_cloudflare
 from .command import DEFAULT_URL, URL_VARIABLE
 from .completion import add_completion
 from .crashtest import add_crashtest
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add_demo_arguments(demo)
     demo.set_defaults(run=run_demo)
     add_init(commands)
+    add_cloudflare(commands)
     add_chat(commands)
     add_serve(commands)
     add_worker(commands)

@@ -5,6 +5,7 @@ GET /run/{home}/{name}  run one check; `do` in an object of its own, `d1` in the
                         with streams in objects that are reached through their namespace
 GET /streams/{verb}/{stream}  look, pour, end, delete, socket
 GET /shared, /own       write to a session through a store kept in a module variable, or through one of this request's
+GET /replicas           write and read through D1 sessions: one by its constraint, the next by the first one's bookmark
 GET /tasks, /hang       what every task of this isolate waits at; wait for a minute
 GET /cut                the same after a request that was cut off in the middle
 """
@@ -276,6 +277,8 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             return await self._streams(path[1], path[2], request)
         if path[0] == "run":
             return Response(await self.env.CHECKS.getByName(path[2]).run(path[2]))
+        if path[0] == "replicas":
+            return Response.json(await _through_sessions(self.env.DB, path[1]))
         if path[0] == "own":
             return await self._write(D1StateStore(self.env.DB), path[1])
         if path[0] in ("shared", "cut"):
@@ -321,3 +324,14 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             return Response.json({"n": state.custom_state["n"]})
         except Exception as error:
             return Response.json({"error": f"{type(error).__name__}: {error}"}, status=500)
+
+
+async def _through_sessions(database: Any, session_id: str) -> dict[str, Any]:
+    first = D1StateStore(database, session="first-primary")
+    before = first.bookmark
+    await first.create_session(session_id, agent_type="a", custom_state={"n": 1})
+    again = D1StateStore(database, session=first.bookmark)
+    state = await again.load_state(session_id)
+    assert state is not None
+    plain = D1StateStore(database)
+    return {"before": before, "bookmark": first.bookmark, "n": state.custom_state["n"], "plain": plain.bookmark}

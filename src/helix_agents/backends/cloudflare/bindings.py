@@ -37,11 +37,20 @@ def _bound(params: Sequence[WireValue]) -> list[Any]:
 
 
 class D1Binding(CloudflareDriver):
-    """`SqlDriver` on `env.DB`."""
+    """`SqlDriver` on `env.DB`. `session`: use a D1 session, which may read from replicas."""
 
-    def __init__(self, database: Any) -> None:
+    def __init__(self, database: Any, *, session: str | None = None) -> None:
         super().__init__()
+        self._is_session = session is not None
         self._database = unwrapped(database)
+        if session is not None:
+            self._database = self._database.withSession(session)
+
+    @property
+    def bookmark(self) -> str | None:
+        """How far this session has read; None before its first query, or without a session."""
+        found = self._database.getBookmark() if self._is_session else None
+        return str(found) if found else None
 
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
         prepared = []

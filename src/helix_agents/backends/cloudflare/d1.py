@@ -39,13 +39,18 @@ async def run_migration(
 class D1StateStore(SqlStateStore):
     """StateStore on D1. `database` is `env.DB`, a `BridgeD1` or a `D1Rest`, which stays the caller's.
 
-    The tables are made on first use; `migrated=True` promises that `run_migration` has been called.
+    The tables are created on first use; `migrated=True` promises that `run_migration` has been called.
+
+    `session` lets D1 read from replicas, inside a Worker only: `"first-primary"`, `"first-unconstrained"`, or the
+    `bookmark` of an earlier store. This store then never reads data older than its own reads and writes, but other
+    processes may have written since. Writes and their guards always go to the primary database.
     """
 
     def __init__(
         self,
         database: Any,
         *,
+        session: str | None = None,
         prefix: str = "",
         migrated: bool = False,
         clock: Clock = system_clock,
@@ -53,8 +58,14 @@ class D1StateStore(SqlStateStore):
         beside: SqlBeside | None = None,
     ) -> None:
         """`beside`: streams and usage in the same database, for commits that carry to them."""
-        driver = _ready(database, prefix, COMPACT_STATE, migrated)
+        self._binding = as_driver(database, session)
+        driver = _ready(self._binding, prefix, COMPACT_STATE, migrated)
         super().__init__(driver, prefix=prefix, clock=clock, ids=ids, beside=beside)
+
+    @property
+    def bookmark(self) -> str | None:
+        """How far this store has read, for the `session` of the next one; None without a session."""
+        return getattr(self._binding, "bookmark", None)
 
 
 class D1UsageStore(SqlUsageStore):
@@ -97,9 +108,11 @@ class D1MemoryStore(SqlMemoryStore):
         super().__init__(driver, prefix=prefix, embedder=embedder, min_similarity=min_similarity, clock=clock, ids=ids)
 
 
-def as_driver(database: Any) -> SqlDriver:
-    """A driver as it is; a binding of a Worker as a driver."""
+def as_driver(database: Any, session: str | None = None) -> SqlDriver:
+    """Return a driver unchanged; return a driver for a binding of a Worker."""
     if hasattr(database, "dialect"):
+        if session is not None:
+            raise InvalidArgument("session= needs env.DB, inside a Worker: only the binding has D1 sessions.")
         return cast(SqlDriver, database)
     try:  # imported only where there is a binding, because JavaScript's modules exist nowhere else
         bindings = import_module(".bindings", __package__)
@@ -108,7 +121,7 @@ def as_driver(database: Any) -> SqlDriver:
             f"A {type(database).__name__} is not a D1 database. Inside a Worker pass env.DB; outside a Worker pass a "
             "BridgeD1 or a D1Rest, or use open_stores('d1://...')."
         ) from missing
-    return cast(SqlDriver, bindings.D1Binding(database))
+    return cast(SqlDriver, bindings.D1Binding(database, session=session))
 
 
 def _ready(database: Any, prefix: str, families: Collection[str], migrated: bool) -> SqlDriver:
