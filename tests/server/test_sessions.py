@@ -115,6 +115,9 @@ async def test_messages_come_in_pages(alice: httpx.AsyncClient, sid: str) -> Non
     assert part["items"] == whole["items"][1:3]
     assert (part["total"], part["has_more"]) == (4, True)
     assert (await get(alice, f"/sessions/{sid}/messages", offset=-1))["items"] == whole["items"][-1:]
+    for many in (1, 100):
+        snapshot = await get(alice, f"/sessions/{sid}/snapshot", offset=-many)
+        assert (snapshot["messages"], snapshot["message_count"]) == (whole["items"][-many:], len(whole["items"]))
 
 
 async def test_usage_holds_sub_sessions_unless_told_otherwise(alice: httpx.AsyncClient, sid: str) -> None:

@@ -7,7 +7,7 @@ What is committed is in the messages and the custom state; what an open step has
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -41,8 +41,9 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
     One read of the store is enough if the last commit says where in the stream it is. If the stream itself has to be
     asked, a second look tells whether another commit came in between; then everything is read again.
     """
+    wanted: Any = {"offset": offset} if offset >= 0 else {"last": -offset}
     for _ in CONFLICT.attempts():
-        seen = await services.store.load_conversation(session_id, offset=offset)
+        seen = await services.store.load_conversation(session_id, **wanted)
         if seen is None:
             raise SessionNotFound(session_id)
         latest = seen.checkpoint
@@ -55,7 +56,8 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
         again = await services.store.load_conversation(session_id, last=0, custom_state=False)
         if again is not None and again.session.version == seen.session.version:
             committed = seen.message_count - (replay is not None)
-            return Snapshot(seen.session, seen.messages[: max(0, committed - offset)], sequence, committed)
+            first = seen.message_count - len(seen.messages)
+            return Snapshot(seen.session, seen.messages[: max(0, committed - first)], sequence, committed)
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 
 
