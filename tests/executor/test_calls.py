@@ -77,7 +77,7 @@ async def prepare(stores: Parts, clock: Clockwork, act: Callable[..., Any]) -> N
             await executor.submit_tool_result("answered", next(iter(session.pending_client_tool_calls)), result=1)
 
 
-@pytest.mark.parametrize(("act", "most"), [(first, 6), (following, 7), (queued, 7), (recovered, 14), (answered, 12)])
+@pytest.mark.parametrize(("act", "most"), [(first, 7), (following, 5), (queued, 5), (recovered, 11), (answered, 8)])
 async def test_calls_before_the_model_is_asked(act: Callable[[AgentExecutor], Awaitable[None]], most: int) -> None:
     stores, clock, calls = Parts(InMemoryStateStore(), InMemoryStreamManager(), None), Clockwork(), list[str]()
     await prepare(stores, clock, act)

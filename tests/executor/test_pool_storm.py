@@ -18,8 +18,10 @@ from helix_agents.backends.registry import Stores
 from tests.executor.pool_agents import STEPS, agent, executor
 
 WORKERS = 4
-KILL_EVERY_SECONDS = {24: 0.25, 200: 1.0}
-"""By the number of sessions: few are over soon."""
+STEPS_PER_KILL = 16
+"""A worker has up to eight runs. Deaths at a pace of the clock would leave a busy machine no time for a step: a run
+would fail, because it seems to kill every process that works on it."""
+POLL_SECONDS = 0.05
 LIMIT_SECONDS = 600
 SHORT, LONG = 24, 200
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.soak)]
@@ -80,9 +82,14 @@ async def _storm(url: str, sessions: int) -> None:
             handles = [await front.submit(agent, "Go", session_id=name) for name in names]
             waiting = asyncio.gather(*(handle.result() for handle in handles))
             async with asyncio.timeout(LIMIT_SECONDS):
+                next_kill = 0
                 while not waiting.done():
-                    workers.kill_one()
-                    await asyncio.wait({waiting}, timeout=KILL_EVERY_SECONDS[sessions])
+                    page = await stores.state.list_sessions(limit=200, count=False)
+                    steps = sum(session.step_count for session in page.items)
+                    if steps >= next_kill:
+                        workers.kill_one()
+                        next_kill = steps + STEPS_PER_KILL
+                    await asyncio.wait({waiting}, timeout=POLL_SECONDS)
             assert [result for result in waiting.result() if result.status != "completed"] == []
             assert workers.kills >= 1
             for name in names:

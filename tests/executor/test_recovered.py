@@ -43,7 +43,7 @@ async def test_processes_that_die_before_they_start_do_not_poison_a_session() ->
                 found = await find(executor.services, "s")
                 assert found.run is not None
                 new = NewRun(f"run-dead-{number}")
-                await take_over(executor.services, found.existing, found.run, new)  # killed right after its claim
+                await take_over(executor.services, found, new)  # killed right after its claim
             now[0] += 60_000
             (handle,) = await executor.recover()
             assert (await handle.result()).status == "completed"

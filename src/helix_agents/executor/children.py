@@ -40,7 +40,7 @@ from .services import Services
 from .session.admin import delete_tree
 from .session.claim import Claim, NewRun, begin_turn, create_turn
 from .session.closing import close, fail_sessions
-from .session.observe import Found, find, load_messages
+from .session.observe import Found, find
 from .session.questions import MESSAGE_INSTEAD, change_session
 from .session.standing import Action, Intent, decide
 from .session.take_over import take_over
@@ -159,7 +159,7 @@ class _ChildCall:
 
     async def _go_on(self) -> AgentResult:
         """Read the child, and continue with what is there."""
-        found = await find(self._services, self._session_id)
+        found = await find(self._services, self._session_id, messages=True)
         session, run = found.session, found.run
         self._ensure_child(session)
         self._incarnation = session.incarnation if session is not None else self._incarnation
@@ -216,13 +216,13 @@ class _ChildCall:
             return await self._create(new)
         session, run = found.existing, found.run
         if action is Action.BEGIN:
-            return await begin_turn(self._services, session, run, [self._input], new)
+            return await begin_turn(self._services, found, [self._input], new)
         message = None
         if not self._is_mine(session, run):
-            history = await load_messages(self._services.store, self._session_id)
+            history = await found.history(self._services.store)
             if not history or history[-1] != self._input:
                 message = self._input
-        return await take_over(self._services, session, run, new, message=message)
+        return await take_over(self._services, found, new, message=message)
 
     async def _create(self, new: NewRun) -> Claim:
         above = self._parent.owned.session

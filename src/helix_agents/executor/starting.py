@@ -103,7 +103,9 @@ class Starter:
     async def _start(self, request: Request, new: NewRun) -> RunHandle:
         agent, intent = request.agent, Intent.SUBMIT if new.released else Intent.START
         for _ in CONFLICT.attempts():
-            found, action = await decided(self._services, intent, request.id, agent=agent, user_id=request.user_id)
+            found, action = await decided(
+                self._services, intent, request.id, agent=agent, user_id=request.user_id, messages=True
+            )
             if found.session is not None and request.if_exists == "reject":
                 raise SessionExists(request.id)
             if found.session is not None and await self._has_used_key(request):
@@ -143,13 +145,13 @@ class Starter:
             return await create_turn(services, request.agent, request.id, messages, new, request.session_options)
         session = found.existing
         if action is Action.BEGIN:
-            return await self._not_stalled(found, begin_turn(services, session, found.run, messages, new))
+            return await self._not_stalled(found, begin_turn(services, found, messages, new))
         if len(messages) > 1 or (not messages and not new.released):
             raise InvalidArgument(f"Session {request.id!r} is {session.status}: continue with one message.")
         if not messages:
             await decided(services, Intent.RESUME, request.id, engine=found.seen.engine)
         message = messages[0] if messages else None
-        return await self._not_stalled(found, take_over(services, session, found.run, new, message=message))
+        return await self._not_stalled(found, take_over(services, found, new, message=message))
 
     async def _not_stalled(self, found: Found, claiming: Awaitable[Claim]) -> Claim:
         """Return the claim. A process that stalled so long that another one took over gets `RunLost`: no mere race."""
@@ -203,7 +205,7 @@ class Starter:
     ) -> RunHandle:
         """Continue a session whose run was interrupted, crashed, or has got its answers."""
         intent = Intent.RESUME if message is None else Intent.RESUME_WITH_MESSAGE
-        found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id)
+        found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id, messages=True)
         session, run = found.existing, found.run
         if action is Action.CLOSE:
             assert run is not None
@@ -211,13 +213,12 @@ class Starter:
             return self._runs.handle(agent, session, run)
         deps = await self._runs.deps_for(agent, session, deps)
         if action is Action.CONTINUE:
-            assert run is not None
-            claiming = continue_run(self._services, session, run)
+            claiming = continue_run(self._services, found)
         elif action is Action.BEGIN:
             assert message is not None
-            claiming = begin_turn(self._services, session, run, [message], NewRun(self._new_id()))
+            claiming = begin_turn(self._services, found, [message], NewRun(self._new_id()))
         else:
-            claiming = take_over(self._services, session, run, NewRun(self._new_id()), message=message)
+            claiming = take_over(self._services, found, NewRun(self._new_id()), message=message)
         return await self._runs.start(agent, await self._not_stalled(found, claiming), deps, key=key)
 
     async def retry(
@@ -230,14 +231,14 @@ class Starter:
         engine: str | None = None,
     ) -> RunHandle:
         """Run a failed turn again from its last committed step, here or by an engine."""
-        found, _ = await decided(self._services, Intent.RETRY, session_id, agent=agent, user_id=user_id)
+        found, _ = await decided(self._services, Intent.RETRY, session_id, agent=agent, user_id=user_id, messages=True)
         session, run = found.existing, found.run
         if run is None:
             raise NotResumable(session_id, "nothing to retry")
         if session.failure_reason == INPUT_REFUSED:
             raise NotResumable(session_id, "its input was refused and is gone; execute() starts another turn")
         new = NewRun(self._new_id(), released=engine is not None, engine=engine, limits=run.limits)
-        claim = await self._not_stalled(found, begin_turn(self._services, session, run, [], new))
+        claim = await self._not_stalled(found, begin_turn(self._services, found, [], new))
         if engine is not None:
             return self._runs.handle(agent, claim.session, claim.run)
         deps = await self._runs.deps_for(agent, session, deps)
@@ -253,10 +254,9 @@ class Starter:
             return None
         deps = await self._runs.deps_for(agent, session)
         if action is Action.CONTINUE:
-            assert run is not None
-            claim = await continue_run(self._services, session, run, worker=worker)
+            claim = await continue_run(self._services, found, worker=worker)
         else:
-            claim = await take_over(self._services, session, run, NewRun(self._new_id(), worker=worker))
+            claim = await take_over(self._services, found, NewRun(self._new_id(), worker=worker))
         return await self._runs.start(agent, claim, deps)
 
     def _new_id(self) -> str:

@@ -40,7 +40,7 @@ from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState,
 from ..services import Services
 from ..step.decisions import abandoned, turn_checkpoint
 from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream
-from .observe import Sessions, load_messages
+from .observe import Found, Sessions
 from .queued_messages import queued_in
 from .standing import UNOWNED, ended_as, open_run
 
@@ -160,12 +160,11 @@ async def create_turn(
     return await start_stream(services, claim, stream)
 
 
-async def begin_turn(
-    services: Services, session: SessionState, run: RunRecord | None, messages: Sequence[Message], new: NewRun
-) -> Claim:
+async def begin_turn(services: Services, found: Found, messages: Sequence[Message], new: NewRun) -> Claim:
     """Start the next turn of a session. Raises `AlreadyRunning` if another process was faster."""
+    session, run = found.existing, found.run
     now, first_step = services.clock(), session.step_count
-    history = await load_messages(services.store, session.session_id)
+    history = await found.history(services.store)
     given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(session), *messages]
     stream = await services.streams.get_stream_info(session.stream_id)
     turn = run.turn + 1 if run is not None else 1

@@ -18,7 +18,6 @@ from ...codec import Json
 from ...errors import (
     AlreadyRunning,
     EpochConflict,
-    HelixError,
     IllegalTransition,
     InvalidArgument,
     RunLost,
@@ -35,7 +34,7 @@ from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
 from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
-from .observe import Found, Sessions, find, load_messages, observe
+from .observe import Found, Sessions, find, load_messages
 from .standing import POISONED_AFTER, Action, Decision, Intent, decide, ended_as, open_run, refusal
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
@@ -200,15 +199,16 @@ async def decided(
     agent: Agent | None = None,
     user_id: str | None = None,
     engine: str | None = None,
+    messages: bool = False,
 ) -> tuple[Found, Action]:
     """Return a session and what to do with it now. Waits for a run that is closing, and closes for one that died.
 
-    Raises the refusal of the table.
+    `messages`: load the conversation with it, for a claim. Raises the refusal of the table.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + wait_seconds(services)
+    until, waited = loop.time() + wait_seconds(services), False
     while True:
-        found = await find(services, session_id, agent=agent, user_id=user_id)
+        found = await find(services, session_id, agent=agent, user_id=user_id, messages=messages and not waited)
         decision = decide(found.seen, intent, engine=engine)
         if decision.is_refusal:
             raise _stalled(services, found) or refusal(found.seen, decision)
@@ -216,6 +216,7 @@ async def decided(
             return found, decision.action
         if loop.time() >= until:
             raise AlreadyRunning(session_id, found.seen.run_id)
+        waited = True
         if decision.action is Action.WAIT:
             await asyncio.sleep(CLOSING.first_seconds)
 
@@ -246,10 +247,3 @@ async def _is_settled(services: Sessions, found: Found, decision: Decision) -> b
     except (AlreadyRunning, RunLost):
         return False
     return True
-
-
-async def settle(services: Sessions, session: SessionState, run: RunRecord | None) -> None:
-    """Close a session if a dead process left it open. Best effort: another process may be faster."""
-    if run is not None and decide(await observe(services, session, run), Intent.RECOVER).action is Action.CLOSE:
-        with suppress(HelixError):
-            await close(services, session, run)

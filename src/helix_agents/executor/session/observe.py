@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -12,12 +13,9 @@ from ...errors import InvalidArgument, SessionNotFound
 from ...messages import Message
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
-from ...types import RunRecord, SessionState
+from ...types import Checkpoint, RunRecord, SessionState
 from .questions import all_waiting
 from .standing import Intent, Seen, Standing, crashes_of, decide, described, open_run, standing
-
-SETTLED = {Standing.ORPHANED, Standing.RELEASED, Standing.LAPSED, Standing.READY, Standing.STOPPED}
-"""Standings of sessions without an owner: only there does it matter whether anything was said or asked."""
 
 
 class Sessions(Protocol):
@@ -53,6 +51,10 @@ class Found(NamedTuple):
     run: RunRecord | None
     seen: Seen
     read_at: int = 0
+    checkpoint: Checkpoint | None = None
+    """The latest one, without custom state."""
+    messages: Sequence[Message] | None = None
+    """The whole conversation, if it was asked for."""
 
     @property
     def existing(self) -> SessionState:
@@ -60,6 +62,18 @@ class Found(NamedTuple):
         if self.session is None:
             raise SessionNotFound(self.seen.session_id)
         return self.session
+
+    @property
+    def last_commit(self) -> Checkpoint | None:
+        """The checkpoint of the last step, if nothing was committed after it."""
+        latest = self.checkpoint
+        if latest is None or latest.kind != "step" or latest.step_count != self.existing.step_count:
+            return None
+        return latest
+
+    async def history(self, store: StateStore) -> list[Message]:
+        """Return the whole conversation, loaded now unless it was asked for."""
+        return list(self.messages) if self.messages is not None else await load_messages(store, self.seen.session_id)
 
 
 class CanResume(msgspec.Struct, frozen=True):
@@ -69,30 +83,37 @@ class CanResume(msgspec.Struct, frozen=True):
     reason: str
 
 
-async def find(services: Sessions, session_id: str, *, agent: Agent | None = None, user_id: str | None = None) -> Found:
-    """Read a session, its latest run and how they stand. A session of another user counts as missing.
+async def find(
+    services: Sessions,
+    session_id: str,
+    *,
+    agent: Agent | None = None,
+    user_id: str | None = None,
+    messages: bool = False,
+) -> Found:
+    """Read a session, its latest run and how they stand, in one call. A session of another user counts as missing.
 
-    Raises `InvalidArgument` for a session of another agent.
+    `messages`: also load the conversation. Raises `InvalidArgument` for a session of another agent.
     """
     now = services.clock()
-    seen = await services.store.load_conversation(session_id, last=0)
-    session = None if seen is None else seen.session
-    if seen is None or session is None or (user_id is not None and session.user_id != user_id):
+    read = await services.store.load_conversation(session_id, last=None if messages else 0)
+    if read is None or (user_id is not None and read.session.user_id != user_id):
         return Found(None, None, Seen(Standing.MISSING, session_id), now)
+    session, run = read.session, read.run
     if agent is not None and session.agent_type != agent.name:
         raise InvalidArgument(
             f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}: pass that agent."
         )
-    return Found(session, seen.run, await observe(services, session, seen.run), now)
+    seen = await _observe(services, session, run, has_messages=read.message_count > 0)
+    return Found(session, run, seen, now, read.checkpoint, read.messages if messages else None)
 
 
-async def observe(services: Sessions, session: SessionState, run: RunRecord | None) -> Seen:
+async def _observe(services: Sessions, session: SessionState, run: RunRecord | None, *, has_messages: bool) -> Seen:
     """Return how a session stands now."""
     now = services.clock()
-    at = standing(session, run, now)
+    # A run starts with a message: only where no run is left does it matter whether there is one.
+    at = standing(session, run, now, has_messages=has_messages or run is not None)
     questions: tuple[str, ...] = ()
-    if run is None and at in SETTLED and not await services.store.get_message_count(session.session_id):
-        at = Standing.FRESH  # a run starts with a message
     if at is Standing.READY and (waits := await all_waiting(services.store, session, now)):
         at = Standing.WAITING
         questions = tuple(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)

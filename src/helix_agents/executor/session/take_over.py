@@ -6,7 +6,6 @@ back from the stream; what is staged for it stays, so that no finished call runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -19,29 +18,26 @@ from ...streams.contract import StreamInfo
 from ...types import Checkpoint, RunRecord, SessionState
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
-from ..stream.prepare import drop_orphan, last_commit, ready_stream
+from ..stream.prepare import drop_orphan, ready_stream
 from .claim import Claim, NewRun, ended_run, leased_run, placed, start_stream, take
-from .observe import load_messages
+from .observe import Found
 from .queued_messages import queued_in
 from .standing import UNOWNED, crashes_of, open_run
 
 logger = get_logger("helix_agents.executor")
 
 
-async def take_over(
-    services: Services, session: SessionState, run: RunRecord | None, new: NewRun, *, message: Message | None = None
-) -> Claim:
+async def take_over(services: Services, found: Found, new: NewRun, *, message: Message | None = None) -> Claim:
     """Continue a turn that was interrupted, crashed or waits, in a new run. The caller has decided that it may.
 
     Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session from this claim.
     """
-    now = services.clock()
+    session, run, now = found.existing, found.run, services.clock()
     earlier = await _run_of_turn(services, session, run)
     # What was put aside was shown completely; only what was never committed has to be taken back.
     crashed = session.status == "active" or run is None
-    committed = await last_commit(services.store, session) if crashed else None
     stream = await services.streams.get_stream_info(session.stream_id)
-    history = await load_messages(services.store, session.session_id)
+    history = await found.history(services.store)
     step = step_id_of(session, run.run_id if run is not None else new.run_id)
     said = _said_since(run, session)
     is_open = bool(abandoned(history, ""))
@@ -81,7 +77,7 @@ async def take_over(
     if (run := open_run(run)) is not None:
         logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
     claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
-    claim = await _open_stream(services, claim, stream, step, committed, crashed=crashed)
+    claim = await _open_stream(services, claim, stream, step, found.last_commit, crashed=crashed)
     return await _released(services, claim) if new.released else claim
 
 
@@ -145,20 +141,13 @@ def _said_since(run: RunRecord | None, session: SessionState) -> list[Message]:
 # -- a released run
 
 
-async def continue_run(
-    services: Services,
-    session: SessionState,
-    run: RunRecord,
-    *,
-    worker: str | None = None,
-    messages: Sequence[Message] | None = None,
-) -> Claim:
+async def continue_run(services: Services, found: Found, *, worker: str | None = None, known: bool = False) -> Claim:
     """Continue a run that was released. Raises `AlreadyRunning` if another process was faster.
 
-    `messages`: the conversation, if the caller did the last step and knows it as of this version.
+    `known`: this process did the last step, so the stream is ready.
     """
-    now = services.clock()
-    known = messages is not None
+    session, run, now = found.existing, found.run, services.clock()
+    assert run is not None
     stream = None if known else await services.streams.get_stream_info(session.stream_id)
     begins = session.suspended_step_id is not None or session.step_count == run.first_step
     claimed = {"claimed_step": session.step_count, "worker": worker or run.worker, "not_before": None, "crashes": 0}
@@ -169,7 +158,7 @@ async def continue_run(
     resumes = run.resumes is not None
     claim = Claim(
         mine,
-        await load_messages(services.store, session.session_id) if messages is None else messages,
+        await found.history(services.store),
         change.wanted,
         claimed_at=now,
         # Committed steps leave nothing staged; only a run that took another over starts with an open step.
@@ -187,14 +176,13 @@ async def continue_run(
             return await start_stream(services, claim, stream)
         if session.step_count > run.claimed_step:
             # The process that did the last step may have died before it announced the commit.
-            committed = await last_commit(services.store, session)
             await ready_stream(
                 services.streams,
                 session.stream_id,
                 claim.fence,
                 seen=stream,
                 rewind_to=session.step_count,
-                committed=committed,
+                committed=found.last_commit,
             )
         elif stream.status == "paused":
             await services.streams.resume_stream(session.stream_id, fence=claim.fence)

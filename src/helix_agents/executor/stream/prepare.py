@@ -51,6 +51,9 @@ async def ready_stream(
 
     The fence comes first: what is looked at afterwards no earlier owner can change.
     """
+    if rewind_to is None and seen is not None and seen.status == "paused":
+        await streams.resume_stream(stream_id, fence=fence)  # nobody can have written to it since it was read
+        return ReadyStream(False, seen.latest_sequence)
     info = await _fenced(streams, stream_id, fence)
     if seen is None and info.total_chunks == 0:
         return ReadyStream(True, info.latest_sequence)
@@ -90,15 +93,6 @@ async def drop_orphan(store: StateStore, streams: StreamManager, session: Sessio
     with suppress(StreamFenced):  # a session that was created since then has the stream
         await streams.delete_stream(session.stream_id, fence=fence)
     return True
-
-
-async def last_commit(store: StateStore, session: SessionState) -> Checkpoint | None:
-    """Return the checkpoint of the last step, if that is the last thing that was committed."""
-    seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
-    latest = None if seen is None else seen.checkpoint
-    if latest is None or latest.step_count != session.step_count or latest.kind != "step":
-        return None
-    return latest
 
 
 async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:

@@ -95,7 +95,7 @@ class Recovery:
                 return await self._schedules.work(session.session_id)
             if session.session_id.startswith(f"{OUTBOX}/"):
                 return await self._outbox.work(session)
-            found, action = await decided(self._services, Intent.RECOVER, session.session_id)
+            found, action = await decided(self._services, Intent.RECOVER, session.session_id, messages=True)
             if action is Action.LEAVE:
                 self._skipped.add(session)
                 return False

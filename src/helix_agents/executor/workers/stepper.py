@@ -26,7 +26,7 @@ from ..services import Services
 from ..session.claim import Claim, NewRun
 from ..session.closing import close, decided
 from ..session.observe import Found, find
-from ..session.standing import Action, Intent
+from ..session.standing import Action, Intent, Seen, Standing
 from ..session.take_over import continue_run, take_over
 from ..starting import Starter
 
@@ -160,7 +160,9 @@ class Stepper:
             looked_at = services.clock()
             flag = await services.store.check_interrupt_flag(ticket.session_id)
         try:
-            claim = await continue_run(services, kept.session, kept.run, messages=kept.messages)
+            seen = Seen(Standing.RELEASED, ticket.session_id, ticket.run_id, "active", self._engine)
+            found = Found(kept.session, kept.run, seen, messages=kept.messages)
+            claim = await continue_run(services, found, known=True)
         except (AlreadyRunning, RunLost, SessionNotFound):
             return None  # then it is worth reading what has happened
         return claim, flag, looked_at
@@ -170,7 +172,9 @@ class Stepper:
         services = self._services
         intent = Intent.RESUME if ticket.done else Intent.STEP
         try:
-            found, action = await decided(services, intent, ticket.session_id, agent=agent, engine=self._engine)
+            found, action = await decided(
+                services, intent, ticket.session_id, agent=agent, engine=self._engine, messages=True
+            )
         except NotResumable:  # it still waits, or has ended
             return await find(services, ticket.session_id, agent=agent), None
         session, run = found.existing, found.run
@@ -180,11 +184,11 @@ class Stepper:
             await close(services, session, run)
         if action is Action.TAKE_OVER:
             new = NewRun(f"run-{services.ids()}", engine=self._engine)
-            return found, await take_over(services, session, run, new)
+            return found, await take_over(services, found, new)
         if action is not Action.CONTINUE:
             return found, None
         if session.step_count == ticket.steps:
-            return found, await continue_run(services, session, run)
+            return found, await continue_run(services, found)
         if retry:
             return found, None
         done = session.step_count - ticket.steps
