@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,16 @@ class DeleteForgetsTheChildren(InMemoryStateStore):
         for child in (await self.list_sessions(parent_session_id=session_id, limit=200)).items:
             await self.save_state(child.session_id, msgspec.structs.replace(child, parent_session_id=None))
         return await super().delete_session(session_id)
+
+
+class RewritesTheSession(InMemoryStateStore):
+    """Stores a session as one value: every write writes all of it again, which no verb shows."""
+
+    async def _apply(self, commit: Commit, *args: Any, **options: Any) -> Any:
+        done = await super()._apply(commit, *args, **options)
+        sessions = self._data.by_id
+        sessions[commit.session_id] = pickle.loads(pickle.dumps(sessions[commit.session_id]))
+        return done
 
 
 class BrokenHarness(MemoryHarness):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,30 @@ class MemoryHarness(Harness):
 
     async def open(self) -> StateStore:
         return InMemoryStateStore(self.data)
+
+    async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
+        """The texts that are there afterwards and were not before: objects, not values."""
+        before = {id(text): text for text in _texts(self.data)}
+        await act()
+        return sum(len(text) for text in _texts(self.data) if id(text) not in before)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text below a value."""
+    if isinstance(value, str):
+        yield value
+        return
+    if isinstance(value, dict):
+        below: Iterable[object] = [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        below = value
+    else:
+        fields = getattr(value, "__struct_fields__", None) or getattr(value, "__slots__", None)
+        names = fields if fields is not None else getattr(value, "__dict__", {})
+        below = [getattr(value, name, None) for name in names]
+    for each in below:
+        if each is not None and not isinstance(each, int | float | type):
+            yield from _texts(each)
 
 
 class DelegatingHarness(MemoryHarness):
@@ -119,6 +143,16 @@ class SqliteHarness(FileHarness):
                 for name in ("page_size", "page_count", "freelist_count")
             )
             return int(size * (pages - free))
+
+    async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
+        """The pages that reach the log: it is empty before."""
+        self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        await act()
+        return self._log_size()
+
+    def _log_size(self) -> int:
+        log = Path(f"{self.path}-wal")
+        return log.stat().st_size if log.exists() else 0
 
     async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
         self._execute("INSERT INTO __agents_migrations VALUES (9999, 'from the future', 0)")

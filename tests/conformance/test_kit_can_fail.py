@@ -24,6 +24,7 @@ from tests.conformance.broken_stores import BrokenHarness
         (broken.CheckpointShowsThePresent, "model.store_follows_the_model"),
         (broken.LostReplyCommitsTwice, "S12.lost_reply_is_found_out"),
         (broken.DeleteForgetsTheChildren, "S10.delete_cascades"),
+        (broken.RewritesTheSession, "S13.written_is_flat"),
     ],
 )
 async def test_broken_store_is_caught(kind: type[InMemoryStateStore], name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, ClassVar
 
@@ -107,6 +108,19 @@ class RedisHarness(Harness):
             with client:
                 for key in client.scan_iter(match=f"{self.prefix}*", count=1000):
                     total += client.memory_usage(key, samples=0) or 0
+        return total
+
+    async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
+        """What the servers were sent."""
+        before = self._received()
+        await act()
+        return self._received() - before
+
+    def _received(self) -> int:
+        total = 0
+        for client in administrators(self.url):
+            with client:
+                total += int(client.info("stats")["total_net_input_bytes"])
         return total
 
 

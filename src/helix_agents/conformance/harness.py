@@ -154,6 +154,10 @@ class Harness:
         """How many bytes the data takes; None if unknown."""
         return None
 
+    async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int | None:
+        """Do something, and return about how many bytes the backend itself wrote for it; None, without, if unknown."""
+        return None
+
     async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
         """Mark the data as written by a newer version of the library; return how to undo that.
 
