@@ -50,7 +50,8 @@ class TracingContext(msgspec.Struct, frozen=True):
     root_span_id: str
 
 
-QuestionKind = Literal["client", "approval", "outcome"]
+QuestionKind = Literal["client", "approval", "outcome", "deferred", "timer"]
+"""What a call waits for: a client's result, a person's approval or finding, the result of a job, or a moment."""
 
 
 class EffectQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,10 +84,16 @@ class PendingClientToolCall(msgspec.Struct, frozen=True):
     asked_at: int | None = None
     answered_by: str | None = None
     effect: EffectQuestion | None = None
+    later: Literal["deferred", "timer"] | None = None
+    """Whether the call's function has handed its work to a job outside, or waits until `deadline_at`."""
+    waits: int = 0
+    """Which of the waits in the call's function the timer belongs to; those before it are over."""
 
     @property
     def kind(self) -> QuestionKind:
         """What kind of answer the call waits for."""
+        if self.later is not None:
+            return self.later
         if self.effect is not None:
             return "outcome"
         return "client" if self.approval_id is None else "approval"
@@ -103,6 +110,8 @@ class SuspendedChildWait(msgspec.Struct, frozen=True):
     """The questions that the child and its descendants wait for."""
     deadline_at: int | None = None
     """When the last of these questions expires; None if one of them never does."""
+    wake_at: int | None = None
+    """When the child must continue, whatever it still waits for."""
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -244,11 +253,11 @@ class Claimable(msgspec.Struct, frozen=True):
 CheckpointKind = Literal["step", "turn", "aside"]
 """What a checkpoint records: the end of a step, the start of a turn, or an open step set aside."""
 
-StagedKind = Literal["call", "answer", "summary", "begun", "part"]
+StagedKind = Literal["call", "answer", "summary", "begun", "part", "deferred"]
 """What a staged row holds: the outcome of a tool call, the model's answer, a summary made to ask the model, the intent
-of a call or of a part of it that must happen once, or the result of such a part."""
+of a call or of a part of it that must happen once, the result of such a part, or what a deferred call wrote."""
 
-OF_A_CALL: frozenset[StagedKind] = frozenset({"call", "begun", "part"})
+OF_A_CALL: frozenset[StagedKind] = frozenset({"call", "begun", "part", "deferred"})
 """The kinds of rows that name a call; the others belong to the step."""
 
 

@@ -35,6 +35,7 @@ def add_run_verbs(verbs: Any) -> None:
 
 HAPPENED: dict[str, bool | None] = {"yes": True, "no": False, "unknown": None}
 WAITS_FOR = {"approval": "approval", "client": "result", "outcome": "--happened yes, no or unknown"}
+WAITS_FOR |= {"deferred": "the result of a job", "timer": "its time"}
 
 
 def add_answer(commands: Any) -> None:

@@ -6,7 +6,7 @@ from .inbox import Waiting
 from .later.schedules import Schedule, ScheduleOptions
 from .later.webhooks import Webhook
 from .options import ExecuteOptions, Input, SubmitOptions
-from .remote import DELETED_REASON
+from .remote import DELETED_REASON, Completion
 from .retrying import impatient
 from .run.hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
 from .run.model_call import RetryPolicy
@@ -29,6 +29,7 @@ __all__ = [
     "AgentExecutor",
     "AgentResult",
     "CanResume",
+    "Completion",
     "Ending",
     "ExecuteOptions",
     "Follower",

@@ -368,14 +368,12 @@ class _ChildCall:
 
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         """What the child's result means for the parent's call."""
-        waits = [wait.tool_call_id for wait in result.suspended]
         if result.status in SUSPENDED and self._parent.then:
             await fail_sessions(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on", self._check)
             result = AgentResult("failed", error=MESSAGE_INSTEAD)
         await self._note(result.status)
         if result.status in SUSPENDED:
-            wait = SuspendedChildWait(self._call["id"], self._session_id, self._agent.name, result.status, waits)
-            return wait, ()
+            return suspended_wait(self._call["id"], self._session_id, self._agent.name, result), ()
         if result.status == "interrupted" and self._stop.requested:
             await self._note_cascade()
             return None, ()
@@ -398,3 +396,13 @@ class _ChildCall:
         if success:
             return Outcome(success=True, result=result.output), [entry]
         return Outcome(success=False, error=result.error or f"The sub-agent is {result.status}."), [entry]
+
+
+def suspended_wait(call_id: str, session_id: str, agent: str, result: AgentResult) -> SuspendedChildWait:
+    """Return what a parent notes about a child that waits: for which questions, until when, and when to call it."""
+    deadlines = [wait.deadline_at for wait in result.suspended]
+    last = None if None in deadlines else max((each for each in deadlines if each is not None), default=None)
+    timers = (wait.deadline_at for wait in result.suspended if wait.later == "timer")
+    first = min((each for each in timers if each is not None), default=None)
+    waits = [wait.tool_call_id for wait in result.suspended]
+    return SuspendedChildWait(call_id, session_id, agent, result.status, waits, last, first)

@@ -31,10 +31,11 @@ from .handle import AgentResult, RunHandle
 from .inbox import Waiting
 from .later.outbox import Outbox
 from .later.schedules import Schedule, ScheduleOptions, Schedules, new_schedule
+from .later.tokens import HookTokens
 from .later.webhooks import Webhook
 from .local_runs import LocalRuns
 from .options import ExecuteOptions, Input, SubmitOptions, as_messages, read_request
-from .remote import RemoteControl
+from .remote import Completion, RemoteControl
 from .retrying import patient_store, patient_streams, patient_usage
 from .run.dependencies import DepsFactory
 from .run.hooks import Hooks
@@ -65,7 +66,9 @@ class AgentExecutor:
     `"call"` every finished tool call is durable before it is announced, and does not run again after a crash; with
     `"step"` only whole steps are, which saves writes: after a crash the open step is asked for and run again.
 
-    `webhooks`: receivers of the events `run.completed`, `run.failed` and `run.suspended`.
+    `webhooks`: receivers of the events `run.completed`, `run.failed` and `run.suspended`. `secret`: signs the tokens of
+    deferred calls, the same in every process; of several, the first one signs and all are accepted. `public_url`: where
+    the server of these sessions can be reached from outside, for the URLs of deferred calls.
 
     Methods that take `user_id` treat a session of another user as missing.
     """
@@ -88,6 +91,8 @@ class AgentExecutor:
         suspend_grace_seconds: float | None = None,
         durability: Durability = "call",
         webhooks: Sequence[Webhook] = (),
+        secret: str | Sequence[str] | None = None,
+        public_url: str | None = None,
         clock: Clock = system_clock,
         ids: IdSource = random_id,
     ) -> None:
@@ -113,6 +118,7 @@ class AgentExecutor:
             retry=retry or RetryPolicy(),
             clock=clock,
             ids=ids,
+            hook_tokens=HookTokens(secret, public_url),
             carries=given.state.carries(given.streams, given.usage),
         )
         self.agents = AgentRegistry(agents)
@@ -347,6 +353,12 @@ class AgentExecutor:
         )
         await ring(self.services.streams)
         return receipt
+
+    async def complete_deferred(self, token: str, *, result: Json = ..., error: str | None = None) -> Completion:
+        """Complete a deferred call with its `result` or an `error`, by the token that `ctx.defer` returned."""
+        completion = await self._remote.complete_deferred(token, result=result, error=error)
+        await ring(self.services.streams)
+        return completion
 
     async def list_waiting(
         self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None

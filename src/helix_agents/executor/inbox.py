@@ -27,8 +27,9 @@ ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_pa
 class Waiting(msgspec.Struct, frozen=True):
     """A question that waits. Answer it with `submit_tool_result(session_id, tool_call_id, ...)`.
 
-    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`, `outcome` wants `happened=`. `since`:
-    when it was asked. `effect_key`: the effect that a question about an outcome is about.
+    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`, `outcome` wants `happened=`; `deferred`
+    waits for a job, whose `result=` or `error=` may also be given here. `since`: when it was asked. `effect_key`: the
+    effect that a question about an outcome is about.
     """
 
     session_id: str
@@ -79,7 +80,8 @@ async def list_waiting(
 
 
 def _in_order(session: SessionState, now: int) -> list[PendingClientToolCall]:
-    return sorted(waiting(session, now), key=lambda pending: pending.tool_call_id)
+    questions = [pending for pending in waiting(session, now) if pending.kind != "timer"]
+    return sorted(questions, key=lambda pending: pending.tool_call_id)
 
 
 def _waiting(session: SessionState, pending: PendingClientToolCall) -> Waiting:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..agent import Agent, AgentRegistry, Output
-from ..errors import InvalidArgument
+from ..errors import HelixError, InvalidArgument
+from ..lifecycle import SUSPENDED
 from ..types import RunRecord, SessionState
 from .children import SubAgents
 from .handle import AgentResult, RunHandle, Steering
@@ -31,6 +33,7 @@ class LocalRuns:
         self.handle_type: type[RunHandle] = RunHandle
         self._children = SubAgents(services)
         self._tasks: dict[asyncio.Task[AgentResult], Run] = {}
+        self._timers: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def ensure_open(self) -> None:
@@ -109,12 +112,28 @@ class LocalRuns:
         """Stop what runs here as a crash would, except that other processes need not wait for the leases."""
         self._closed = True
         await asyncio.sleep(0)  # a run that was started this very moment must run to be able to stop
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._timers]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[AgentResult]) -> None:
-        del self._tasks[task]
+        run = self._tasks.pop(task)
+        session = run.context.owned.session
+        if session.wake_at is not None and session.status in SUSPENDED and session.parent_session_id is None:
+            self._wake_later(run.context.agent, session)
         if not task.cancelled():
             task.exception()  # Retrieve it, so asyncio does not log 'exception was never retrieved'.
+
+    def _wake_later(self, agent: Agent, session: SessionState) -> None:
+        """Continue a session when its time comes, unless a worker does so first."""
+
+        async def wake() -> None:
+            seconds = max(0, (session.wake_at or 0) - self.services.clock()) / 1000
+            await asyncio.sleep(seconds)
+            with suppress(HelixError):
+                await self._steering.resume(agent, session.session_id)
+
+        task = asyncio.create_task(wake(), name=f"helix-timer-{session.session_id}")
+        self._timers.add(task)
+        task.add_done_callback(self._timers.discard)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from ..agent import AgentRegistry
 from ..codec import Json
@@ -21,7 +23,7 @@ from .services import Services
 from .session.admin import delete_tree, restore_session
 from .session.closing import Ending, close, end, wait_seconds
 from .session.observe import CanResume, Found, can_resume, find
-from .session.questions import Answer, ToolResultReceipt, submit
+from .session.questions import Answer, ReceiptStatus, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
 
 DELETED_REASON = f"{RESERVED_PREFIX}deleted"
@@ -33,6 +35,16 @@ class StopsRuns(Protocol):
     """What stops a run of this process without waiting until it reads its flag."""
 
     def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None: ...
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """What became of the answer to a deferred call. `session`: the one that waited, as it was before.
+
+    As in a `ToolResultReceipt`; besides, `unknown`: the token is not ours; `gone`: the session was deleted.
+    """
+
+    status: ReceiptStatus | Literal["unknown", "gone"]
+    session: SessionState | None = None
 
 
 class RemoteControl:
@@ -122,6 +134,36 @@ class RemoteControl:
         if user_id is not None:
             await self._session(session_id, user_id)
         return await submit(self._services.store, self._services.clock, self._agents, session_id, answer)
+
+    async def complete_deferred(self, token: str, *, result: Json, error: str | None) -> Completion:
+        """Record the answer that the holder of a token gives."""
+        if (result is ...) == (error is None):
+            raise InvalidArgument("Give either result or error.")
+        services, target = self._services, self._services.hook_tokens.read(token)
+        if target is None:
+            return Completion("unknown")
+        response: dict[str, Json] = {"result": result} if error is None else {"error": error}
+        session = await services.store.load_state(target.session_id)
+        if session is None or session.incarnation != target.incarnation:
+            return Completion("gone")
+        pending = session.pending_client_tool_calls.get(target.tool_call_id)
+        if pending is not None and pending.submitted_at is not None and pending.response == response:
+            return Completion("accepted", session)  # sent again, because the first reply was lost
+        answer = Answer(target.tool_call_id, response)
+        try:
+            receipt = await submit(
+                services.store,
+                services.clock,
+                self._agents,
+                target.session_id,
+                answer,
+                incarnation=target.incarnation,
+            )
+        except SessionNotFound:
+            return Completion("gone")
+        except InvalidArgument:  # nothing is pending under this id: the turn is over
+            return Completion("late", session)
+        return Completion(receipt.status, session)
 
     async def list_waiting(
         self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None

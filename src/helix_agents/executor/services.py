@@ -19,6 +19,7 @@ from ..stores.memory.contract import MemoryStore
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
+from .later.tokens import HookTokens
 from .run.fingerprint import Fingerprints
 from .run.hooks import Hooks
 from .run.model_call import RetryPolicy
@@ -53,6 +54,8 @@ class RunServices:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Clock = system_clock
     ids: IdSource = random_id
+    hook_tokens: HookTokens = field(default_factory=lambda: HookTokens(None, None))
+    """Signs the tokens of deferred calls."""
 
     @cached_property
     def fingerprints(self) -> Fingerprints:

@@ -61,11 +61,11 @@ async def submit_answer(context: ServerContext, user: User, session: SessionStat
     )
     root_id = session.root_session_id or session.session_id
     can_resume = (await context.executor.can_resume(root_id)).can_resume
-    run_id = await _continue(context, root_id) if can_resume and given.resume else None
+    run_id = await continue_session(context, root_id) if can_resume and given.resume else None
     return Receipt(receipt.status, can_resume, run_id)
 
 
-async def _continue(context: ServerContext, session_id: str) -> str | None:
+async def continue_session(context: ServerContext, session_id: str) -> str | None:
     """Resume a session whose responses are complete, unless another process does so at the same time."""
     seen = await context.store.load_conversation(session_id, last=0, custom_state=False)
     if seen is None or seen.session.agent_type not in context.executor.agents:

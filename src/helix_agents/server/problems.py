@@ -44,8 +44,10 @@ STATUS_OF: dict[type[Exception], int] = {
 RESERVED = frozenset({"type", "title", "status", "code", "detail"})
 CODES = (
     "agent_not_found",
+    "already_answered",
     "already_running",
     "body_too_large",
+    "call_gone",
     "checkpoint_not_found",
     "conversation_diverged",
     "forbidden",

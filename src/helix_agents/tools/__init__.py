@@ -2,6 +2,7 @@
 
 from ..content import Audio, File, Image
 from .context import ToolContext, ToolOutlet, ensure_amount
+from .deferred import DeferredCall
 from .effects import AfterRestore, Check, Done, EffectKind, NotDone, Undo, Verdict
 from .memory_tools import memory_tools
 from .tool import (
@@ -26,6 +27,7 @@ __all__ = [
     "ApprovalRule",
     "Audio",
     "Condition",
+    "DeferredCall",
     "Execution",
     "File",
     "Image",

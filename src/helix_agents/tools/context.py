@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from ..ids import ensure_id
 from ..state import Op, StateTracker, StepWrites, TypedState
 from ..stores.memory.contract import MemoryStore
 from ..stores.memory.scoped import ScopedMemory
+from .deferred import DeferredCall
 from .effects import Check
 
 if TYPE_CHECKING:  # so that type checkers take a bare `ToolContext` for one of anything
@@ -47,6 +49,14 @@ class ToolOutlet(Protocol):
 
     async def once(self, name: str, function: Callable[[], Any], check: Check | None) -> Json:
         """Run one effect of the call, unless it happened before; see `ToolContext.once`."""
+        ...
+
+    async def defer(self, deadline_seconds: float | None) -> DeferredCall:
+        """Hand the call over to a job outside; see `ToolContext.defer`."""
+        ...
+
+    async def wait_until(self, when: object) -> None:
+        """Suspend the call until a moment; see `ToolContext.wait_until`."""
         ...
 
     @property
@@ -202,10 +212,38 @@ class ToolContext(Generic[Deps, State]):
         ensure_id(name, "the name of an effect")
         if not callable(function) or (check is not None and not callable(check)):
             raise InvalidArgument(f"once({name!r}): function and check must be functions.")
-        if threading.get_ident() != self._home:
-            raise InvalidArgument("once() needs an async tool: write `async def`.")
-        self._ensure_open()
+        self._ensure_async("once()")
         return await self._outlet.once(name, function, check)
+
+    async def defer(self, *, deadline_seconds: float | None = None) -> DeferredCall:
+        """Let a job outside finish this call; return what completes it. Then start the job, and return.
+
+        Call it before the job starts: from here on the result may come, and this function never runs again for this
+        call. What it returns does not count; what it writes to the state does. If it raises, the call has failed. The
+        run suspends until the result is submitted, or the deadline passes, which is an error for the model.
+        For async tools.
+        """
+        if deadline_seconds is not None:
+            ensure_amount(deadline_seconds)
+            if deadline_seconds <= 0:
+                raise InvalidArgument(f"deadline_seconds must be above zero, not {deadline_seconds!r}.")
+        self._ensure_async("defer()")
+        return await self._outlet.defer(deadline_seconds)
+
+    async def wait_until(self, when: int | datetime) -> None:
+        """Suspend the call until a time: epoch milliseconds, or a `datetime` with a zone. Return if it has passed.
+
+        Nothing waits in memory: a worker, or this executor, calls the function again at that time, from its start.
+        Waits that are over then return immediately, whatever they are given. So what comes before a wait must be
+        harmless to repeat, or be in `once()`. For async tools.
+        """
+        self._ensure_async("wait_until()")
+        await self._outlet.wait_until(when)
+
+    def _ensure_async(self, what: str) -> None:
+        if threading.get_ident() != self._home:
+            raise InvalidArgument(f"{what} needs an async tool: write `async def`.")
+        self._ensure_open()
 
     @property
     def interrupted(self) -> bool:

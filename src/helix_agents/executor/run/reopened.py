@@ -49,4 +49,11 @@ async def _show_again(context: RunContext, children: Children, step: OpenStep, f
             stream.emit({"type": "state_patch", "patches": patches})
         stream.emit(tool_end_chunk(call, outcome))
     for pending in context.owned.session.pending_client_tool_calls.values():
-        stream.emit(request_chunk(pending))
+        if pending.later is None:
+            stream.emit(request_chunk(pending))
+    for call in step.missing:
+        deferred = context.owned.session.pending_client_tool_calls.get(call["id"])
+        if deferred is not None and deferred.later == "deferred":
+            stream.emit(tool_start_chunk(call))
+            if shown := step.deferred.get(call["id"]):
+                stream.emit({"type": "state_patch", "patches": shown})

@@ -181,6 +181,7 @@ async def begin_turn(services: Services, found: Found, messages: Sequence[Messag
         pending_client_tool_calls={},
         queued_messages=[],
         interrupt_context=None,
+        wake_at=None,
     )
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
     given = identified(given, ids_of(history), checkpoint.step_id)

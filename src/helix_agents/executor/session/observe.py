@@ -114,7 +114,8 @@ async def _observe(services: Sessions, session: SessionState, run: RunRecord | N
     # A run starts with a message: only where no run is left does it matter whether there is one.
     at = standing(session, run, now, has_messages=has_messages or run is not None)
     questions: tuple[str, ...] = ()
-    if at is Standing.READY and (waits := await all_waiting(services.store, session, now)):
+    wakes = session.wake_at is not None and session.wake_at <= now
+    if at is Standing.READY and not wakes and (waits := await all_waiting(services.store, session, now)):
         at = Standing.WAITING
         questions = tuple(f"{wait.tool_name} ({wait.tool_call_id})" for wait in waits)
     flag, engine = session.interrupt_flag, run.engine if run is not None else None

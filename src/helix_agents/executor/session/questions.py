@@ -43,6 +43,8 @@ WANTED: dict[QuestionKind, str] = {
     "client": "a result or an error, not an approval",
     "approval": "approved=True or False",
     "outcome": "happened=True, False or None: whether it took effect is unknown, and an approval does not say that",
+    "deferred": "a result or an error",
+    "timer": "no answer: it continues at its time",
 }
 
 ReceiptStatus = Literal["accepted", "duplicate", "late"]
@@ -122,7 +124,7 @@ def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
 
 
 def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest | ToolOutcomeRequest:
-    """The chunk that puts the question to the readers."""
+    """The chunk that puts the question to the readers. Nobody is asked about a call that was deferred."""
     chunk: Any = {"type": REQUESTS[pending.kind], "tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name}
     chunk["input"] = pending.input
     if pending.approval_id is not None:
@@ -139,6 +141,8 @@ def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | Clien
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
     """What an answered or expired question comes to; None while it waits. `approved`: the call runs."""
+    if pending.later == "timer":
+        return "approved" if pending.deadline_at is None or now >= pending.deadline_at else None
     if has_expired(pending, now):
         return _unanswered(pending, "No answer came before the deadline.")
     if pending.submitted_at is None:
@@ -198,7 +202,8 @@ def changed_arguments(pending: PendingClientToolCall, call: ToolCall) -> dict[st
     match pending.response:
         case {"approved": True, "arguments": dict() as arguments}:
             return arguments
-    if pending.effect is not None and isinstance(pending.input, dict) and pending.input != call["arguments"]:
+    replaced = pending.effect is not None or pending.later is not None
+    if replaced and isinstance(pending.input, dict) and pending.input != call["arguments"]:
         return pending.input  # the answer before, which changed them, has made way for this question
     return None
 
@@ -277,9 +282,18 @@ async def change_session(
 
 
 async def submit(
-    store: StateStore, clock: Clock, agents: AgentRegistry, session_id: str, answer: Answer
+    store: StateStore,
+    clock: Clock,
+    agents: AgentRegistry,
+    session_id: str,
+    answer: Answer,
+    *,
+    incarnation: str | None = None,
 ) -> ToolResultReceipt:
-    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit."""
+    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit.
+
+    `incarnation`: of the session that asked. A session that was created again since has not.
+    """
     response = answer.response
     ensure_json(response)
     tool_call_id, owner_id, root_id = await _find_owner(store, session_id, answer)
@@ -288,6 +302,8 @@ async def submit(
 
     def record(owner: SessionState) -> SessionState | None:
         nonlocal status
+        if incarnation not in (None, owner.incarnation):
+            raise SessionNotFound(owner_id)
         pending = owner.pending_client_tool_calls.get(tool_call_id)
         settled = tool_call_id in owner.completed_client_tool_calls
         if pending is None:
@@ -344,7 +360,7 @@ def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
     given: QuestionKind = (
         "outcome" if "happened" in answer.response else "approval" if "approved" in answer.response else "client"
     )
-    if given != pending.kind:
+    if given != ("client" if pending.kind == "deferred" else pending.kind):
         raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants {WANTED[pending.kind]}.")
 
 

@@ -68,6 +68,7 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         error=None,
         failure_reason=None,
         interrupt_context=None,
+        wake_at=None,
         queued_messages=session.queued_messages if is_open else [],
     )
     checkpoint = turn_checkpoint(new.run_id, session.step_count)

@@ -291,4 +291,12 @@ def suspended_state(session: SessionState, suspension: Suspension, step_id: str)
         suspended_step_id=step_id,
         suspended_awaiting_children=suspension.children,
         pending_client_tool_calls={**suspension.pending, **session.pending_client_tool_calls},
+        wake_at=_wake_at(suspension),
     )
+
+
+def _wake_at(suspension: Suspension) -> int | None:
+    """Return when a call, here or below, must continue whatever the others wait for."""
+    timers = [pending.deadline_at for pending in suspension.pending.values() if pending.later == "timer"]
+    below = [wait.wake_at for wait in suspension.children.values()]
+    return min((each for each in (*timers, *below) if each is not None), default=None)

@@ -51,7 +51,13 @@ class EffectGuard:
         return tool.effects.key_of(tool.name, call["arguments"]) or self._own_key(call)
 
     def is_unknown(self, call: ToolCall) -> bool:
-        """Return whether the call may have taken effect, and nobody has said since that it may run."""
+        """Return whether the call may have taken effect, and nobody has said since that it may run.
+
+        A call that was deferred waits for its job, or for its time.
+        """
+        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        if pending is not None and pending.later is not None and call["id"] not in self._step.asks_about:
+            return False
         return call["id"] in self._step.asks_about or self._is_unknown(call["id"], call["id"])
 
     def question(self, tool: Tool, call: ToolCall) -> EffectQuestion:

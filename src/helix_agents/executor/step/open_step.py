@@ -52,6 +52,8 @@ class OpenStep:
         """Those of them whose check could not tell."""
         self.parts: dict[str, Json] = {}
         """The results of parts that happened."""
+        self.deferred: dict[str, list[dict[str, Any]]] = {}
+        """The patches that show what the functions of deferred calls wrote."""
         self.asks_about: dict[str, str] = {}
         """The part of a call that a person has to be asked about, by call."""
         self.before: list[Message] = []
@@ -86,6 +88,8 @@ class OpenStep:
                 self.request = staged_answer.request
             elif row.kind == "begun":
                 self.begun[row.tool_call_id] = row.result["approval_id"]
+            elif row.kind == "deferred":
+                self.deferred[row.tool_call_id] = self.sequencer.accept(row.index, row.writes)
             elif row.kind == "part":
                 self.parts[row.tool_call_id] = row.result["value"]
             elif row.tool_call_id in by_id:

@@ -22,6 +22,7 @@ from ...state import Op, StateTracker, StepWrites
 from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ...tools import AnswerNotJson, ModelRetry, Tool, ToolContext
 from ...tools.calling import CallSuspended, ToolEscape
+from ...tools.deferred import DeferredCall
 from ...tools.effects import Check
 from ...types import StagedChanges
 from ...values import InvalidInput
@@ -30,6 +31,7 @@ from ..run_context import RunContext
 from ..stream.fenced import FencedStream
 from ..tasks import unbroken
 from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
+from .deferring import Deferring
 from .effects import EffectGuard
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
 from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
@@ -64,7 +66,8 @@ class ToolRunner:
         for attempt in range(1, attempts + 1):
             tracker = StateTracker(self._owned.state)
             once = None if tool is None else partial(self.effects.part, tool, call)
-            outlet = _Outlet(step, call, self._stream, self._context.stop, self._entry_fields(step), once)
+            later = Deferring(self._context, step, tool, call)
+            outlet = _Outlet(step, call, self._stream, self._context.stop, self._entry_fields(step), once, later)
             try:
                 outcome, may_help = await self._outcome(call, tracker, outlet)
             except BaseException:
@@ -72,9 +75,16 @@ class ToolRunner:
                 raise
             if outcome.success or not may_help or attempt == attempts or self._context.stop.requested:
                 break
+            if later.suspended is not None:
+                break
             outlet.withdraw()
             logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
-        if outcome.unknown:
+        if later.suspended is not None and later.suspended.later == "deferred":
+            writes = tracker.get_step_writes() if outcome.success else NO_WRITES
+            await later.keep(outcome, writes)
+            outlet.finish(writes) if outcome.success else outlet.withdraw()
+            return
+        if outcome.unknown or later.suspended is not None:
             outlet.withdraw()
             return
         if outcome.success and not outcome.final and tool is not None:
@@ -217,6 +227,8 @@ class ToolRunner:
             outcome, may_help = await self._call(tool, arguments, context)
         finally:
             context.close()
+        if outlet.is_deferred:
+            return outcome, False  # whatever the function did: the job's answer is the outcome
         outcome, may_help = await self.effects.judge(tool, call, outcome, may_help=may_help, returned=context.returned)
         if outcome.success and tracker.state is not base:
             try:
@@ -261,8 +273,10 @@ class _Outlet:
         stop: StopSignal,
         entry_fields: Mapping[str, Any],
         once: Callable[[str, Callable[[], Any], Check | None], Awaitable[Json]] | None,
+        later: Deferring,
     ) -> None:
         self._once = once
+        self._later = later
         self.usage: list[UsageEntry] = []
         self._step = step
         self._call = call
@@ -275,6 +289,11 @@ class _Outlet:
     @property
     def interrupted(self) -> bool:
         return self._stop.requested
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the function has handed its work over."""
+        return self._later.suspended is not None and self._later.suspended.later == "deferred"
 
     def state_changed(
         self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
@@ -299,6 +318,12 @@ class _Outlet:
         if self._once is None:
             raise InvalidArgument("This call has no tool that could have effects.")
         return await self._once(name, function, check)
+
+    async def defer(self, deadline_seconds: float | None) -> DeferredCall:
+        return await self._later.defer(deadline_seconds)
+
+    async def wait_until(self, when: object) -> None:
+        await self._later.wait_until(when)
 
     def record_usage(self, name: str, value: float) -> None:
         place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"

@@ -23,10 +23,10 @@ from ..session.questions import (
     pending_call,
     question_of,
     request_chunk,
-    without,
 )
 from ..tasks import all_of
 from .decisions import Outcome
+from .deferring import store_pending
 from .open_step import OpenStep
 from .tool_calls import ToolRunner, offered_tool
 
@@ -99,13 +99,18 @@ class StepWork:
             runnable = [call for call in self._step.missing if not self._must_wait(call, asked)]
             if not await self._run_all(runnable, questions=bool(self._unanswered(asked))):
                 return Aborted(self.not_executed())
-            if any(call["id"] not in asked and self._effects.is_unknown(call) for call in self._step.missing):
+            if any(call["id"] not in asked and self._has_stopped(call) for call in self._step.missing):
                 continue
             if not self._step.missing or not asked:
                 return Worked(self._waits)
             await self._context.owned.refresh()  # an answer may have come while the others worked
             if len(self._unanswered(asked)) == sum(call["id"] in asked for call in self._step.missing):
                 return Worked(self._waits)
+
+    def _has_stopped(self, call: ToolCall) -> bool:
+        """Return whether a call that has run waits for something now: for a person, a job, or a time."""
+        pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        return self._effects.is_unknown(call) or (pending is not None and pending.later is not None)
 
     async def _look_up_unknown(self) -> None:
         """Settle the calls of an earlier run of which their checks say that they took effect."""
@@ -124,6 +129,9 @@ class StepWork:
             if tool is None or "invalid_arguments" in call:
                 continue
             pending = context.owned.session.pending_client_tool_calls.get(call["id"])
+            if pending is not None and pending.later is not None:
+                asked[call["id"]] = pending.later
+                continue
             unknown = self._effects.is_unknown(call)
             if unknown or (pending is not None and pending.kind == "outcome"):
                 question: QuestionKind | None = "outcome"
@@ -149,20 +157,9 @@ class StepWork:
 
     async def _put(self, new: dict[str, PendingClientToolCall]) -> None:
         """Make questions durable, then let the readers know: whoever hears of one can answer it."""
-        context = self._context
-        is_root = context.owned.session.root_session_id in (None, context.session_id)
-        owners = dict.fromkeys(new, context.session_id) if is_root else {}
-        await context.owned.own_calls(list(new))
-        await context.owned.save(
-            lambda session: msgspec.structs.replace(
-                session,
-                pending_client_tool_calls={**session.pending_client_tool_calls, **new},
-                completed_client_tool_calls=without(session.completed_client_tool_calls, new),
-                client_tool_call_ownership={**session.client_tool_call_ownership, **owners},
-            )
-        )
+        await store_pending(self._context, new)
         for pending in new.values():
-            context.stream.emit(request_chunk(pending))
+            self._context.stream.emit(request_chunk(pending))
 
     def _answer(self, call_id: str) -> Any:
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)

@@ -129,7 +129,8 @@ class AgUiEncoder:
             outcome = {"type": "success"}
             return [*closing, {"type": "RUN_FINISHED", **self._ids, "result": data["output"], "outcome": outcome}]
         if name == "pause":
-            interrupts = [interrupt(question) for question in data["suspended"]]
+            questions = [each for each in data["suspended"] if each["kind"] not in ("deferred", "timer")]
+            interrupts = [interrupt(question) for question in questions]
             rest = {"type": "interrupt", "interrupts": interrupts} if interrupts else {"type": "cancelled"}
             return [*closing, {"type": "RUN_FINISHED", **self._ids, "outcome": rest}]
         message = str(data.get("error") or f"The stream is {name}.")

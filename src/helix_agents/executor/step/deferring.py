@@ -1,0 +1,117 @@
+"""Calls that end later: handed to a job outside, whose result somebody submits, or suspended until a time.
+
+Both are pending calls of the session, written by the call's own run before its function continues. So an answer may
+come before the function returns, and a process that dies after the write leaves nothing to do but wait. The function of
+a call that was handed over never runs again. That of a call that waits for a time runs again then, from its start;
+waits that are over return immediately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ...errors import InvalidArgument
+from ...messages import ToolCall
+from ...state import StepWrites
+from ...tools.calling import CallSuspended
+from ...tools.deferred import DeferredCall
+from ...tools.tool import Tool
+from ...types import PendingClientToolCall, SessionState, StagedChanges
+from ..later.timetable import moment_of
+from ..run_context import RunContext
+from ..session.questions import without
+from .decisions import Outcome
+from .open_step import OpenStep
+
+
+async def store_pending(context: RunContext, new: Mapping[str, PendingClientToolCall]) -> None:
+    """Make pending calls durable, here and as a note at the root. Raises `RunLost`."""
+    is_root = context.owned.session.root_session_id in (None, context.session_id)
+    owners = dict.fromkeys(new, context.session_id) if is_root else {}
+    await context.owned.own_calls(list(new))
+    await context.owned.save(
+        lambda session: msgspec.structs.replace(
+            session,
+            pending_client_tool_calls={**session.pending_client_tool_calls, **new},
+            completed_client_tool_calls=without(session.completed_client_tool_calls, new),
+            client_tool_call_ownership={**session.client_tool_call_ownership, **owners},
+        )
+    )
+
+
+class Deferring:
+    """Suspends one attempt of one call."""
+
+    def __init__(self, context: RunContext, step: OpenStep, tool: Tool | None, call: ToolCall) -> None:
+        self._context = context
+        self._step = step
+        self._tool = tool
+        self._call = call
+        self._waits = 0
+        self.suspended: PendingClientToolCall | None = None
+        """What the call waits for once its function has returned; None: nothing."""
+
+    @property
+    def _pending(self) -> PendingClientToolCall | None:
+        return self._context.owned.session.pending_client_tool_calls.get(self._call["id"])
+
+    async def defer(self, deadline_seconds: float | None) -> DeferredCall:
+        """Hand the call over to whoever gets its token."""
+        services, now = self._context.services, self._context.services.clock()
+        if self.suspended is None:
+            before = self._pending
+            self.suspended = PendingClientToolCall(
+                self._call["id"],
+                self._call["name"],
+                self._call["arguments"],
+                run_id=self._context.run_id,
+                deadline_at=None if deadline_seconds is None else now + int(deadline_seconds * 1000),
+                asked_at=now,
+                answered_by=before.answered_by if before is not None else None,
+                later="deferred",
+            )
+            await self._context.watch.ensure_owner()
+            await store_pending(self._context, {self._call["id"]: self.suspended})
+        return services.hook_tokens.deferred_call(self._context.owned.session, self.suspended)
+
+    async def wait_until(self, when: object) -> None:
+        """Return if the moment has come; otherwise store it and end the attempt with `CallSuspended`."""
+        if self._tool is not None and self._tool.happens_once:
+            raise InvalidArgument("wait_until() needs a tool that may run again, not one with effect='once'.")
+        self._waits += 1
+        moment, now, before = moment_of(when, "the time"), self._context.services.clock(), self._pending
+        if before is not None and before.later == "timer" and self._waits <= before.waits:
+            return  # it was waited for: the function runs again because that is over
+        if moment <= now:
+            return
+        blank = PendingClientToolCall(
+            self._call["id"], self._call["name"], self._call["arguments"], run_id=self._context.run_id, asked_at=now
+        )
+        self.suspended = msgspec.structs.replace(
+            before or blank, later="timer", deadline_at=moment, waits=self._waits, input=self._call["arguments"]
+        )
+        await self._context.watch.ensure_owner()
+        await store_pending(self._context, {self._call["id"]: self.suspended})
+        raise CallSuspended
+
+    async def keep(self, outcome: Outcome, writes: StepWrites) -> None:
+        """Keep what the function of a call that was handed over came to: its writes, or its error as the answer."""
+        call_id, now = self._call["id"], self._context.services.clock()
+        if outcome.success:
+            if writes.ops:
+                row = StagedChanges(call_id, self._step.index_of(call_id), writes, kind="deferred")
+                await self._context.owned.stage(self._step.step_id, [row])
+            return
+
+        def answered(session: SessionState) -> SessionState:
+            pending = session.pending_client_tool_calls[call_id]
+            if pending.submitted_at is not None:
+                return session
+            failed = msgspec.structs.replace(pending, response={"error": outcome.error}, submitted_at=now)
+            stamps = {**session.completed_client_tool_calls, call_id: now}
+            calls = {**session.pending_client_tool_calls, call_id: failed}
+            return msgspec.structs.replace(session, pending_client_tool_calls=calls, completed_client_tool_calls=stamps)
+
+        await self._context.owned.save(answered)
