@@ -213,6 +213,14 @@ class StreamResync(Stamped):
     type: Literal["stream_resync"]
 
 
+class BranchSwitched(Stamped):
+    """The conversation continues on another branch. It has `message_count` messages before what follows this chunk."""
+
+    type: Literal["branch_switched"]
+    branch_id: str
+    message_count: int
+
+
 class Custom(Stamped, total=False):
     """A value that a tool emitted with `ctx.emit(name, data)`."""
 
@@ -244,6 +252,7 @@ AnyChunk = (
     | RunSuspended
     | StreamRewound
     | StreamResync
+    | BranchSwitched
     | Custom
 )
 """Every chunk that the library writes."""

@@ -114,6 +114,14 @@ class SuspendedChildWait(msgspec.Struct, frozen=True):
     """When the child must continue, whatever it still waits for."""
 
 
+class ForkOrigin(msgspec.Struct, frozen=True):
+    """What a fork was made from: a session, one of its checkpoints (None: as it was then), and its first messages."""
+
+    session_id: str
+    checkpoint_id: str | None
+    message_count: int
+
+
 class SessionState(msgspec.Struct, frozen=True):
     """One session without its messages. `custom_state` is None if it was not requested."""
 
@@ -152,6 +160,8 @@ class SessionState(msgspec.Struct, frozen=True):
     """A random string, set when the session is created. A session deleted and created again has another one."""
     owner_epoch: int = 0
     """How often the session has been claimed. It only grows and is the fencing token of the session's stream."""
+    forked_from: ForkOrigin | None = None
+    """What the session was forked from, if it was. Set when the session is created, read only."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -302,6 +312,29 @@ class Conversation(msgspec.Struct, frozen=True):
     """Without custom state."""
 
 
+class Branch(msgspec.Struct, frozen=True):
+    """One way a conversation continues after a message. Branches that part after the same message are siblings."""
+
+    branch_id: str
+    message_id: str | None
+    """The message after which the branch parts from its siblings; None: it starts with a first message of its own."""
+    message_count: int
+    """How many messages the conversation has on this branch, from the first one on."""
+    created_at: int
+    is_active: bool
+    """Whether the branch is part of the conversation as it is now."""
+
+
+class BranchPoint(msgspec.Struct, frozen=True):
+    """Where a new branch parts: after so many messages, with the custom state of a checkpoint."""
+
+    branch_id: str
+    checkpoint_id: str
+    message_count: int
+    message_id: str | None = None
+    """The last message before the branches part, as `Branch.message_id` tells it."""
+
+
 class StagedChanges(msgspec.Struct, frozen=True):
     """What one tool call wrote, kept apart until its step commits.
 
@@ -325,6 +358,8 @@ class Committed(msgspec.Struct, frozen=True):
     warnings: list[str] = []
     sequence: int = 0
     """The sequence of the last chunk that the commit carried."""
+    branch_id: str | None = None
+    """The branch that the conversation is on, of those that part where the commit went back to."""
 
 
 class StatusSwapped(msgspec.Struct, frozen=True):

@@ -94,7 +94,8 @@ async def test_a_run_writes_listed_chunks_only() -> None:
     chunks = await chunks_of_a_full_run()
     assert [problem for chunk in chunks for problem in problems(chunk)] == []
     unseen = set(chunk_types()) - {chunk["type"] for chunk in chunks}
-    assert unseen == {"error", "run_interrupted"}  # those of runs that end badly
+    elsewhere = {"tool_outcome_request", "branch_switched"}
+    assert unseen - elsewhere == {"error", "run_interrupted"}  # those of runs that end badly
 
 
 @pytest.mark.parametrize("kind", sorted(chunk_types()))

@@ -1,7 +1,8 @@
 """AgentExecutor: the public API. Runs agents in this process, on stores that other processes may share.
 
 It only puts parts together: `starting.py` starts and continues runs, `local_runs.py` drives those of this process,
-`remote.py` works on sessions wherever they run, `workers/claimable.py` picks up what others left.
+`conversations.py` changes what was said, `remote.py` works on sessions wherever they run, and `workers/claimable.py`
+picks up what others left.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
 from ..types import Page, SessionState
+from .conversations import Conversations
 from .handle import AgentResult, RunHandle
 from .inbox import Waiting
 from .later.outbox import Outbox
@@ -51,7 +53,7 @@ from .workers.claimable import Recovery, due_sessions
 from .workers.wakeup import ring
 
 
-class AgentExecutor:
+class AgentExecutor(Conversations):
     """Executes agents. Everything that must survive is in the stores; this object may be discarded at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` returns, and records usage; `AgentExecutor(state_store,
@@ -367,10 +369,22 @@ class AgentExecutor:
         return await self._remote.list_waiting(user_id=user_id, agent_type=agent_type, limit=limit, cursor=cursor)
 
     async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None
+        self,
+        session_id: str,
+        new_session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Sequence[str] | None = None,
+        user_id: str | None = None,
     ) -> SessionState:
-        """Make a new session from another one as it is now, or as it was at a checkpoint, with its images and files."""
-        return await self._remote.fork(session_id, new_session_id, checkpoint_id=checkpoint_id, user_id=user_id)
+        """Make a new session from another one as it is now, or as it was at a checkpoint, with its images and files.
+
+        `forked_from` names its origin. Given `metadata` and `tags` replace those of the original.
+        """
+        return await self._remote.fork(
+            session_id, new_session_id, checkpoint_id=checkpoint_id, metadata=metadata, tags=tags, user_id=user_id
+        )
 
     async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
         """Remove a session, its descendants, their streams and their usage; return False if there was none.

@@ -16,6 +16,7 @@ from ..limits import UsageLimits
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
 from .later.timetable import moment_of
+from .session.branching import Detour
 from .session.queued_messages import IfExists, IfRunning
 
 Input = str | Message | Sequence[Message]
@@ -52,6 +53,19 @@ class SubmitOptions(RunOptions, total=False):
     not_before: int | datetime | None
 
 
+class BranchOptions(TypedDict, total=False):
+    """What `regenerate` and `edit` take by name: those options of `execute` that concern a session which exists.
+
+    `if_running`: only `"reject"` and `"interrupt"`.
+    """
+
+    user_id: str | None
+    limits: UsageLimits | None
+    idempotency_key: str | None
+    deps: Any
+    if_running: IfRunning
+
+
 class ExecuteOptions(RunOptions, total=False):
     """What `execute` takes by name, besides what `submit` also takes.
 
@@ -82,6 +96,8 @@ class Request:
     key: str | None = None
     limits: UsageLimits | None = None
     not_before: int | None = None
+    detour: Detour | None = None
+    """The message at which the run leaves the conversation, if it does not follow it."""
 
     @property
     def id(self) -> str:
@@ -94,7 +110,8 @@ class Request:
         """What must be the same if the request comes again with its idempotency key."""
         names = ("metadata", "expires_at", "custom_state")
         given = [self.session_options[name] for name in names]
-        return [self.agent.name, self.messages, list(self.session_options["tags"]), *given]
+        asked = [self.agent.name, self.messages, list(self.session_options["tags"]), *given]
+        return asked if self.detour is None else [*asked, *self.detour]
 
 
 def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Request:

@@ -6,7 +6,7 @@ Nothing here executes anything: a request is a write that the run finds, or an e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -204,7 +204,14 @@ class RemoteControl:
         return await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
 
     async def fork(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None
+        self,
+        session_id: str,
+        new_session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Sequence[str] | None = None,
+        user_id: str | None = None,
     ) -> SessionState:
         """Fork a session together with its blobs, which come first: a message never refers to a missing one.
 
@@ -223,7 +230,9 @@ class RemoteControl:
             raise SessionExists(new_session_id)
         if blobs is not None:
             await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
-        return await store.fork_session(session_id, new_session_id, checkpoint_id=checkpoint_id)
+        return await store.fork_session(
+            session_id, new_session_id, checkpoint_id=checkpoint_id, metadata=metadata, tags=tags
+        )
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
         """Take a session back to a checkpoint, and its stream with it. Raises `AlreadyRunning` if it is running."""

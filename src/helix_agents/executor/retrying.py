@@ -18,7 +18,7 @@ from ..retry import OUTAGE, Retry
 from ..stores.state.contract import StateStore
 from ..stores.usage.contract import UsageStore
 from ..streams.contract import StreamManager
-from ..types import CheckpointMeta, Committed, RunRecord, RunStatus, SessionState
+from ..types import BranchPoint, CheckpointMeta, Committed, RunRecord, RunStatus, SessionState
 
 NOT_REPEATABLE = frozenset(
     {
@@ -118,19 +118,64 @@ class _PatientState(_Patient):
         **options: Any,
     ) -> Committed:
         store: StateStore = self._inner
+        return await self._committed(
+            lambda: store.save_state_and_promote_staging(session_id, state, append_messages, checkpoint, **options),
+            session_id,
+            checkpoint,
+            options.get("expected_version"),
+        )
+
+    async def branch_session(
+        self,
+        session_id: str,
+        point: BranchPoint,
+        state: SessionState,
+        append_messages: Sequence[Message],
+        checkpoint: CheckpointMeta,
+        **options: Any,
+    ) -> Committed:
+        store: StateStore = self._inner
+        return await self._committed(
+            lambda: store.branch_session(session_id, point, state, append_messages, checkpoint, **options),
+            session_id,
+            checkpoint,
+            options.get("expected_version"),
+        )
+
+    async def _committed(
+        self,
+        commit: Callable[[], Awaitable[Committed]],
+        session_id: str,
+        checkpoint: CheckpointMeta,
+        expected: int | None,
+    ) -> Committed:
+        """The reply of a commit, which is looked for by its checkpoint before each further try."""
+        store: StateStore = self._inner
 
         async def happened() -> Committed | None:
             seen = await store.load_conversation(session_id, last=0, custom_state=False)
             latest = None if seen is None else seen.checkpoint
-            expected = options.get("expected_version")
             if latest is None or latest.step_id != checkpoint.step_id:
                 return None
             if expected is not None and latest.version != expected + 1:
                 return None  # another owner has committed this step
             return Committed(latest.checkpoint_id, latest.version, latest.message_count, [])
 
+        return await patiently(commit, happened=happened, refusals=(VersionConflict,))
+
+    async def switch_branch(self, session_id: str, branch_id: str, **options: Any) -> int:
+        store: StateStore = self._inner
+
+        async def happened() -> int | None:
+            branches = {it.branch_id: it for it in await store.list_branches(session_id)}
+            session = await store.load_state(session_id)
+            if session is None or branch_id not in branches or not branches[branch_id].is_active:
+                return None
+            mine = session.owner_epoch == options.get("new_epoch")
+            return session.version if mine else None
+
         return await patiently(
-            lambda: store.save_state_and_promote_staging(session_id, state, append_messages, checkpoint, **options),
+            lambda: store.switch_branch(session_id, branch_id, **options),
             happened=happened,
             refusals=(VersionConflict,),
         )

@@ -31,6 +31,7 @@ from .remote import RemoteControl
 from .run.budget import ensure_countable
 from .run.dependencies import session_to_be
 from .run.guardrails import INPUT_REFUSED
+from .session.branching import begin_branch
 from .session.claim import REPLACED, Claim, NewRun, begin_turn, create_turn
 from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
@@ -102,6 +103,8 @@ class Starter:
 
     async def _start(self, request: Request, new: NewRun) -> RunHandle:
         agent, intent = request.agent, Intent.SUBMIT if new.released else Intent.START
+        if request.detour is not None:
+            intent = Intent.BRANCH
         for _ in CONFLICT.attempts():
             found, action = await decided(
                 self._services, intent, request.id, agent=agent, user_id=request.user_id, messages=True
@@ -111,7 +114,7 @@ class Starter:
             if found.session is not None and await self._has_used_key(request):
                 raise AlreadyRunning(request.id)
             session = found.session or session_to_be(agent, request.id, request.session_options)
-            if action is not Action.TAKE_OVER:
+            if action not in (Action.TAKE_OVER, Action.BRANCH):
                 ensure_said(request.messages)
             request = await self._without_bytes(request, session)
             deps = None if new.released else await self._runs.deps_for(agent, session, request.deps)
@@ -144,6 +147,9 @@ class Starter:
         if action is Action.CREATE:
             return await create_turn(services, request.agent, request.id, messages, new, request.session_options)
         session = found.existing
+        if action is Action.BRANCH:
+            assert request.detour is not None
+            return await begin_branch(services, found, request.detour, messages, new)
         if action is Action.BEGIN:
             return await self._not_stalled(found, begin_turn(services, found, messages, new))
         if len(messages) > 1 or (not messages and not new.released):

@@ -11,8 +11,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...codec import encode
-from ...stores.state.commit import LIST, CellName, Slot, StagedRow, StoredCheckpoint
-from ...stores.state.plan import Cell, CellPlan
+from ...stores.state.commit import (
+    LIST,
+    BranchChanges,
+    BranchRow,
+    CellName,
+    CheckpointRow,
+    Slot,
+    StagedRow,
+    StoredCheckpoint,
+)
+from ...stores.state.plan import Cell, CellPlan, Counters
 from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
 
@@ -22,6 +31,13 @@ class KeptCell(NamedTuple):
     number: int
     name: CellName
     cell: Cell
+
+
+class ShelvedCells(NamedTuple):
+    """What came after a checkpoint: cells that are newer, and what was overwritten since."""
+
+    cells: list[tuple[CellName, Cell]]
+    past: list[KeptCell]
 
 
 class CustomCells:
@@ -67,11 +83,24 @@ class CustomCells:
                 then.keys.setdefault(kept.name.key, {})[kept.name.slot] = kept.cell
         return then
 
-    def restore(self, number: int) -> None:
-        """Go back to that checkpoint for good."""
+    def restore(self, number: int) -> ShelvedCells:
+        """Go back to that checkpoint; return what came after it."""
+        names = [(CellName(key, slot), cell) for key, cells in self.keys.items() for slot, cell in cells.items()]
+        shelved = ShelvedCells([(name, cell) for name, cell in names if cell.since >= number], [])
         self.keys = self.at(number).keys
         while self.past and self.past[-1].number > number:
-            self.past.pop()
+            shelved.past.insert(0, self.past.pop())
+        return shelved
+
+    def unrestore(self, number: int, shelved: ShelvedCells) -> None:
+        """Take a restore of that checkpoint back."""
+        for kept in shelved.past:
+            if kept.cell.since < number:
+                del self.keys[kept.name.key][kept.name.slot]
+        self.past += shelved.past
+        for (key, slot), cell in shelved.cells:
+            self.keys.setdefault(key, {})[slot] = cell
+        self.keys = {key: cells for key, cells in self.keys.items() if cells}
 
     def fork(self, number: int | None) -> CustomCells:
         """A copy as of that checkpoint, or as of now, that no checkpoint has seen."""
@@ -93,6 +122,15 @@ class CustomCells:
                 yield encode(key), own, below
 
 
+class Shelf(NamedTuple):
+    """The end of a conversation, put aside. The first checkpoint is the one that it follows."""
+
+    messages: list[str]
+    checkpoints: list[StoredCheckpoint]
+    custom: ShelvedCells
+    staged: dict[str, dict[tuple[str, str], StagedRow]]
+
+
 class Session:
     """One session and all that belongs to it."""
 
@@ -106,6 +144,59 @@ class Session:
         self.refs: dict[str, SubSessionRef] = {}
         self.flag: InterruptFlag | None = None
         self.due_at: int | None = None
+        self.branches: dict[str, BranchRow] = {}
+        self.shelves: dict[str, Shelf] = {}
+
+    def add_checkpoint(self, row: CheckpointRow, after: Counters, now: int) -> None:
+        """Record a commit. `after`: the session's numbers after it."""
+        checkpoint_id, step_id, step_count, stream_sequence, kind, fields = row
+        self.checkpoints.append(
+            StoredCheckpoint(
+                checkpoint_id,
+                after.checkpoint_count,
+                step_id,
+                step_count,
+                stream_sequence,
+                after.message_count,
+                after.status,
+                after.version,
+                fields,
+                now,
+                self.state.created_at,
+                self.state.incarnation,
+                kind,
+            )
+        )
+
+    def change_branches(self, changes: BranchChanges) -> None:
+        """Move ends of the conversation, and store what is to be known about branches."""
+        for number, message_count, shelved, returned in changes.moves:
+            self._shelve(shelved, number, message_count)
+            if returned is not None:
+                self._unshelve(returned, number)
+        for row in changes.rows:
+            before = self.branches.get(row.branch_id, row)
+            self.branches[row.branch_id] = row if row.state is not None else before._replace(about=row.about)
+        for branch_id in changes.dropped:
+            self.branches.pop(branch_id, None)
+            self.shelves.pop(branch_id, None)
+
+    def _shelve(self, branch_id: str, number: int, message_count: int) -> None:
+        """Put aside what comes after a checkpoint and so many messages."""
+        cut = self.messages[message_count:], self.checkpoints[number - 1 :]
+        self.shelves[branch_id] = Shelf(*cut, self.custom.restore(number), self.staged)
+        del self.messages[message_count:], self.checkpoints[number:]
+        self.staged = {}
+        counted = min(self.checkpoints[-1].message_count, message_count)
+        self.checkpoints[-1] = self.checkpoints[-1]._replace(message_count=counted)
+
+    def _unshelve(self, branch_id: str, number: int) -> None:
+        """Bring back what was put aside after that checkpoint."""
+        shelf = self.shelves.pop(branch_id)
+        self.messages += shelf.messages
+        self.checkpoints[number - 1 :] = shelf.checkpoints
+        self.custom.unrestore(number, shelf.custom)
+        self.staged = shelf.staged
 
     @property
     def latest_run(self) -> RunRecord | None:

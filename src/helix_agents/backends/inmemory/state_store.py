@@ -17,7 +17,6 @@ from ...stores.state.cells import rebuild
 from ...stores.state.commit import (
     Applied,
     CellName,
-    CheckpointRow,
     ClaimableFilter,
     Commit,
     CommitRefused,
@@ -88,13 +87,14 @@ class InMemoryStateStore(StateStoreBase):
             self._data.add(session)
         else:
             session = self._data.by_id[commit.session_id]
+        session.change_branches(commit.branches)
         _write_history(session, commit, plan)
         _write_staging(session, commit, plan)
         session.state = _advanced(session.state, commit, plan.after)
         if commit.state is not None or commit.status is not None:
             session.due_at = commit.due_at
         if commit.checkpoint is not None:
-            session.checkpoints.append(_numbered(session.state, commit.checkpoint, plan.after, commit.now))
+            session.add_checkpoint(commit.checkpoint, plan.after, commit.now)
         if (change := commit.change_run) is not None:
             place = _place_of(session.runs, change.seen.run_id)
             session.runs[place] = _detached(replace(session.runs[place], **change.changes))
@@ -160,6 +160,9 @@ class InMemoryStateStore(StateStoreBase):
             seen.discarded = sum(map(len, session.staged.values()))
         elif commit.discard_step is not None:
             seen.discarded = len(session.staged.get(commit.discard_step, ()))
+        for move in commit.branches.moves:
+            if (shelf := session.shelves.get(move.returned or "")) is not None:
+                seen.shelved = shelf.checkpoints[-1].number, move.message_count + len(shelf.messages)
         seen.latest_turn = session.runs[-1].turn if session.runs else 0
         if commit.change_run is not None and (place := _place_of(session.runs, commit.change_run.seen.run_id)) >= 0:
             seen.lease = (session.runs[place].status, session.runs[place].lease_until)
@@ -301,6 +304,15 @@ class InMemoryStateStore(StateStoreBase):
         session = self._data.by_id.get(session_id)
         return None if session is None else (session.flag,)
 
+    async def _read_branches(self, session_id: str) -> dict[str, str] | None:
+        session = self._data.by_id.get(session_id)
+        return None if session is None else {row.branch_id: row.about for row in session.branches.values()}
+
+    async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
+        session = self._data.by_id.get(session_id)
+        row = None if session is None else session.branches.get(branch_id)
+        return None if row is None else row.state
+
     async def _scan_sessions(
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
@@ -382,6 +394,7 @@ def _advanced(stored: SessionState, commit: Commit, after: Counters) -> SessionS
         agent_type=stored.agent_type,
         user_id=stored.user_id,
         incarnation=stored.incarnation,
+        forked_from=stored.forked_from,
         status=after.status,
         step_count=after.step_count,
         resume_count=after.resume_count,
@@ -420,22 +433,3 @@ def _write_staging(session: Session, commit: Commit, plan: Plan) -> None:
     if commit.stage is not None:
         step_id, rows = commit.stage
         session.staged.setdefault(step_id, {}).update({(row.kind, row.tool_call_id): row for row in rows})
-
-
-def _numbered(state: SessionState, row: CheckpointRow, after: Counters, now: int) -> StoredCheckpoint:
-    checkpoint_id, step_id, step_count, stream_sequence, kind, fields = row
-    return StoredCheckpoint(
-        checkpoint_id,
-        after.checkpoint_count,
-        step_id,
-        step_count,
-        stream_sequence,
-        after.message_count,
-        after.status,
-        after.version,
-        fields,
-        now,
-        state.created_at,
-        state.incarnation,
-        kind,
-    )

@@ -4,7 +4,7 @@
 --
 -- _t begins with how the row changes: 'state', 'restore' or 'create' and the fields (2-5 incarnation, created_at, agent_type,
 -- user_id; 6-11 stream_id, parent, root, status, tags, metadata; 12-18 output, error, failure_reason, pending, completed,
--- suspension, interrupt), or 'touch'. Then come changes, each a word and its texts, in the order of `commit_call.py`.
+-- suspension, interrupt; 19 forked_from, for 'create'), or 'touch'. Then come changes, each a word and its texts, in the order of `commit_call.py`.
 -- Guards, NULL for any: _incarnation, _epoch and _expected (version) are the session's, _new_epoch is greater than its epoch.
 -- Returns version, message count, step count, resume count, removed, turn, and the texts of the cells wanted.
 CREATE OR REPLACE FUNCTION __agents_commit(
@@ -55,7 +55,7 @@ BEGIN
       _t[1] = 'state' AND (COALESCE(incarnation <> _t[2], false) OR COALESCE(created_at <> _t[3]::bigint, false)
         OR agent_type <> _t[4] OR user_id IS DISTINCT FROM _t[5])
     INTO _version, _count, _number, _step_count, _resume_count, _status, _relabel, _another;
-    _i := 19;
+    _i := 20;
     IF _another THEN
       INSERT INTO __agents_guard (reason) VALUES ('identity');
     END IF;
@@ -79,13 +79,13 @@ BEGIN
     INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id,
       root_session_id, status, tags, metadata, output, error, failure_reason, pending_client_tool_calls,
       completed_client_tool_calls, suspension_context, interrupt_context, expires_at, due_at, step_count,
-      resume_count, owner_epoch, message_count, checkpoint_count, created_at, updated_at)
+      resume_count, owner_epoch, message_count, checkpoint_count, created_at, updated_at, forked_from)
     VALUES (_session, _t[2], _t[4], _t[5], _t[6], _t[7], _t[8], _t[9], _t[10], _t[11], _t[12], _t[13], _t[14], _t[15],
       _t[16], _t[17], _t[18], _expires_at, _due_at, _steps, _resumes, COALESCE(_new_epoch, 0), _said, _checkpoints, _now,
-      _now)
+      _now, _t[19])
     RETURNING version, message_count, 0, step_count, resume_count
     INTO _version, _count, _number, _step_count, _resume_count;
-    _i := 19;
+    _i := 20;
   END IF;
   IF _version IS NULL THEN
     INSERT INTO __agents_guard (reason) SELECT COALESCE((
@@ -263,6 +263,70 @@ BEGIN
       DELETE FROM __agents_checkpoints WHERE session_id = _session AND number > _number;
       UPDATE __agents_states SET checkpoint_count = _number WHERE session_id = _session;
       _i := _i + 2;
+
+    ELSIF _word = 'shelve' THEN
+      -- Shelf, number of a checkpoint, count of messages: put aside what follows these, and a copy of the checkpoint, which
+      -- may count messages that are put aside. What is new goes before what was there comes back.
+      _number := _t[_i + 2];
+      _rows := _t[_i + 3];
+      IF _rows > _count - _said OR NOT EXISTS (
+          SELECT 1 FROM __agents_checkpoints WHERE session_id = _session AND number = _number) THEN
+        INSERT INTO __agents_guard (reason) VALUES ('checkpoint');
+      END IF;
+      UPDATE __agents_messages SET session_id = _t[_i + 1] WHERE session_id = _session AND sequence >= _rows;
+      UPDATE __agents_custom_state SET session_id = _t[_i + 1] WHERE session_id = _session AND since >= _number;
+      INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
+      SELECT session_id, key, slot, value, since FROM __agents_history
+      WHERE session_id = _session AND number > _number AND since < _number;
+      UPDATE __agents_past SET session_id = _t[_i + 1] WHERE session_id = _session AND number > _number;
+      INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence, kind,
+        message_count, status, version, state, created_at, overwritten)
+      SELECT _t[_i + 1], number, checkpoint_id, step_id, step_count, stream_sequence, kind, message_count, status, version,
+        state, created_at, overwritten FROM __agents_checkpoints WHERE session_id = _session AND number = _number;
+      UPDATE __agents_checkpoints SET session_id = _t[_i + 1] WHERE session_id = _session AND number > _number;
+      UPDATE __agents_checkpoints SET message_count = _rows
+      WHERE session_id = _session AND number = _number AND message_count > _rows;
+      UPDATE __agents_staging SET session_id = _t[_i + 1] WHERE session_id = _session;
+      _count := _rows + _said;
+      UPDATE __agents_states SET message_count = _count, checkpoint_count = _number + _checkpoints
+      WHERE session_id = _session;
+      _i := _i + 4;
+
+    ELSIF _word = 'unshelve' THEN
+      -- Shelf, after the 'shelve' for which it comes back: the checkpoint is the same.
+      DELETE FROM __agents_custom_state AS c USING __agents_history AS h
+      WHERE h.session_id = _t[_i + 1] AND h.number > _number AND h.since < _number
+        AND c.session_id = _session AND c.key = h.key AND c.slot = h.slot;
+      DELETE FROM __agents_checkpoints WHERE session_id = _session AND number = _number;
+      UPDATE __agents_messages SET session_id = _session WHERE session_id = _t[_i + 1];
+      GET DIAGNOSTICS _rows = ROW_COUNT;
+      UPDATE __agents_custom_state SET session_id = _session WHERE session_id = _t[_i + 1];
+      UPDATE __agents_past SET session_id = _session WHERE session_id = _t[_i + 1];
+      UPDATE __agents_checkpoints SET session_id = _session WHERE session_id = _t[_i + 1];
+      UPDATE __agents_staging SET session_id = _session WHERE session_id = _t[_i + 1];
+      _count := _count + _rows;
+      SELECT MAX(number) INTO _number FROM __agents_checkpoints WHERE session_id = _session;
+      UPDATE __agents_states SET message_count = _count, checkpoint_count = _number + _checkpoints
+      WHERE session_id = _session;
+      _i := _i + 2;
+
+    ELSIF _word = 'branch' THEN
+      -- Id, shelf, what is to be known about it, its state (NULL: as it is stored).
+      INSERT INTO __agents_branches AS b (session_id, branch_id, shelf, about, state)
+      VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3], _t[_i + 4])
+      ON CONFLICT (session_id, branch_id) DO UPDATE SET about = excluded.about,
+        state = COALESCE(excluded.state, b.state);
+      _i := _i + 5;
+
+    ELSIF _word = 'drop branch' THEN
+      -- Id, shelf: all of it goes.
+      DELETE FROM __agents_messages WHERE session_id = _t[_i + 2];
+      DELETE FROM __agents_custom_state WHERE session_id = _t[_i + 2];
+      DELETE FROM __agents_past WHERE session_id = _t[_i + 2];
+      DELETE FROM __agents_checkpoints WHERE session_id = _t[_i + 2];
+      DELETE FROM __agents_staging WHERE session_id = _t[_i + 2];
+      DELETE FROM __agents_branches WHERE session_id = _session AND branch_id = _t[_i + 1];
+      _i := _i + 3;
 
     ELSIF _word = 'discard' THEN
       -- Step; NULL: all that is staged.

@@ -17,9 +17,11 @@ from typing import Any
 from ...codec import escape_text
 from ...stores.state.commit import (
     LIST,
+    NO_BRANCHES,
     NO_CHANGES,
     OBJECT,
     Applied,
+    BranchChanges,
     CellName,
     Commit,
     CustomChanges,
@@ -30,6 +32,7 @@ from ...stores.state.commit import (
 from ..sql_shared.driver import Value
 from ..sql_shared.queries import with_prefix
 from ..sql_shared.state import rows
+from ..sql_shared.state.branch_statements import shelf_of
 from .dialect import qualified
 from .functions import Prepares
 
@@ -109,6 +112,8 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
         texts += ("from", "|".join(["", *commit.allowed_from, ""]))
     if commit.keep_messages is not None:
         texts += ("keep", str(commit.keep_messages))
+    if commit.branches is not NO_BRANCHES:
+        texts += _branches(commit.session_id, commit.branches)
     if commit.promote is not None:
         tokens = [token for _, _, token in commit.promote.rows]
         texts += ("promote", commit.promote.step_id, str(len(tokens)), *tokens)
@@ -163,6 +168,19 @@ def _without_a_step(commit: Commit) -> list[Text]:
     return texts
 
 
+def _branches(session_id: str, changes: BranchChanges) -> list[Text]:
+    texts: list[Text] = []
+    for number, message_count, shelved, returned in changes.moves:
+        texts += ("shelve", shelf_of(session_id, shelved), str(number), str(message_count))
+        if returned is not None:
+            texts += ("unshelve", shelf_of(session_id, returned))
+    for branch_id, about, state in changes.rows:
+        texts += ("branch", branch_id, shelf_of(session_id, branch_id), about, state)
+    for branch_id in changes.dropped:
+        texts += ("drop branch", branch_id, shelf_of(session_id, branch_id))
+    return texts
+
+
 def applied(answer: str, want: Iterable[CellName]) -> tuple[Applied, dict[CellName, Text]]:
     """What the function returns."""
     counters, *texts = answer.split(_BETWEEN)
@@ -180,7 +198,7 @@ def _row(commit: Commit) -> list[Text]:
     incarnation, created_at, agent_type, user_id = Identity.of(state)
     identity = [incarnation, None if created_at is None else str(created_at), agent_type, user_id]
     labels = [stream_id, parent, root, status, tags, metadata]
-    return [kind, *identity, *labels, *content]  # type: ignore[list-item]  # texts and NULL, as the columns are
+    return [kind, *identity, *labels, *content, rows.origin_column(state)]  # type: ignore[list-item]  # texts and NULL, as the columns are
 
 
 class _CellTexts:

@@ -12,6 +12,7 @@ import msgspec
 
 from ...errors import CheckpointNotFound, SessionExists, SessionNotFound
 from ...stores.state.contract import StateStore
+from ...types import ForkOrigin
 from ..expect import expect, expect_same, plain, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump, dump_session, portrait
@@ -29,6 +30,8 @@ NOT_FORKED = (
     "parent_session_id",
     "root_session_id",
     "incarnation",
+    "forked_from",
+    "status",
 )
 
 
@@ -178,6 +181,33 @@ async def fork_from_now(harness: Harness) -> None:
     expect(await store.check_interrupt_flag("b") is None, "the fork inherited an interrupt flag")
     theirs, ours = await store.get_messages("a", limit=None), await store.get_messages("b", limit=None)
     expect_same(ours.items, theirs.items, "the messages of the fork")
+
+
+@check("S9", "a fork knows its origin, takes labels of its own, and reads active only before its first message")
+async def fork_knows_its_origin(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("a", agent_type="agent", tags=["t"], metadata={"title": "one"})
+    empty = await store.fork_session("a", "empty")
+    expect_same((empty.status, empty.forked_from), ("active", ForkOrigin("a", None, 0)), "the fork of an empty session")
+    await store.append_messages("a", [user("1")])
+    first = await store.save_state_and_promote_staging("a", plain_state("a"), [user("2")], meta(1, "step-1"))
+    await store.append_messages("a", [user("3")])
+    made = await store.fork_session("a", "b", metadata={"title": "two"}, tags=[])
+    expect_same((made.metadata, made.tags), ({"title": "two"}, ()), "labels that were given")
+    expect_same((made.status, made.forked_from), ("interrupted", ForkOrigin("a", None, 3)), "the fork from now")
+    later = await store.fork_session("a", "c", checkpoint_id=first.checkpoint_id)
+    expect_same(later.forked_from, ForkOrigin("a", first.checkpoint_id, 2), "the origin of a fork from a checkpoint")
+    await store.update_status("a", "completed")
+    expect_same(
+        (await store.fork_session("a", "d")).status, "completed", "the status of the fork of a finished session"
+    )
+    await store.save_state("b", plain_state("b"))
+    done = await store.save_state_and_promote_staging("b", plain_state("b"), [], meta(1, "step-1"))
+    await store.restore_checkpoint("b", done.checkpoint_id)
+    listed = {it.session_id: it.forked_from for it in (await store.list_sessions()).items}
+    loaded = await (await harness.reopen()).load_state("b")
+    expect_same(loaded and loaded.forked_from, ForkOrigin("a", None, 3), "the origin after writes that do not name it")
+    expect_same(listed["b"], ForkOrigin("a", None, 3), "the origin in a listing")
 
 
 @check("S9", "a fork from a checkpoint has the state and messages of that commit")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import StoreUnavailable
 from ...stores.state.contract import StateStore
-from ..expect import canonical, difference, expect, expect_same
+from ..expect import canonical, difference, expect, expect_same, plain
 from ..harness import STATE_STORE, Harness
 from ..tools.crew import hear, spec_of, start_child, stop_child, tell
 from ..tools.dump import anonymous, portrait
@@ -70,7 +70,7 @@ async def _scenes(harness: Harness) -> AsyncIterator[Scene]:
 def anonymous_answer(answer: Any, session_id: str) -> Any:
     """A result that is equal for two sessions with the same history."""
     fields = getattr(answer, "__struct_fields__", None)
-    value = {name: getattr(answer, name) for name in fields} if fields else answer
+    value = plain(answer) if fields else answer
     return anonymous(value, session_id)
 
 

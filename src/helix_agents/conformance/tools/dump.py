@@ -36,6 +36,7 @@ async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] 
         "conversation": plain(await store.load_conversation(session_id, last=3)),
         "current_run": plain(await store.get_current_run(session_id)),
         "staged": {step: plain(rows) for step in steps if (rows := await store.list_staged(session_id, step))},
+        "branches": {it.branch_id: plain(it) for it in await store.list_branches(session_id)},
         "checkpoint_total": listed.total,
         "checkpoints": [plain(await store.get_checkpoint(session_id, it.checkpoint_id)) for it in listed.items],
     }

@@ -1,10 +1,10 @@
 """Claims: the one commit that takes a session, and the stream made ready for its new owner.
 
-There are four: a new session with its first turn, the next turn, a take-over of an unfinished turn, and the
-continuation of a released run. Each is one guarded write (version, and lease of the run as they were read). It leaves
-one open run, ends the run before, raises the owner epoch and stores what the user said. So a crash before it leaves
-nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds. Losing the write raises
-`AlreadyRunning`.
+There are four: a new session with its first turn, the next turn (or one on a new branch), a take-over of an
+unfinished turn, and the continuation of a released run. Each is one guarded write (version, and lease of the run as
+they were read). It leaves one open run, ends the run before, raises the owner epoch and stores what the user said. So a
+crash before it leaves nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds.
+Losing the write raises `AlreadyRunning`.
 
 The stream follows, with the epoch as its fence. A process may stall in between for longer than a lease; then another
 one takes over, and what this one does next is rejected with `RunLost`.
@@ -36,7 +36,7 @@ from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
-from ...types import CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
+from ...types import BranchPoint, CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, turn_checkpoint
 from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream
@@ -160,18 +160,33 @@ async def create_turn(
     return await start_stream(services, claim, stream)
 
 
-async def begin_turn(services: Services, found: Found, messages: Sequence[Message], new: NewRun) -> Claim:
-    """Start the next turn of a session. Raises `AlreadyRunning` if another process was faster."""
+@dataclass(frozen=True)
+class Start:
+    """Where a turn starts that does not follow what the session holds now."""
+
+    session: SessionState
+    history: Sequence[Message]
+    point: BranchPoint
+
+
+async def begin_turn(
+    services: Services, found: Found, messages: Sequence[Message], new: NewRun, start: Start | None = None
+) -> Claim:
+    """Start the next turn of a session, or a turn on a new branch. Raises `AlreadyRunning` if another was faster.
+
+    The end that a new branch leaves is put aside in the same commit; then the error is `VersionConflict`.
+    """
     session, run = found.existing, found.run
-    now, first_step = services.clock(), session.step_count
-    history = await found.history(services.store)
-    given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(session), *messages]
+    source = session if start is None else start.session
+    now, first_step = services.clock(), source.step_count
+    history = await found.history(services.store) if start is None else start.history
+    given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(source), *messages]
     stream = await services.streams.get_stream_info(session.stream_id)
     turn = run.turn + 1 if run is not None else 1
     begun = {"turn": turn, "first_step": first_step, "first_message": len(history)}
     record = _first_record(services, session.session_id, new, now, stream, **begun)
     wanted = msgspec.structs.replace(
-        session,
+        source,
         status="active",
         output=None,
         error=None,
@@ -185,7 +200,8 @@ async def begin_turn(services: Services, found: Found, messages: Sequence[Messag
     )
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
     given = identified(given, ids_of(history), checkpoint.step_id)
-    mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended)
+    point = None if start is None else start.point
+    mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended, point=point)
     claim = Claim(mine, [*history, *given], record, claimed_at=now, starts=True)
     return await start_stream(services, claim, stream)
 
@@ -228,8 +244,13 @@ async def take(
     *,
     run: RunRecord | None = None,
     change: RunChange | None = None,
+    point: BranchPoint | None = None,
 ) -> SessionState:
-    """Commit a claim; return the session as it is then. Raises `AlreadyRunning`."""
+    """Commit a claim; return the session as it is then. Raises `AlreadyRunning`.
+
+    With a `point`, the claim starts a branch there. `wanted` then has its custom state, and the error is
+    `VersionConflict`: another process has changed the conversation that the caller wanted to leave.
+    """
     store, session_id, epoch = services.store, seen.session_id, next_epoch(seen, services.clock())
     guards: Any = {
         "expected_version": seen.version,
@@ -238,9 +259,13 @@ async def take(
         "run": run,
         "change_run": change,
     }
+    custom_state = seen.custom_state if point is None else wanted.custom_state
     wanted = msgspec.structs.replace(wanted, custom_state=None)
     try:
-        if checkpoint is None:
+        if point is not None and checkpoint is not None:
+            done = await store.branch_session(session_id, point, wanted, messages, checkpoint, **guards)
+            new_version = done.new_version
+        elif checkpoint is None:
             new_version = await store.save_state(session_id, wanted, **guards)
         else:
             done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **guards)
@@ -250,9 +275,11 @@ async def take(
         stored = await store.load_state(session_id)
         # Perhaps by this very commit, whose reply was lost: then the run is there.
         if run is None or stored is None or latest is None or latest.run_id != run.run_id:
+            if point is not None and stored is not None:
+                raise VersionConflict(seen.version, stored.version, stored.status, session_id) from error
             raise AlreadyRunning(session_id, latest.run_id if latest else None) from error
         new_version = stored.version
-    return msgspec.structs.replace(wanted, custom_state=seen.custom_state, version=new_version, owner_epoch=epoch)
+    return msgspec.structs.replace(wanted, custom_state=custom_state, version=new_version, owner_epoch=epoch)
 
 
 async def placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:

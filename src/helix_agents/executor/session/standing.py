@@ -181,7 +181,9 @@ class Intent(Enum):
     """Fail the session whoever owns it: it expired, or it is the child of a session that ended."""
     DELETE = "delete"
     RESTORE = "restore"
-    """Go back to a checkpoint; `regenerate` and `edit` start a turn there."""
+    """Go back to a checkpoint for good."""
+    BRANCH = "branch"
+    """`regenerate`, `edit` and `switch_branch`: leave the end of the conversation for another one."""
     AWAIT_RESULT = "await result"
 
 
@@ -205,6 +207,9 @@ class Action(Enum):
     """Stop or fail the session from outside, and close it."""
     REWIND = "rewind"
     """Restore the checkpoint, end an open run in the same commit, rewind the stream."""
+
+    BRANCH = "branch"
+    """Put the end of the conversation aside, end an open run in the same commit, reset the stream."""
 
     # not claims
     ENQUEUE = "enqueue"
@@ -236,6 +241,7 @@ CLAIMS: Final = frozenset(
         Action.CLOSE_FIRST,
         Action.END,
         Action.REWIND,
+        Action.BRANCH,
     }
 )
 """Actions that take the session from whoever had it."""
@@ -267,6 +273,7 @@ close = Decision(Action.CLOSE)
 close1st = Decision(Action.CLOSE_FIRST)
 end = Decision(Action.END)
 rewind = Decision(Action.REWIND)
+branch = Decision(Action.BRANCH)
 enqueue = Decision(Action.ENQUEUE)
 flag = Decision(Action.FLAG)
 record = Decision(Action.RECORD)
@@ -332,23 +339,25 @@ _SCHEDULE_ROWS: Final[_Rows] = (
     (S.FAILED,          leave,    record,   report,   begin),
 )
 
-_STEER: Final = (Intent.INTERRUPT, Intent.ABORT, Intent.FAIL, Intent.DELETE, Intent.RESTORE, Intent.AWAIT_RESULT)
+_STEER: Final = (
+    Intent.INTERRUPT, Intent.ABORT, Intent.FAIL, Intent.DELETE, Intent.RESTORE, Intent.BRANCH, Intent.AWAIT_RESULT,
+)
 _STEER_ROWS: Final[_Rows] = (
-    #                   interrupt abort     fail      delete    restore   result
-    (S.MISSING,         missing,  missing,  report,   report,   missing,  missing),
-    (S.FRESH,           end,      end,      end,      remove,   rewind,   unrun),
-    (S.ORPHANED,        end,      end,      end,      remove,   rewind,   unrun),
-    (S.RUNNING,         flag,     flag,     end,      stop1st,  busy,     wait),
-    (S.RELEASED,        end,      end,      end,      remove,   rewind,   wait),
-    (S.LAPSED,          end,      end,      end,      remove,   rewind,   lost),
-    (S.CLOSING,         wait,     wait,     close1st, wait,     wait,     report),
-    (S.REST_UNCLOSED,   close1st, close1st, end,      remove,   close1st, report),
-    (S.ENDED_UNCLOSED,  report,   close,    close,    remove,   close1st, report),
-    (S.WAITING,         end,      end,      end,      remove,   rewind,   report),
-    (S.READY,           end,      end,      end,      remove,   rewind,   report),
-    (S.STOPPED,         report,   end,      end,      remove,   rewind,   report),
-    (S.COMPLETED,       report,   report,   report,   remove,   rewind,   report),
-    (S.FAILED,          report,   report,   report,   remove,   rewind,   report),
+    #                   interrupt abort     fail      delete    restore   branch    result
+    (S.MISSING,         missing,  missing,  report,   report,   missing,  missing,  missing),
+    (S.FRESH,           end,      end,      end,      remove,   rewind,   silent,   unrun),
+    (S.ORPHANED,        end,      end,      end,      remove,   rewind,   branch,   unrun),
+    (S.RUNNING,         flag,     flag,     end,      stop1st,  busy,     busy,     wait),
+    (S.RELEASED,        end,      end,      end,      remove,   rewind,   busy,     wait),
+    (S.LAPSED,          end,      end,      end,      remove,   rewind,   branch,   lost),
+    (S.CLOSING,         wait,     wait,     close1st, wait,     wait,     wait,     report),
+    (S.REST_UNCLOSED,   close1st, close1st, end,      remove,   close1st, close1st, report),
+    (S.ENDED_UNCLOSED,  report,   close,    close,    remove,   close1st, close1st, report),
+    (S.WAITING,         end,      end,      end,      remove,   rewind,   branch,   report),
+    (S.READY,           end,      end,      end,      remove,   rewind,   branch,   report),
+    (S.STOPPED,         report,   end,      end,      remove,   rewind,   branch,   report),
+    (S.COMPLETED,       report,   report,   report,   remove,   rewind,   branch,   report),
+    (S.FAILED,          report,   report,   report,   remove,   rewind,   branch,   report),
 )
 # fmt: on
 
@@ -379,7 +388,7 @@ def decide(seen: Seen, intent: Intent, *, engine: str | None = None) -> Decision
     if intent is Intent.RECOVER and seen.engine != engine and decision.action not in (Action.CLOSE, Action.CLOSE_FIRST):
         return leave
     if seen.engine is not None and seen.engine != engine and decision.action in CLAIMS:
-        if unowned and intent in (Intent.START, Intent.SUBMIT):
+        if unowned and intent in (Intent.START, Intent.SUBMIT, Intent.BRANCH):
             return busy
         if intent in (Intent.RESUME, Intent.RESUME_WITH_MESSAGE) and unowned:
             return engines

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ...chunks import AnyChunk, StepCommitted, as_chunk
+from ...chunks import AnyChunk, BranchSwitched, StepCommitted, as_chunk
 from ...codec import encode
 from ...errors import StreamFenced, StreamNotActive
 from ...messages import message_id
@@ -147,6 +147,20 @@ def shown_again(step: OpenStep) -> list[AnyChunk]:
         text = str(call.get("invalid_arguments") or encode(call["arguments"]))
         chunks.append({"type": "tool_arg_delta", "tool_call_id": call["id"], "tool_name": call["name"], "delta": text})
     return chunks
+
+
+async def announce_branch(
+    streams: StreamManager, session: SessionState, branch_id: str, message_count: int, fence: int
+) -> None:
+    """Tell the readers of a stream that was reset which branch follows."""
+    chunk: BranchSwitched = {
+        "type": "branch_switched",
+        "branch_id": branch_id,
+        "message_count": message_count,
+        "step": session.step_count,
+    }
+    async with await streams.create_writer(session.stream_id, "branch", session.agent_type, fence=fence) as writer:
+        await writer.write(as_chunk(chunk))
 
 
 async def close_stream(

@@ -1,7 +1,8 @@
 """The StateStore contract on a few backend verbs: the policy that all backends share.
 
 Public methods check their input, build a `Commit`, and let the backend apply it. The step commit and other merges of
-custom state are in `merging.py`, restoring in `checkpoints.py`, runs in `runs.py`, statuses in `statuses.py`.
+custom state are in `merging.py`, restoring in `checkpoints.py`, branches in `branching.py`, runs in `runs.py`, statuses
+in `statuses.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ...types import (
 )
 from ..paging import ensure_limit
 from . import validate
+from .branching import BranchingStore
 from .cells import replacement
-from .checkpoints import CheckpointingStore
 from .commit import NO_CHANGES, ClaimableFilter, ClaimablePlace, Commit, CommitRefused, RunChange, SessionFilter
 from .contract import UNSET, Unset
 from .due import due_at
@@ -38,7 +39,7 @@ from .refusals import require_session
 from .runs import checked_change, with_run
 
 
-class StateStoreBase(CheckpointingStore):
+class StateStoreBase(BranchingStore):
     """A complete state store for a backend that implements the verbs."""
 
     # -- sessions

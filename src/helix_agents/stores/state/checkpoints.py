@@ -8,18 +8,28 @@ a rejection everything is read again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from ...clock import pause_seconds
 from ...codec import Json, decode_many, ensure_count
-from ...errors import CheckpointNotFound, SessionExists, SessionNotFound, StoreUnavailable
+from ...errors import (
+    CheckpointNotFound,
+    HelixError,
+    SessionExists,
+    SessionNotFound,
+    StoreUnavailable,
+    VersionConflict,
+)
 from ...ids import ensure_id, ensure_printable
 from ...retry import CONFLICT
-from ...types import Checkpoint, Conversation, Owner, Page, SessionState
+from ...types import Checkpoint, Conversation, ForkOrigin, Owner, Page, SessionState
 from ..paging import ensure_limit
 from . import validate
-from .commit import Commit, CommitRefused, Copy, RunChange, StoredCheckpoint
+from .branches import BranchTree
+from .commit import Applied, Commit, CommitRefused, Copy, RunChange, StoredCheckpoint, StoredSession
 from .due import due_at
 from .fields import fields_from_text, recorded_in
 from .merging import MergingStore
@@ -87,48 +97,90 @@ class CheckpointingStore(MergingStore):
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
-        for attempt in CONFLICT.attempts():
-            source = require_session(session_id, await self._read_session(session_id, custom_state=False))
+
+        async def make(source: StoredSession) -> Commit:
             row = await self._checkpoint_row(session_id, checkpoint_id)
+            stored = require_session(session_id, await self._read_branches(session_id))
             now, fields = self._clock(), fields_from_text(row.state)
-            commit = Commit(
+            return Commit(
                 session_id=session_id,
                 now=now,
                 owner=owner or Owner(source.state.incarnation),
                 new_epoch=new_epoch,
                 # Numbers are reused after a restore, so the version guard ensures that the row still belongs to its
                 # number.
-                expected_version=source.state.version if expected_version is None else expected_version,
+                expected_version=source.state.version,
                 state=fields,
                 due_at=due_at(fields, now),
                 bump_version=True,
                 keep_messages=row.message_count,
                 discard_all=True,
                 restore_number=row.number,
+                branches=BranchTree(stored).cut(row.number),
                 change_run=checked_change(session_id, change_run, now),
             )
+
+        gone = CheckpointNotFound(session_id, checkpoint_id)  # if another restore goes further back in between
+        return (await self._write_from_present(session_id, make, gone, expected_version, owner)).version
+
+    async def _write_from_present(
+        self,
+        session_id: str,
+        make: Callable[[StoredSession], Awaitable[Commit | None]],
+        gone: HelixError,
+        expected_version: int | None,
+        owner: Owner | None,
+    ) -> Applied:
+        """Make a commit from the session as it is and store it, again and again while other writers are faster.
+
+        Raises `gone` if what it goes back to has gone since it was read. None: there is nothing to do.
+        """
+        for attempt in CONFLICT.attempts():
+            source = require_session(session_id, await self._read_session(session_id, custom_state=False))
+            version, state = source.state.version, source.state
+            if owner is not None and owner.incarnation != state.incarnation:
+                raise SessionNotFound(session_id)
+            if expected_version not in (None, version):
+                raise VersionConflict(expected_version or 0, version, state.status, session_id)
+            commit = await make(source)
+            if commit is None:
+                return Applied(version, source.message_count, state.step_count, state.resume_count)
             try:
-                applied, _ = await self._apply(commit)
+                try:
+                    applied, _ = await self._apply(commit)
+                except StoreUnavailable as error:
+                    applied = await self._outcome(commit, error)
             except CommitRefused as failed:
-                if failed.reason == "checkpoint":  # another restore went further back in the meantime
-                    raise CheckpointNotFound(session_id, checkpoint_id) from failed
+                if failed.reason == "checkpoint":
+                    raise gone from failed
                 if failed.reason != "version" or expected_version is not None:
                     await self._explain(commit, failed)
                 # The session has moved on since it was read: read it again, out of step with other writers.
                 await asyncio.sleep(pause_seconds(attempt))
                 continue
             self._forget(session_id)
-            return applied.version
-        raise StoreUnavailable(f"Session {session_id!r} changes too fast to be restored: try again.")
+            return applied
+        raise StoreUnavailable(f"Session {session_id!r} changes too fast to go back: try again.")
 
     async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+        self,
+        session_id: str,
+        new_session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Sequence[str] | None = None,
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         ensure_id(new_session_id, "new_session_id")
+        validate.ensure_metadata(metadata)
+        validate.ensure_tags(() if tags is None else tags)
+        labels: dict[str, Any] = {} if metadata is None else {"metadata": dict(metadata)}
+        if tags is not None:
+            labels["tags"] = tuple(tags)
         for attempt in CONFLICT.attempts():
             try:
-                await self._fork_once(session_id, new_session_id, checkpoint_id)
+                await self._fork_once(session_id, new_session_id, checkpoint_id, labels)
             except CommitRefused as failed:
                 if failed.reason == "exists":
                     raise SessionExists(new_session_id) from failed
@@ -139,15 +191,17 @@ class CheckpointingStore(MergingStore):
             return require_session(new_session_id, state)
         raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")
 
-    async def _fork_once(self, session_id: str, new_session_id: str, checkpoint_id: str | None) -> None:
+    async def _fork_once(
+        self, session_id: str, new_session_id: str, checkpoint_id: str | None, labels: Mapping[str, Any]
+    ) -> None:
         source = require_session(session_id, await self._read_session(session_id, custom_state=False))
         fields, number, message_count = source.state, None, None
         if checkpoint_id is not None:
             row = await self._checkpoint_row(session_id, checkpoint_id)
             fields, number, message_count = fields_from_text(row.state), row.number, row.message_count
-        now = self._clock()
+        now, shared = self._clock(), source.message_count if message_count is None else message_count
         state = msgspec.structs.replace(
-            fields,
+            at_rest(fields) if shared else fields,
             session_id=new_session_id,
             stream_id=new_session_id,
             # The fork is independent: deleting a parent of the original must not delete it.
@@ -159,10 +213,17 @@ class CheckpointingStore(MergingStore):
             updated_at=now,
             incarnation=self._ids(),
             owner_epoch=0,
+            forked_from=ForkOrigin(session_id, checkpoint_id, shared),
+            **labels,
         )
         copy = Copy(session_id, source.state.incarnation, source.state.version, number, message_count)
         due = due_at(state, now)
         await self._apply(Commit(session_id=new_session_id, now=now, create=True, state=state, due_at=due, copy=copy))
+
+
+def at_rest(state: SessionState) -> SessionState:
+    """Return a session that nothing runs: not `active`, but `interrupted`, which can be resumed as well."""
+    return msgspec.structs.replace(state, status="interrupted") if state.status == "active" else state
 
 
 def _checkpoint(session_id: str, row: StoredCheckpoint, custom_state: dict[str, Json] | None) -> Checkpoint:

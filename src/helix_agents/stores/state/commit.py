@@ -136,6 +136,38 @@ class Copy(NamedTuple):
     message_count: int | None
 
 
+class BranchMove(NamedTuple):
+    """Put the end of a conversation aside under a branch, and let another one take its place."""
+
+    number: int
+    """The checkpoint after which both part. Guard `checkpoint`: it exists, and so do the messages that stay."""
+    message_count: int
+    """How many messages stay."""
+    shelved: str
+    """The branch under which messages, checkpoints, changes of custom state and staged rows are put aside."""
+    returned: str | None = None
+    """The branch whose messages, checkpoints, changes and staged rows come back."""
+
+
+class BranchRow(NamedTuple):
+    """What is stored of a branch besides what was put aside. `state` None: as it is stored."""
+
+    branch_id: str
+    about: str
+    state: str | None = None
+
+
+class BranchChanges(NamedTuple):
+    """Changes of a session's branches, in this order. `dropped`: these go, with what was put aside under them."""
+
+    moves: tuple[BranchMove, ...] = ()
+    rows: tuple[BranchRow, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+NO_BRANCHES: Final = BranchChanges()
+
+
 class RunChange(NamedTuple):
     """A run as the writer read it, and as it must be from now on: ended, or with another lease.
 
@@ -176,7 +208,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     state: SessionState | None = None
     """The fields that `save_state` may change. With `create`: the whole new session.
 
-    Guard `identity`, unless a checkpoint is restored: `Identity.of(state)` agrees with the stored session.
+    Guard `identity`, unless a checkpoint is restored: `Identity.of(state)` agrees with the stored session. Once the
+    session is created, `forked_from` stays.
     """
     bump_version: bool = False
     status: SessionStatus | None = None
@@ -202,6 +235,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     Cannot be combined with changes of custom state, which were computed from the state before the restore.
     """
+    branches: BranchChanges = NO_BRANCHES
+    """Never with changes of custom state, as with `restore_number`."""
     run: RunRecord | None = None
     """Insert this run; a turn of 0 becomes the one after that of the latest run. Guard `run`: the id must be free."""
     change_run: RunChange | None = None

@@ -1,11 +1,11 @@
-"""StateStore: durable sessions. Each public method states its guarantees by id (S1 to S16).
+"""StateStore: durable sessions. Each public method states its guarantees by id (S1 to S17).
 
-Runs and checkpoints of a session are in `contract_history.py`.
+Runs, checkpoints and branches of a session are in `contract_history.py`.
 
 - S1 claim: of N concurrent creates of one id exactly one succeeds.
 - S2 one atomic commit: all of a step becomes visible together or not at all.
-- S3 version: goes up by one with `save_state`, the commit, `update_status`, a won `compare_and_set_status` and
-  `restore_checkpoint`; nothing else moves it, and it is never a clock.
+- S3 version: goes up by one with `save_state`, the commit, `update_status`, a won `compare_and_set_status`,
+  `restore_checkpoint`, `branch_session` and `switch_branch`; nothing else moves it, and it is never a clock.
 - S4 composable writes: appends, merges, increments, flags, refs and staging never lose each other.
 - S5 merge: staged writes merge in the order of the tool calls; lost writes are warnings.
 - S6 status swap: a lost race is a return value, not an error.
@@ -19,6 +19,7 @@ Runs and checkpoints of a session are in `contract_history.py`.
 - S14 isolation: sessions, prefixes and schemas are kept apart.
 - S15 old data: migrations forward only; a newer database is refused.
 - S16 claimable: sessions that a worker can continue now are found by an index.
+- S17 branches: the ends of a conversation come back exactly, and cost their own size.
 
 Most writes take `owner`: the claim that the writer holds. They are rejected if the session has been deleted
 (`SessionNotFound`, also if it was created again) or claimed by another process (`EpochConflict`) since.

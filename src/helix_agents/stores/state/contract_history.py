@@ -1,13 +1,26 @@
-"""The part of the state store's contract about runs and checkpoints, and the read that returns all of a session."""
+"""The part of the state store's contract about runs, checkpoints, branches, and the read of a whole session."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...codec import Json
-from ...types import Checkpoint, Conversation, Owner, Page, RunRecord, RunStatus, SessionState
+from ...messages import Message
+from ...types import (
+    Branch,
+    BranchPoint,
+    Checkpoint,
+    CheckpointMeta,
+    Committed,
+    Conversation,
+    Owner,
+    Page,
+    RunRecord,
+    RunStatus,
+    SessionState,
+)
 from .commit import RunChange
 
 
@@ -105,15 +118,72 @@ class RunsAndCheckpoints(ABC):
     ) -> int:
         """Restore state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*
 
-        Incarnation and owner epoch stay. `change_run`, `owner` and `new_epoch` as in a commit.
+        Incarnation and owner epoch stay. `change_run`, `owner` and `new_epoch` as in a commit. Branches that part later
+        are dropped.
         """
 
     @abstractmethod
     async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
+        self,
+        session_id: str,
+        new_session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Sequence[str] | None = None,
     ) -> SessionState:
         """Create an independent session from a checkpoint, or from the current state (S9). *Atomic.* Raises
         `SessionExists`.
 
-        The fork has its own incarnation and owner epoch 0.
+        The fork has an incarnation of its own, owner epoch 0 and no branches; `forked_from` names its origin. Given
+        `metadata` and `tags` replace those of the original. Nothing runs the fork: where the original is `active` and
+        has messages, the fork is `interrupted`.
         """
+
+    # -- branches
+
+    @abstractmethod
+    async def branch_session(
+        self,
+        session_id: str,
+        point: BranchPoint,
+        state: SessionState,
+        append_messages: Sequence[Message],
+        checkpoint: CheckpointMeta,
+        *,
+        expected_version: int | None = None,
+        run: RunRecord | None = None,
+        change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
+    ) -> Committed:
+        """Go back to a point of the conversation and continue otherwise (S17). *Atomic.* Raises `CheckpointNotFound`.
+
+        Messages, checkpoints, custom state, staging, status and other fields as they are now are put aside as a branch;
+        where branches part here already, as the one that is active now. Messages and custom state return to the point;
+        `state` (without custom state), messages and checkpoint are committed on top, and become the new branch. If no
+        messages follow the point, there is nothing to keep: no branch is made.
+
+        Nothing runs a branch that was put aside: one that was `active` comes back `interrupted`. Runs, refs, the flag,
+        tags, metadata and expiry belong to the session and stay.
+        """
+
+    @abstractmethod
+    async def switch_branch(
+        self,
+        session_id: str,
+        branch_id: str,
+        *,
+        expected_version: int | None = None,
+        change_run: RunChange | None = None,
+        owner: Owner | None = None,
+        new_epoch: int | None = None,
+    ) -> int:
+        """Put the active branch aside, bring another one back, and return the new version (S17). *Atomic.*
+
+        Returns the version as it is if the branch is active already. Raises `InvalidArgument` for an unknown branch.
+        """
+
+    @abstractmethod
+    async def list_branches(self, session_id: str) -> list[Branch]:
+        """Return all branches, in the order in which they part. Without any, the conversation never parted."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...messages import Message
 from ...types import (
+    Branch,
     Checkpoint,
     Claimable,
     Committed,
@@ -169,6 +170,15 @@ class DelegatingStateStore(StateStore):
 
     async def fork_session(self, *args: Any, **options: Any) -> SessionState:
         return await self.inner.fork_session(*args, **options)
+
+    async def branch_session(self, *args: Any, **options: Any) -> Committed:
+        return await self.inner.branch_session(*args, **options)
+
+    async def switch_branch(self, *args: Any, **options: Any) -> int:
+        return await self.inner.switch_branch(*args, **options)
+
+    async def list_branches(self, *args: Any, **options: Any) -> list[Branch]:
+        return await self.inner.list_branches(*args, **options)
 
     async def close(self, *args: Any, **options: Any) -> None:
         await self.inner.close(*args, **options)

@@ -91,6 +91,7 @@ class Seen:
         "lists",
         "run_is_taken",
         "session",
+        "shelved",
         "source",
         "staged",
     )
@@ -100,6 +101,8 @@ class Seen:
         self.identity: Identity | None = None
         self.source: Source | None = None
         """The session that a new one copies."""
+        self.shelved: tuple[int, int] | None = None
+        """How many checkpoints and messages there are once the last branch that comes back is back."""
         self.cells: dict[CellName, Cell] = {}
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.lists: dict[str, tuple[str, int]] = {}
@@ -187,6 +190,10 @@ def decide(commit: Commit, seen: Seen) -> CommitRefused | Plan:
         messages = seen.source.message_count  # of which a checkpoint may include fewer
         if commit.copy.message_count is not None:
             messages = min(messages, commit.copy.message_count)
+    for move in commit.branches.moves:
+        number, messages = move.number, move.message_count
+        if move.returned is not None and seen.shelved is not None:
+            number, messages = seen.shelved
     kept_messages = messages if commit.keep_messages is None else min(messages, commit.keep_messages)
     cut = messages - kept_messages
     state = commit.state
@@ -278,9 +285,18 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
     change = commit.change_run
     if change is not None and seen.lease != (change.seen.status, change.seen.lease_until):
         return "lease"
-    if commit.restore_number is not None and (session is None or commit.restore_number > session.checkpoint_count):
+    if session is not None and not _can_go_back(commit, session):
         return "checkpoint"
     return None
+
+
+def _can_go_back(commit: Commit, session: Counters) -> bool:
+    """Return whether the session still has what the commit goes back to."""
+    if commit.restore_number is not None and commit.restore_number > session.checkpoint_count:
+        return False
+    for move in commit.branches.moves[:1]:  # the others part in what the first one brings back
+        return move.number <= session.checkpoint_count and move.message_count <= session.message_count
+    return True
 
 
 def _refused_copy(copy: Copy, source: Source | None) -> GuardReason | None:

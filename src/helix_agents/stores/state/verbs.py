@@ -57,6 +57,8 @@ class StateStoreVerbs(StateStore):
         "_read_runs",
         "_read_refs",
         "_read_flag",
+        "_read_branches",
+        "_read_branch_state",
         "_scan_sessions",
         "_scan_claimable",
         "_next_due",
@@ -168,6 +170,14 @@ class StateStoreVerbs(StateStore):
     @abstractmethod
     async def _read_flag(self, session_id: str) -> tuple[InterruptFlag | None] | None:
         """Return the flag in a tuple, because the flag itself may be None."""
+
+    @abstractmethod
+    async def _read_branches(self, session_id: str) -> dict[str, str] | None:
+        """What is stored about each branch, by id."""
+
+    @abstractmethod
+    async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
+        """The fields of the session as they were when the branch was put aside; None if there is no such branch."""
 
     @abstractmethod
     async def _scan_sessions(

@@ -15,7 +15,7 @@ import msgspec
 
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import encode
-from ....errors import StoreUnavailable
+from ....errors import StoreError, StoreUnavailable
 from ....lifecycle import SUSPENDED
 from ....retry import CONTENTION
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
@@ -66,6 +66,8 @@ class RedisStateStore(RedisRecords):
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        if commit.branches.moves:
+            raise StoreError("Redis cannot put branches aside yet.")
         commit = await self._with_copy(commit)
         keys, names = self._keys(commit.session_id), list(want)
         token = self._ids()
@@ -111,6 +113,12 @@ class RedisStateStore(RedisRecords):
                     return await load.refused(commit, answer), {}
                 raise CommitRefused(answer.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
+
+    async def _read_branches(self, session_id: str) -> dict[str, str] | None:
+        return {} if await self._read_session(session_id, custom_state=False) is not None else None
+
+    async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
+        return None
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
         """The index knows a session before there is one."""

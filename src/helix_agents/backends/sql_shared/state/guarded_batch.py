@@ -16,6 +16,7 @@ from ....stores.state.plan import is_one_cell
 from ..driver import Row, Statement, Value
 from ..queries import Queries
 from . import rows
+from .branch_statements import branch_statements
 
 Entry = TypeVar("Entry")
 
@@ -27,7 +28,7 @@ class CommitBatch:
     """The statements of one commit, and what their rows mean."""
 
     def __init__(self, queries: Queries, commit: Commit, want: Iterable[CellName], max_parameter_bytes: int) -> None:
-        self._texts = queries.texts
+        self._queries, self._texts = queries, queries.texts
         self._limit = max_parameter_bytes
         self.statements: list[Statement] = []
         # Where the rows of interest will be.
@@ -87,13 +88,15 @@ class CommitBatch:
                 self._add("guard_cells", commit.session_id, part)
         if commit.restore_number is not None:
             self._add("guard_checkpoint", commit.session_id, commit.restore_number)
+        for move in commit.branches.moves[:1]:  # the others part in what the first one brings back
+            self._add("guard_fork", commit.session_id, move.number, move.message_count)
 
     def _add_session(self, commit: Commit) -> None:
         state = commit.state
         if commit.create:
             assert state is not None
             labels, content = rows.label_columns(state, commit.due_at), rows.content_columns(state)
-            columns = (*rows.identity_columns(state), *labels, *content, state.owner_epoch)
+            columns = (*rows.identity_columns(state), *labels, *content, state.owner_epoch, rows.origin_column(state))
             self._counters = self._add("insert_session", commit.session_id, *columns, commit.now)
             if commit.messages or commit.checkpoint is not None:
                 counts = (0, len(commit.messages), int(commit.checkpoint is not None))
@@ -101,6 +104,9 @@ class CommitBatch:
             if commit.copy is not None:
                 self._add_copy(commit.session_id, commit.copy)
             return
+        self.statements += branch_statements(self._queries, commit.session_id, commit.branches)
+        if commit.branches.moves:
+            self._add("recount_session", commit.session_id)
         if commit.keep_messages is not None:
             self._cut = self._add("count_cut_messages", commit.session_id, commit.keep_messages)
             self._add("cut_messages", commit.session_id, commit.keep_messages)

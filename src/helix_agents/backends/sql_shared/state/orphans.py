@@ -8,11 +8,12 @@ from ..queries import Queries
 
 def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
     """A statement that finds the sessions which one table speaks of, and which are not there."""
-    states = queries["states_table"]
+    states, branches = queries["states_table"], queries["branches_table"]
     name = states.removesuffix("__agents_states") + table
     sql = (
         f"SELECT DISTINCT t.session_id FROM {name} AS t "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {states} AS s WHERE s.session_id = t.session_id) LIMIT ?1"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {states} AS s WHERE s.session_id = t.session_id) "
+        f"AND NOT EXISTS (SELECT 1 FROM {branches} AS b WHERE b.shelf = t.session_id) LIMIT ?1"
     )
     return Statement(sql, (limit,))
 

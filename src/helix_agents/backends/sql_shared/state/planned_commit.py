@@ -19,6 +19,7 @@ from ....stores.state.plan import Cell, CellPlan, Counters, Needs, Plan, Seen, S
 from ..driver import Row, Statement
 from ..queries import Queries
 from . import rows
+from .branch_statements import branch_statements, shelf_of
 from .row_statements import RowConnection, RowStatements
 
 Request = tuple[Commit, tuple[CellName, ...]]
@@ -116,6 +117,15 @@ class PlannedCommits:
         copied = [(at, each.commit.copy.session_id) for at, each in enumerate(commits) if each.commit.copy is not None]
         for at, *source in run(connection, "source", copied):
             commits[at].seen.source = Source(*source)
+        back = [
+            (at, shelf_of(each.commit.session_id, move.returned))
+            for at, each in enumerate(commits)
+            for move in each.commit.branches.moves[-1:]
+            if move.returned is not None
+        ]
+        for at, last_message, number in run(connection, "shelf", back):
+            messages = commits[at].commit.branches.moves[-1].message_count if last_message is None else last_message + 1
+            commits[at].seen.shelved = number, messages
         changed = [
             (at, each.commit.change_run.seen.run_id, each.commit.session_id)
             for at, each in enumerate(commits)
@@ -242,7 +252,7 @@ class _Writes:
         if commit.create:
             assert state is not None
             labels = (*rows.identity_columns(state), *rows.label_columns(state, commit.due_at))
-            columns = (*labels, *rows.content_columns(state)[2:])
+            columns = (*labels, *rows.content_columns(state)[2:], rows.origin_column(state))
             wanted["insert_session"].append((commit.session_id, commit.now, commit.now, *counters, *columns))
             return
         wanted["count"].append((commit.now, *counters, place))
@@ -266,6 +276,7 @@ class _Writes:
                 if copy.number is None
                 else query("fork_cells_at", session_id, copy.session_id, copy.number)
             )
+        others += branch_statements(query, session_id, commit.branches)
         if plan.cut:
             others.append(query("cut_messages", session_id, commit.keep_messages))
         if plan.recount:

@@ -64,6 +64,11 @@ SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_c
 SELECT v.column1, COUNT(*) FROM (VALUES :rows) AS v CROSS JOIN __agents_staging AS t
   ON t.session_id = v.column2 AND (v.column3 IS NULL OR t.step_id = v.column3) GROUP BY v.column1;
 
+-- name: shelf_rows
+-- The last message and the last checkpoint on a shelf.
+SELECT v.column1, (SELECT MAX(sequence) FROM __agents_messages WHERE session_id = v.column2), (
+  SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = v.column2) FROM (VALUES :rows) AS v;
+
 -- name: turns_rows
 -- Whether a run exists, and the turn of a session's latest run.
 SELECT v.column1, EXISTS (SELECT 1 FROM __agents_runs WHERE run_id = v.column2), COALESCE((
@@ -80,7 +85,7 @@ JOIN __agents_runs AS r ON r.run_id = v.column2 AND r.session_id = v.column3;
 INSERT INTO __agents_states (session_id, created_at, updated_at, version, message_count, checkpoint_count, step_count,
   resume_count, owner_epoch, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id, status,
   expires_at, due_at, tags, metadata, output, error, failure_reason, pending_client_tool_calls, completed_client_tool_calls, suspension_context,
-  interrupt_context) VALUES :rows;
+  interrupt_context, forked_from) VALUES :rows;
 
 -- name: count
 -- Store the counters.

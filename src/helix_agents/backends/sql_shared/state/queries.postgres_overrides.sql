@@ -42,7 +42,7 @@ SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_sess
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
   s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort,
-  s.incarnation, s.owner_epoch,
+  s.incarnation, s.owner_epoch, s.forked_from,
   (SELECT string_agg(CASE WHEN strpos(c.key, chr(29)) = 0 THEN c.key ELSE (
       SELECT name FROM __agents_long_names WHERE session_id = ?1 AND place = c.key) END || chr(31) ||
     CASE WHEN strpos(c.slot, chr(29)) = 0 THEN c.slot ELSE (

@@ -53,13 +53,20 @@ INSERT INTO __agents_guard (reason)
 SELECT 'checkpoint' WHERE NOT EXISTS (
   SELECT 1 FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?2);
 
+-- name: guard_fork
+-- Undo the batch unless the session still has the checkpoint of that number, and so many messages.
+INSERT INTO __agents_guard (reason)
+SELECT 'checkpoint' WHERE NOT EXISTS (SELECT 1 FROM __agents_states AS s, __agents_checkpoints AS p
+  WHERE s.session_id = ?1 AND s.message_count >= ?3 AND p.session_id = ?1 AND p.number = ?2);
+
 -- name: insert_session
 -- Create the session row; an id that is taken violates the primary key.
 INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id, root_session_id,
   status, expires_at, due_at, tags, metadata, step_count, resume_count, output, error, failure_reason,
-  pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, owner_epoch, created_at,
-  updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?23)
+  pending_client_tool_calls, completed_client_tool_calls, suspension_context, interrupt_context, owner_epoch,
+  forked_from, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
+  ?24)
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: update_session
@@ -266,6 +273,75 @@ DELETE FROM __agents_checkpoints WHERE session_id = ?1 AND number > ?2;
 -- Tell the session row how many checkpoints are left.
 UPDATE __agents_states SET checkpoint_count = ?2 WHERE session_id = ?1;
 
+-- name: shelve_messages
+-- Put the messages behind the first ?3 on the shelf ?2.
+UPDATE __agents_messages SET session_id = ?2 WHERE session_id = ?1 AND sequence >= ?3;
+
+-- name: shelve_cells
+-- Put the cells that are there since after a checkpoint on the shelf ?2.
+UPDATE __agents_custom_state SET session_id = ?2 WHERE session_id = ?1 AND since >= ?3;
+
+-- name: shelve_past
+-- Put what was overwritten after a checkpoint on the shelf ?2.
+UPDATE __agents_past SET session_id = ?2 WHERE session_id = ?1 AND number > ?3;
+
+-- name: shelve_checkpoints
+-- Put the checkpoints behind one on the shelf ?2.
+UPDATE __agents_checkpoints SET session_id = ?2 WHERE session_id = ?1 AND number > ?3;
+
+-- name: shelve_fork
+-- Put a copy of that checkpoint on the shelf ?2 as well: it may count messages that are going to the shelf.
+INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence, kind,
+  message_count, status, version, state, created_at, overwritten)
+SELECT ?2, number, checkpoint_id, step_id, step_count, stream_sequence, kind, message_count, status, version, state,
+  created_at, overwritten FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?3;
+
+-- name: shelve_staging
+-- Put all that is staged on the shelf ?2.
+UPDATE __agents_staging SET session_id = ?2 WHERE session_id = ?1;
+
+-- name: unshelve_old_cells
+-- Remove the cells that changed or went after the checkpoint, on the way that is on the shelf ?2.
+DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
+  SELECT key, slot FROM __agents_history WHERE session_id = ?2 AND number > ?3 AND since < ?3);
+
+-- name: unshelve_fork
+-- Remove that checkpoint, whose copy is on the shelf.
+DELETE FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?2;
+
+-- name: move_rows
+-- Bring back the rows of one table (named in place of __agents_moved) that are on the shelf ?2.
+UPDATE __agents_moved SET session_id = ?1 WHERE session_id = ?2;
+
+-- name: drop_rows
+-- Remove the rows of one table (named in place of __agents_moved) that are on the shelf ?1.
+DELETE FROM __agents_moved WHERE session_id = ?1;
+
+-- name: recount_session
+-- Tell the session row how many messages and checkpoints it has after a move.
+UPDATE __agents_states SET
+  message_count = COALESCE((SELECT MAX(sequence) + 1 FROM __agents_messages WHERE session_id = ?1), 0),
+  checkpoint_count = COALESCE((SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1), 0)
+WHERE session_id = ?1;
+
+-- name: put_branch
+-- Store what is to be known about a branch; its state (?5) only if it is given.
+INSERT INTO __agents_branches (session_id, branch_id, shelf, about, state) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (session_id, branch_id) DO UPDATE SET about = excluded.about,
+  state = COALESCE(excluded.state, __agents_branches.state);
+
+-- name: drop_branch
+-- Forget a branch.
+DELETE FROM __agents_branches WHERE session_id = ?1 AND branch_id = ?2;
+
+-- name: read_branches
+-- What is known about the branches of a session.
+SELECT branch_id, about FROM __agents_branches WHERE session_id = ?1;
+
+-- name: read_branch_state
+-- The session's fields as they were when a branch was put aside.
+SELECT state FROM __agents_branches WHERE session_id = ?1 AND branch_id = ?2;
+
 -- name: stage
 -- Keep what one tool call wrote; the same call again replaces.
 INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
@@ -402,7 +478,7 @@ SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_sess
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
   s.created_at, s.updated_at, s.message_count, s.checkpoint_count, f.timestamp, f.reason, f.run_id, f.abort,
-  s.incarnation, s.owner_epoch
+  s.incarnation, s.owner_epoch, s.forked_from
 FROM __agents_states AS s LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id
 WHERE s.session_id = ?1;
 
@@ -429,10 +505,11 @@ UPDATE __agents_states SET message_count = (SELECT COUNT(*) FROM __agents_messag
 WHERE session_id = ?1;
 
 -- name: delete_tree
--- Remove the rows of one table (named in place of __agents_doomed) of a session and of all below it.
+-- Remove the rows of one table (named in place of __agents_doomed) of a session and of all below it, shelves included.
 WITH RECURSIVE tree (session_id) AS (SELECT session_id FROM __agents_states WHERE session_id = ?1 UNION
   SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
-DELETE FROM __agents_doomed WHERE session_id IN (SELECT session_id FROM tree);
+DELETE FROM __agents_doomed WHERE session_id IN (SELECT session_id FROM tree UNION ALL
+  SELECT b.shelf FROM __agents_branches AS b JOIN tree ON b.session_id = tree.session_id);
 
 -- name: delete_tree_refs
 -- Remove the refs by which others know a session and those below it; what is remote is not ours.
@@ -460,6 +537,10 @@ __agents_sub_session_refs;
 -- name: one_of
 -- What follows a column that must hold one of the texts in a JSON array.
 IN (SELECT value FROM json_each(?));
+
+-- name: branches_table
+-- The name of the branches' table, for those who look for orphans.
+__agents_branches;
 
 -- name: runs_table
 -- The name of the runs' table, for listings.

@@ -12,6 +12,7 @@ from ....stores.state.commit import Slot, StoredCheckpoint, StoredConversation, 
 from ....stores.state.run_details import DETAILS, details_from_text, details_to_text
 from ....types import (
     Claimable,
+    ForkOrigin,
     InterruptFlag,
     Owner,
     PendingClientToolCall,
@@ -48,6 +49,11 @@ def _string_or_none(text: str | None) -> str | None:
 def identity_columns(state: SessionState) -> tuple[Value, ...]:
     """What a session is created with and keeps: incarnation, agent_type, user_id."""
     return state.incarnation, state.agent_type, state.user_id
+
+
+def origin_column(state: SessionState) -> Value:
+    """What a session was forked from."""
+    return None if state.forked_from is None else encode(msgspec.to_builtins(state.forked_from))
 
 
 def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
@@ -144,6 +150,7 @@ class SessionRow(NamedTuple):
     flag_abort: int | None
     incarnation: str
     owner_epoch: int
+    forked_from: str | None
 
 
 def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> StoredSession:
@@ -185,6 +192,7 @@ def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> S
         updated_at=found.updated_at,
         incarnation=found.incarnation,
         owner_epoch=found.owner_epoch,
+        forked_from=None if found.forked_from is None else to_struct(ForkOrigin, decode(found.forked_from)),
     )
     return StoredSession(state, found.message_count, found.checkpoint_count)
 

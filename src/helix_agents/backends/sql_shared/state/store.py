@@ -56,9 +56,10 @@ TABLES_OF_A_SESSION = (
     "__agents_sub_session_refs",
     "__agents_interrupt_flags",
     "__agents_session_labels",
+    "__agents_branches",
     "__agents_states",
 )
-"""The sessions themselves come last: the tree is found by them."""
+"""Sessions and branches come last: the tree and its shelves are found by them."""
 TABLES_BELOW = TABLES_OF_A_SESSION[:-1]
 
 ALL_ROWS = 2**53 - 1
@@ -298,6 +299,16 @@ class SqlStateStore(StateStoreBase):
     async def _read_flag(self, session_id: str) -> tuple[InterruptFlag | None] | None:
         (found,) = await self._read_batch(self._queries("read_flag", session_id))
         return (rows.flag_from_row(found[0]),) if found else None
+
+    async def _read_branches(self, session_id: str) -> dict[str, str] | None:
+        exists, found = await self._read_batch(
+            self._queries("session_exists", session_id), self._queries("read_branches", session_id)
+        )
+        return dict(found) if exists else None
+
+    async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
+        (found,) = await self._read_batch(self._queries("read_branch_state", session_id, branch_id))
+        return found[0][0] if found else None
 
     async def _scan_sessions(
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool

@@ -14,7 +14,16 @@ from typing import Any
 import msgspec
 
 from ....stores.state.commit import RunChange
-from ....types import CheckpointMeta, Owner, ParentCall, PendingClientToolCall, RunRecord, SessionState, SubSessionRef
+from ....types import (
+    BranchPoint,
+    CheckpointMeta,
+    Owner,
+    ParentCall,
+    PendingClientToolCall,
+    RunRecord,
+    SessionState,
+    SubSessionRef,
+)
 from ...tools.dump import STEPS
 from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
@@ -63,6 +72,7 @@ class Choices:
         self._chance = chance
         self._model = model
         self._runs = 0
+        self._branches = 0
         self._menu: list[tuple[int, Callable[[str], Call]]] = [
             (6, self._create),
             (1, lambda name: Call("delete_session", (name,), {"owner": self._owner(name)}, touches=NAMES)),
@@ -94,6 +104,8 @@ class Choices:
             (1, lambda name: Call("get_latest_checkpoint", (name,))),
             (3, self._restore),
             (3, self._fork),
+            (0, self._branch),
+            (0, self._switch),
         ]
 
     def call(self) -> Call:
@@ -251,6 +263,25 @@ class Choices:
         new = self._chance.choice(NAMES)
         target = self._checkpoint(name) if self._chance.random() < 0.6 else None
         return Call("fork_session", (name, new), {"checkpoint_id": target}, touches=(name, new))
+
+    def _branch(self, name: str) -> Call:
+        known = self._model.sessions.get(name)
+        kept, target = self._chance.randint(0, len(known.messages) if known else 3), self._checkpoint(name)
+        fitting = [it for it in known.checkpoints if it.message_count >= kept] if known else []
+        if fitting and self._chance.random() < 0.9:
+            target = fitting[0].checkpoint_id
+        self._branches += 1
+        point = BranchPoint(f"branch-{self._branches}", target, kept, self._chance.choice((None, "m")))
+        state = msgspec.structs.replace(self._state(name), custom_state=None)
+        meta = CheckpointMeta(self._step(), self._chance.randint(0, 50), kind="turn")
+        return Call("branch_session", (name, point, state, self._messages(), meta), self._guards(name))
+
+    def _switch(self, name: str) -> Call:
+        known = self._model.sessions.get(name)
+        ids = [it.branch_id for it in known.branches.listed(0)] if known else []
+        guards = self._guards(name)
+        guards.pop("run", None)
+        return Call("switch_branch", (name, self._chance.choice((*ids, *ids, "branch-0"))), guards)
 
     # -- arguments
 

@@ -19,11 +19,15 @@ from ....errors import (
 from ....lifecycle import RUN_TERMINAL, SESSION_TRANSITIONS
 from ....messages import Message
 from ....stores.state.commit import RunChange
-from ....types import Checkpoint, CheckpointMeta, RunRecord, SessionState, StagedChanges, SubSessionRef
+from ....types import Checkpoint, CheckpointMeta, ForkOrigin, RunRecord, SessionState, StagedChanges, SubSessionRef
+from .branches import Branches, End
 from .merge import naive_merge
 
-KEPT = ("session_id", "version", "created_at", "updated_at", "interrupt_flag", "incarnation", "owner_epoch")
+IDENTITY = ("session_id", "created_at", "incarnation", "forked_from")
+KEPT = (*IDENTITY, "version", "updated_at", "interrupt_flag", "owner_epoch")
 """Fields of a session that `save_state` and `restore_checkpoint` never take from their argument."""
+LABELS = ("stream_id", "parent_session_id", "root_session_id", "expires_at", "user_id", "tags", "metadata")
+"""Fields that are the same on every branch."""
 
 
 class Session:
@@ -37,6 +41,7 @@ class Session:
         self.runs: list[RunRecord] = []
         self.due_at: int | None = None
         self.checkpoints: list[Checkpoint] = []
+        self.branches = Branches()
 
     def require_version(self, expected_version: int | None) -> None:
         """Raise unless the session is at this version; None is any."""
@@ -181,12 +186,36 @@ class Session:
                 return place, made
         raise CheckpointNotFound(self.state.session_id, checkpoint_id)
 
+    def present(self) -> End:
+        """The conversation as it is, for whoever comes back to it."""
+        status = "interrupted" if self.state.status == "active" else self.state.status
+        state = msgspec.structs.replace(self.state, status=status)
+        return End((), *copy.deepcopy((self.messages, self.checkpoints, self.staged, state)))
+
+    def go_back(self, place: int, message_count: int) -> None:
+        """Return to the checkpoint at a place, with so many messages."""
+        made = self.checkpoints[place]
+        counted = min(made.message_count, message_count)
+        self.checkpoints[place:] = [msgspec.structs.replace(made, message_count=counted)]
+        del self.messages[message_count:]
+        self.staged = {}
+        self.state = msgspec.structs.replace(self.state, custom_state=copy.deepcopy(made.state.custom_state))
+
+    def come_back(self, ends: list[End], now: int) -> None:
+        """Return to the last of these ends."""
+        self.branches.arrive(ends)
+        end = ends[-1]
+        self.messages, self.checkpoints, self.staged = end.messages, end.checkpoints, end.staged
+        kept = {name: getattr(self.state, name) for name in (*KEPT, *LABELS)}
+        self.overwrite(msgspec.structs.replace(end.state, **kept), now)
+
     def forked(self, new_session_id: str, checkpoint_id: str | None, now: int, incarnation: str) -> Session:
         """A session of its own that begins with this one as it is now, or was at a checkpoint."""
         state, messages = self.state, self.messages
         if checkpoint_id is not None:
             made = self.find_checkpoint(checkpoint_id)[1]
             state, messages = made.state, messages[: made.message_count]
+        status = "interrupted" if state.status == "active" and messages else state.status
         fork = Session(
             msgspec.structs.replace(
                 copy.deepcopy(state),
@@ -200,6 +229,8 @@ class Session:
                 updated_at=now,
                 incarnation=incarnation,
                 owner_epoch=0,
+                status=status,
+                forked_from=ForkOrigin(self.state.session_id, checkpoint_id, len(messages)),
             )
         )
         fork.messages = copy.deepcopy(messages)

@@ -7,7 +7,6 @@ must refuse because of what is stored. `now` is set by the walk, so that both si
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from ....stores.along import Along
 from ....stores.state.commit import RunChange
 from ....stores.state.contract import UNSET, Unset
 from ....types import (
-    Checkpoint,
     CheckpointMeta,
     Claimable,
     Committed,
@@ -36,24 +34,14 @@ from ....types import (
     StatusSwapped,
     SubSessionRef,
 )
+from .history import HistoryModel
 from .listing import due_first, newest_first, page_of
 from .merge import naive_apply
-from .runs import RunModel
 from .session import Session
 
 
-class ModelStore(RunModel):
+class ModelStore(HistoryModel):
     """See the module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers = itertools.count(1)
-        self.incarnation: str | None = None
-        """What the next session is born with; a walk sets it, so that both sides agree."""
-
-    def born(self) -> str:
-        """The incarnation of a new session."""
-        return self.incarnation or f"incarnation-{next(self._numbers)}"
 
     # -- sessions
 
@@ -98,7 +86,7 @@ class ModelStore(RunModel):
         session = self.sessions[session_id] = Session(state)
         session.messages.extend(copy.deepcopy(list(messages)))
         if checkpoint is not None:
-            session.make_checkpoint(checkpoint, self.now, next(self._numbers))
+            session.make_checkpoint(checkpoint, self.now, next(self.numbers))
         session.begin(run, self.now)
         return copy.deepcopy(state)
 
@@ -175,7 +163,7 @@ class ModelStore(RunModel):
         session.overwrite(msgspec.structs.replace(state, step_count=checkpoint.step_count), self.now)
         warnings = session.promote(checkpoint.step_id) if checkpoint.kind == "step" else []
         session.messages.extend(copy.deepcopy(list(append_messages)))
-        made = session.make_checkpoint(checkpoint, self.now, next(self._numbers))
+        made = session.make_checkpoint(checkpoint, self.now, next(self.numbers))
         session.begin(run, self.now)
         return Committed(made.checkpoint_id, session.state.version, len(session.messages), warnings)
 
@@ -399,51 +387,3 @@ class ModelStore(RunModel):
         latest = [it.runs[-1] for it in self.sessions.values() if it.runs]
         moments += [run.lease_until for run in latest if run.status == "running"]
         return min((each for each in moments if each is not None and each > now), default=None)
-
-    # -- checkpoints
-
-    async def list_checkpoints(self, session_id: str, *, limit: int = 50, offset: int = 0) -> Page[Checkpoint]:
-        newest_first = self._session(session_id).checkpoints[::-1]
-        items = [
-            msgspec.structs.replace(it, state=msgspec.structs.replace(it.state, custom_state=None))
-            for it in newest_first[offset : offset + limit]
-        ]
-        return Page(items, len(newest_first), offset, limit, len(newest_first) > offset + limit)
-
-    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
-        found = self.sessions.get(session_id)
-        made = [it for it in found.checkpoints if it.checkpoint_id == checkpoint_id] if found else []
-        return copy.deepcopy(made[0]) if made else None
-
-    async def get_latest_checkpoint(self, session_id: str) -> Checkpoint | None:
-        found = self.sessions.get(session_id)
-        return copy.deepcopy(found.checkpoints[-1]) if found and found.checkpoints else None
-
-    async def restore_checkpoint(
-        self,
-        session_id: str,
-        checkpoint_id: str,
-        *,
-        expected_version: int | None = None,
-        change_run: RunChange | None = None,
-        owner: Owner | None = None,
-        new_epoch: int | None = None,
-    ) -> int:
-        place, made = self._session(session_id).find_checkpoint(checkpoint_id)
-        session = self._guarded(session_id, expected_version, owner, new_epoch)
-        session.change_run(change_run, self.now)
-        session.claim(new_epoch)
-        session.overwrite(made.state, self.now)
-        del session.messages[made.message_count :]
-        session.checkpoints = session.checkpoints[: place + 1]
-        session.staged = {}
-        return session.state.version
-
-    async def fork_session(
-        self, session_id: str, new_session_id: str, *, checkpoint_id: str | None = None
-    ) -> SessionState:
-        made = self._session(session_id).forked(new_session_id, checkpoint_id, self.now, self.born())
-        if new_session_id in self.sessions:
-            raise SessionExists(new_session_id)
-        self.sessions[new_session_id] = made
-        return copy.deepcopy(made.state)

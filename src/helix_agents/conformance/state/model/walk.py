@@ -11,8 +11,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from ....errors import HelixError
 from ....stores.state.contract import StateStore
+from ....types import BranchPoint
 from ...expect import expect, expect_same, plain
 from ...tools.dump import dump, dump_session
 from .choices import Call, Choices
@@ -21,6 +24,7 @@ from .store import ModelStore
 _CLOCK_FIELDS = frozenset({"updated_at", "set_at", "staged_at"})
 _ANSWER_WARNINGS = frozenset({"merge_custom_state", "promote_staging"})
 _HAVE_WARNINGS = _ANSWER_WARNINGS | {"save_state_and_promote_staging"}
+_MAKE_CHECKPOINTS = frozenset({"save_state_and_promote_staging", "branch_session"})
 _COMPARE_ALL_EVERY = 25
 _HISTORY_SHOWN = 12
 
@@ -33,7 +37,7 @@ class Walk:
         self.model = ModelStore()
         self.choose = Choices(random.Random(seed), self.model)
         self.history: list[str] = []
-        # The model's checkpoint ids and the store's, in the order in which they were made.
+        # The model's ids of checkpoints and branches and the store's, in the order in which they were made.
         self.theirs: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
 
@@ -65,37 +69,50 @@ class Walk:
             self.model.now = got.created_at  # Both sides must order sessions alike.
             self.model.incarnation = got.incarnation
         expected_kind, expected = await _outcome(getattr(self.model, call.method), call)
-        if call.method == "save_state_and_promote_staging" and got_kind == expected_kind == "answer":
-            self.theirs[expected.checkpoint_id] = got.checkpoint_id
-            number = len(self.theirs)
-            self.numbers |= {expected.checkpoint_id: number, got.checkpoint_id: number}
+        if call.method in _MAKE_CHECKPOINTS and got_kind == expected_kind == "answer":
+            self._pair(expected.checkpoint_id, got.checkpoint_id)
+        if call.method == "branch_session" and got_kind == expected_kind == "answer":
+            named = {self.theirs.get(it.branch_id, it.branch_id) for it in await self.model.list_branches(call.args[0])}
+            for made in await self.store.list_branches(call.args[0]):
+                if made.branch_id not in named:  # the store has chosen a name for the branch that was left
+                    self._pair(f"left of {call.args[1].branch_id}", made.branch_id)
         return expected_kind, expected, got_kind, got
 
+    def _pair(self, ours: str, theirs: str) -> None:
+        self.theirs[ours] = theirs
+        number = len(self.theirs)
+        self.numbers |= {ours: number, theirs: number}
+
     def _translated(self, call: Call) -> Call:
-        args = tuple(self.theirs.get(arg, arg) if isinstance(arg, str) else arg for arg in call.args)
+        args = tuple(map(self._translated_argument, call.args))
         kwargs = {name: self.theirs.get(v, v) if isinstance(v, str) else v for name, v in call.kwargs.items()}
         return Call(call.method, copy.deepcopy(args), copy.deepcopy(kwargs))
+
+    def _translated_argument(self, arg: Any) -> Any:
+        if isinstance(arg, BranchPoint):
+            return msgspec.structs.replace(arg, checkpoint_id=self.theirs.get(arg.checkpoint_id, arg.checkpoint_id))
+        return self.theirs.get(arg, arg) if isinstance(arg, str) else arg
 
     async def _view(self, store: StateStore, name: str) -> Any:
         return self._comparable(await dump_session(store, name))
 
     def _comparable(self, value: Any) -> Any:
-        """The value less clocks, wordings and cursors, with checkpoints numbered."""
+        """The value less clocks, wordings and cursors, with checkpoints and branches numbered."""
         value = plain(value)
         if isinstance(value, dict):
             kept = {key: item for key, item in value.items() if key not in _CLOCK_FIELDS}
             if "turn" in kept:
                 kept.pop("started_at")  # The clock's, where that of a ref is the caller's.
-            if "checkpoint_id" in kept:
+            if "checkpoint_id" in kept or "branch_id" in kept:
                 kept.pop("created_at", None)
             if "new_version" in kept:
                 kept.pop("warnings", None)
             kept.pop("next_cursor", None)
-            return {key: self._comparable(item) for key, item in kept.items()}
+            return {self._comparable(key): self._comparable(item) for key, item in kept.items()}
         if isinstance(value, list):
             return [self._comparable(item) for item in value]
         if isinstance(value, str) and value in self.numbers:
-            return f"checkpoint {self.numbers[value]}"
+            return f"number {self.numbers[value]}"
         return value
 
 

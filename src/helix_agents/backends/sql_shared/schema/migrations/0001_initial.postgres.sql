@@ -54,6 +54,7 @@ CREATE TABLE __agents_states (
   owner_epoch BIGINT NOT NULL DEFAULT 0,
   message_count BIGINT NOT NULL DEFAULT 0,
   checkpoint_count BIGINT NOT NULL DEFAULT 0,
+  forked_from TEXT,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL
 ) WITH (fillfactor = 60);
@@ -184,6 +185,17 @@ SELECT p.session_id, p.number, j.cell->>0 AS key, j.cell->>1 AS slot, j.cell->>2
   (j.cell->>3)::bigint AS since
 FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell);
 
+-- Ways in which conversations continued. What was put aside of one lies in the tables above, with `shelf` for its session.
+-- `about` is for the library alone; `state` holds the session's fields as they were when the branch was put aside.
+CREATE TABLE __agents_branches (
+  session_id TEXT COLLATE "C" NOT NULL,
+  branch_id TEXT COLLATE "C" NOT NULL,
+  shelf TEXT COLLATE "C" NOT NULL UNIQUE,
+  about TEXT NOT NULL,
+  state TEXT,
+  PRIMARY KEY (session_id, branch_id)
+);
+
 -- `position` counts the runs of a session; several may belong to one turn. `details` is what only the executor reads.
 CREATE TABLE __agents_runs (
   run_id TEXT COLLATE "C" PRIMARY KEY,
@@ -254,6 +266,7 @@ BEGIN
     SELECT CASE WHEN s.incarnation <> born THEN 'missing' ELSE 'epoch' END FROM __agents_states AS s
     WHERE s.session_id = root AND (s.incarnation <> born OR s.owner_epoch <> epoch);
   DELETE FROM __agents_sub_session_refs WHERE sub_session_id = ANY (doomed) AND remote_json IS NULL;
+  doomed := doomed || ARRAY(SELECT b.shelf FROM __agents_branches AS b WHERE b.session_id = ANY (doomed));
   DELETE FROM __agents_messages WHERE session_id = ANY (doomed);
   DELETE FROM __agents_custom_state WHERE session_id = ANY (doomed);
   DELETE FROM __agents_past WHERE session_id = ANY (doomed);
@@ -263,6 +276,7 @@ BEGIN
   DELETE FROM __agents_sub_session_refs WHERE session_id = ANY (doomed);
   DELETE FROM __agents_interrupt_flags WHERE session_id = ANY (doomed);
   DELETE FROM __agents_session_labels WHERE session_id = ANY (doomed);
+  DELETE FROM __agents_branches WHERE session_id = ANY (doomed);
   DELETE FROM __agents_states WHERE session_id = ANY (doomed);
   RETURN taken;
 END $$;

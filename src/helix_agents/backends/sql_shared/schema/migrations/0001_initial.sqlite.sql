@@ -53,6 +53,7 @@ CREATE TABLE __agents_states (
   owner_epoch BIGINT NOT NULL DEFAULT 0,
   message_count BIGINT NOT NULL DEFAULT 0,
   checkpoint_count BIGINT NOT NULL DEFAULT 0,
+  forked_from TEXT,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL
 );
@@ -165,6 +166,17 @@ UNION ALL
 SELECT p.session_id, p.number, json_extract(j.value, '$[0]') AS key, json_extract(j.value, '$[1]') AS slot,
   json_extract(j.value, '$[2]') AS value, json_extract(j.value, '$[3]') AS since
 FROM __agents_checkpoints AS p, json_each(p.overwritten) AS j;
+
+-- Ways in which conversations continued. What was put aside of one lies in the tables above, with `shelf` for its session.
+-- `about` is for the library alone; `state` holds the session's fields as they were when the branch was put aside.
+CREATE TABLE __agents_branches (
+  session_id TEXT NOT NULL,
+  branch_id TEXT NOT NULL,
+  shelf TEXT NOT NULL UNIQUE,
+  about TEXT NOT NULL,
+  state TEXT,
+  PRIMARY KEY (session_id, branch_id)
+) {compact};
 
 -- `position` counts the runs of a session; several may belong to one turn. `details` is what only the executor reads.
 CREATE TABLE __agents_runs (

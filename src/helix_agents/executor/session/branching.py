@@ -1,0 +1,160 @@
+"""Regenerate, edit and switch: leaving the end of a conversation for another one.
+
+Each is one guarded commit of the store (`branch_session`, `switch_branch`), which ends an open run, raises the owner
+epoch and puts the end aside as a branch. The stream follows, with the epoch as its fence: it is reset, and a
+`branch_switched` chunk tells its readers. A process that dies in between leaves a stream whose fence is behind; the
+next claim resets it, and so does the same switch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import (
+    EpochConflict,
+    InvalidArgument,
+    LeaseConflict,
+    RunLost,
+    SessionNotFound,
+    StreamFenced,
+    VersionConflict,
+    shown,
+)
+from ...lifecycle import SESSION_TERMINAL
+from ...messages import Message, is_from_user
+from ...stores.state.branching import on_branch
+from ...stores.state.contract import StateStore
+from ...streams.contract import StreamManager
+from ...types import Branch, BranchPoint, Checkpoint, Owner, SessionState
+from ..services import Services
+from ..stream.prepare import announce_branch, close_stream, pause_at_rest
+from .claim import REPLACED, Claim, NewRun, Start, begin_turn, ended_run, next_epoch
+from .closing import decided
+from .observe import Found, Sessions, find
+from .standing import Intent
+
+FIRST_PAGE, LARGEST_PAGE = 4, 128
+
+
+class Detour(NamedTuple):
+    """The message at which a conversation is left: a user message to replace, or an assistant's to produce again.
+
+    `message_id` None: the last reply.
+    """
+
+    message_id: str | None
+    replaces: bool
+
+
+async def begin_branch(
+    services: Services, found: Found, detour: Detour, messages: Sequence[Message], new: NewRun
+) -> Claim:
+    """Start a turn on a new branch. Raises `InvalidArgument` for a message that it cannot start from."""
+    session, history = found.existing, await found.history(services.store)
+    kept = _kept(history, detour)
+    fork = await _fork_checkpoint(services.store, session.session_id, kept)
+    message_id = next((each["id"] for each in reversed(history[:kept]) if "id" in each), None)
+    point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, message_id)
+    start = Start(on_branch(session, fork.state), history[:kept], point)
+    claim = await begin_turn(services, found, messages, new, start)
+    active = await _active_at(services.store, session.session_id, message_id)
+    if active is not None:
+        try:
+            await announce_branch(services.streams, claim.session, active, kept, claim.fence)
+        except StreamFenced as error:
+            raise claim.lost() from error
+    return claim
+
+
+async def _active_at(store: StateStore, session_id: str, message_id: str | None) -> str | None:
+    """Return the branch that the conversation is on after a message; None if it never parted there."""
+    branches = await store.list_branches(session_id)
+    return next((it.branch_id for it in branches if it.is_active and it.message_id == message_id), None)
+
+
+def _kept(history: Sequence[Message], detour: Detour) -> int:
+    """Return how many messages stay."""
+    place = len(history)
+    if detour.message_id is not None:
+        found = [at for at, message in enumerate(history) if message.get("id") == detour.message_id]
+        if not found:
+            raise InvalidArgument(f"The conversation has no message {shown(detour.message_id)}: load it again.")
+        place = found[0]
+        role = history[place]["role"]
+        if detour.replaces and not is_from_user(history[place]):
+            raise InvalidArgument(f"Message {detour.message_id!r} is not a user's ({role}): only those can be edited.")
+        if not detour.replaces and role != "assistant":
+            raise InvalidArgument(f"Message {detour.message_id!r} is not a reply ({role}): edit() replaces messages.")
+    if detour.replaces:
+        return place
+    asked = [at for at, message in enumerate(history[:place]) if is_from_user(message)]
+    if not asked:
+        raise InvalidArgument("No user message comes before that reply: there is nothing to answer again.")
+    return asked[-1] + 1
+
+
+async def _fork_checkpoint(store: StateStore, session_id: str, kept: int) -> Checkpoint:
+    """Return the first checkpoint that counts so many messages, with its state. Reads no more than the end."""
+    found: Checkpoint | None = None
+    offset, size, more = 0, FIRST_PAGE, True
+    while more:
+        page = await store.list_checkpoints(session_id, limit=size, offset=offset)
+        for checkpoint in page.items:
+            if found is None or checkpoint.message_count >= kept:
+                found = checkpoint
+        more = page.has_more and page.items[-1].message_count >= kept
+        offset, size = offset + size, min(2 * size, LARGEST_PAGE)
+    whole = None if found is None else await store.get_checkpoint(session_id, found.checkpoint_id)
+    if whole is None:
+        raise InvalidArgument(f"Session {session_id!r} has no checkpoint to go back to: it has never run.")
+    return whole
+
+
+async def list_branches(services: Sessions, session_id: str, *, user_id: str | None = None) -> list[Branch]:
+    """Return the branches of a session."""
+    session = (await find(services, session_id, user_id=user_id)).existing
+    return await services.store.list_branches(session.session_id)
+
+
+async def switch_branch(
+    services: Sessions, session_id: str, branch_id: str, *, user_id: str | None = None
+) -> SessionState:
+    """Leave the conversation for another branch. Raises `AlreadyRunning` if it is running, and `VersionConflict`."""
+    found, _ = await decided(services, Intent.BRANCH, session_id, user_id=user_id)
+    session, run, now = found.existing, found.run, services.clock()
+    try:
+        version = await services.store.switch_branch(
+            session_id,
+            branch_id,
+            expected_version=session.version,
+            change_run=ended_run(session, run, now),
+            owner=Owner(session.incarnation),
+            new_epoch=next_epoch(session, now),
+        )
+    except (EpochConflict, LeaseConflict) as error:
+        raise VersionConflict(session.version, session.version, session.status, session_id) from error
+    present = await services.store.load_state(session_id)
+    if present is None:
+        raise SessionNotFound(session_id)
+    if present.version != version:
+        raise VersionConflict(version, present.version, present.status, session_id)
+    if services.streams is not None:
+        try:
+            await _tell(services.streams, services.store, present, branch_id)
+        except StreamFenced as error:
+            raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
+    return present
+
+
+async def _tell(streams: StreamManager, store: StateStore, session: SessionState, branch_id: str) -> None:
+    """Let the readers of the stream know, unless they do already, and leave it as the session stands."""
+    info, fence = await streams.get_stream_info(session.stream_id), session.owner_epoch
+    if info is None or info.fence >= fence:
+        return
+    await streams.reset_stream(session.stream_id, fence=fence)
+    await announce_branch(streams, session, branch_id, await store.get_message_count(session.session_id), fence)
+    if session.status in SESSION_TERMINAL:
+        await close_stream(streams, session, None, fence, rewind=False)
+    else:
+        await pause_at_rest(streams, session, fence)
