@@ -42,6 +42,7 @@ from ...types import (
     SubSessionRef,
 )
 from .sessions import Session, Sessions
+from .storable import ensure_storable, ensure_storable_commit
 from .stream_manager import InMemoryStreamManager
 from .usage_store import InMemoryUsageStore
 
@@ -73,6 +74,7 @@ class InMemoryStateStore(StateStoreBase):
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
+        ensure_storable_commit(commit)
         plan = decide(commit, self._seen(commit))
         if isinstance(plan, CommitRefused):
             raise plan
@@ -180,6 +182,7 @@ class InMemoryStateStore(StateStoreBase):
         due_at: int | None,
         now: int,
     ) -> StatusSwapped | StatusConflict | None:
+        ensure_storable(also)
         session = self._data.by_id.get(session_id)
         refused = None if session is None else refused_owner(owner, session.state)
         if session is None or refused == "missing":
@@ -194,6 +197,7 @@ class InMemoryStateStore(StateStoreBase):
     async def _update_run(
         self, run_id: str, changes: Mapping[str, Any], allowed_from: tuple[str, ...], owner: Owner | None
     ) -> tuple[bool, RunRecord | None]:
+        ensure_storable(changes)
         session_id = self._data.run_owner.get(run_id)
         if session_id is None:
             return False, None
@@ -207,6 +211,7 @@ class InMemoryStateStore(StateStoreBase):
     async def _update_ref(
         self, session_id: str, sub_session_id: str, changes: Mapping[str, Any], owner: Owner | None, now: int
     ) -> SubSessionRef | None:
+        ensure_storable(changes)
         session = self._data.by_id.get(session_id)
         if session is None or sub_session_id not in session.refs:
             return None

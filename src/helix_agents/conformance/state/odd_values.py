@@ -7,13 +7,15 @@ from random import Random
 from string import ascii_letters
 from typing import Any
 
+import msgspec
+
 from ...errors import HelixError, InvalidArgument, NotSerializable
 from ...stores.state.contract import StateStore
 from ..expect import expect, expect_same, raises
 from ..harness import STATE_STORE, Harness
 from ..tools.dump import dump
 from ..tools.operations import prepare
-from ..tools.sample import meta, nested, plain_state, put, user, writes
+from ..tools.sample import meta, nested, plain_state, put, ref, user, writes
 
 check = STATE_STORE.check
 
@@ -137,6 +139,36 @@ def _value_doors(store: StateStore, odd: Any) -> dict[str, Attempt]:
         "update_run_status": lambda: store.update_run_status("run-of-a", "completed", output=odd),
         "compare_and_set_status": lambda: store.compare_and_set_status("a", "active", "paused", interrupt_context=odd),
     }
+
+
+@check("input", "a text that JSON would bring back as another one is refused wherever it stands, and nothing is stored")
+async def inexact_texts_are_refused_everywhere(harness: Harness) -> None:
+    store = await harness.open()
+    await store.create_session("s", agent_type="agent", custom_state={"o": {}, "l": []})
+    await store.create_run("s", "run")
+    await store.add_sub_session_refs("s", [ref("child")])
+    before = await dump(store, "s")
+    state = plain_state("s", custom_state=None)
+    attempts: dict[str, Attempt] = {
+        "a key": lambda: store.create_session("new", agent_type="a", custom_state={PAIR: 1}),
+        "a key below": lambda: store.create_session("new", agent_type="a", custom_state={"o": {PAIR: 1}}),
+        "a merged key": lambda: store.merge_custom_state("s", writes(put(PAIR, value=1))),
+        "a merged member": lambda: store.merge_custom_state("s", writes(put("o", PAIR, value=1))),
+        "a member of a merged value": lambda: store.merge_custom_state("s", writes(put("w", value={PAIR: 1}))),
+        "an error": lambda: store.save_state("s", msgspec.structs.replace(state, error=PAIR)),
+        "a failure reason": lambda: store.save_state("s", msgspec.structs.replace(state, failure_reason=PAIR)),
+        "a swapped error": lambda: store.compare_and_set_status("s", "active", "failed", error=PAIR),
+        "the reason of a flag": lambda: store.set_interrupt_flag("s", PAIR),
+        "the error of a run": lambda: store.update_run_status("run", "failed", error=PAIR),
+        "the name of a ref": lambda: store.update_sub_session_ref("s", "child", name=PAIR),
+    }
+    for what, attempt in attempts.items():
+        with raises(HelixError, f"a surrogate pair in two characters as {what}"):
+            await attempt()
+        expect(not await store.session_exists("new"), f"{what} was refused, and the session is there")
+        expect_same(await dump(store, "s"), before, f"the session after {what}")
+    expect(await store.merge_custom_state("s", writes(put("o", ["x"], value=1))), "a path that is no path: no warning")
+    expect_same((await store.load_state("s")).custom_state, {"o": {}, "l": []}, "the state")  # type: ignore[union-attr]
 
 
 @check("input", "an argument of any shape is refused in words, however deep or long it is")

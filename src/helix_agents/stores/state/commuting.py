@@ -79,7 +79,7 @@ class CommutingWrites:
                 return False
             self.values[name.key] = content_of(value)
             return True
-        if name in self.cells or type(name.slot) not in (str, int):
+        if type(name.slot) not in (str, int) or name in self.cells:
             return False
         self.cells[name] = encode(value)
         self.keys.add(name.key)
