@@ -246,16 +246,16 @@ class AgentExecutor(Conversations):
         """
         self.runs.ensure_open()
         ensure_limit(limit)
-        names, gone = self.recovery.types(agent.name for agent in self.agents), set[str]()
+        names, count = self.recovery.types(agent.name for agent in self.agents), 0
         taken: list[RunHandle] = []
-        async with aclosing(due_sessions(self.services, names, gone=gone)) as due:
+        async with aclosing(due_sessions(self.services, names)) as due:
             async for session in due:
                 if not self.recovery.may_take(session) or not (picked := await self.recovery.pick_up(session)):
                     continue
-                gone.add(session.session_id)
+                count += 1
                 if isinstance(picked, RunHandle):
                     taken.append(picked)
-                if len(gone) == limit:
+                if count == limit:
                     break
         return taken
 

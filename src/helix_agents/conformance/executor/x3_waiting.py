@@ -11,7 +11,7 @@ from ...llm.scripted import Call, Script, ScriptedLLM
 from ...tools.tool import tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness
-from .harness import check, chunks_of, executing, of_type, simple_agent, transcript
+from .harness import Clockwork, check, chunks_of, executing, of_type, simple_agent, transcript
 
 SCRIPT: Script = [[Call("pay", {"amount": 900, "to": "Ann"}), Call("ask", {"question": "Why?"})], "Done."]
 
@@ -170,3 +170,26 @@ async def answered_by_approval_id(harness: Harness) -> None:
         late = await executor.submit_tool_result("s", approval_id=approval_id, approved=True)
         expect_same(late.status, "duplicate", "the receipt after the end")
     expect_same(payments.paid, [(900, "Ann")], "what ran")
+
+
+@check("X3", "workers continue a session when the deadline of a sub-agent's question has passed, not before")
+async def deadline_of_a_sub_agents_question(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), Clockwork()
+
+    @tool(execute="client", deadline_seconds=60)
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    boss = Agent("boss", tools=[Agent("clerk", tools=[ask]).as_tool()])
+    script: dict[str, Script] = {
+        "boss": [[Call("clerk", {"input": "Ask"})], "Good."],
+        "clerk": [[Call("ask", {"question": "Why?"})], "Nobody knows."],
+    }
+    async with executing(stores, ScriptedLLM(script), clock=clock, agents=[boss]) as executor:
+        await executor.run(boss, "Go", session_id="s")
+        clock.pass_seconds(30)
+        expect_same(await executor.recover(), [], "what workers continue before the deadline")
+        clock.pass_seconds(60)
+        results = [await handle.result() for handle in await executor.recover()]
+    expect_same([result.output for result in results], ["Good."], "what workers continue after the deadline")

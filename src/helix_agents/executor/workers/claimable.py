@@ -7,13 +7,12 @@ broken. So a walk goes on page by page, and remembers what it skipped.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Container, Iterable, Sequence
-from typing import get_args
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from ...errors import AlreadyRunning, HelixError, NotResumable, RunLost, SessionNotFound
 from ...safe_text import get_logger
 from ...stores.paging import MAX_PAGE
-from ...types import SessionState, SessionStatus
+from ...types import SessionState
 from ..handle import RunHandle
 from ..later.outbox import OUTBOX, Outbox
 from ..later.schedules import SCHEDULE, Schedules, schedule_type
@@ -25,29 +24,21 @@ from .stats import note_recovered
 
 logger = get_logger("helix_agents.executor")
 
-EVERY_STATUS: tuple[SessionStatus, ...] = get_args(SessionStatus)
 MAX_PAGES = 10
-"""How far one walk goes: past 2,000 sessions. On Redis a page costs as much as all before it."""
+"""How far one walk goes: past 2,000 sessions."""
 MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 
 
-async def due_sessions(
-    services: Services, agent_types: Sequence[str], *, gone: Container[str] = ()
-) -> AsyncGenerator[SessionState, None]:
-    """Yield the sessions of these types that a worker can continue, start or close now.
-
-    `gone`: the ids of those that the caller has taken since. They are no longer due, so the rest has moved up.
-    """
-    now, offset = services.clock(), 0
+async def due_sessions(services: Services, agent_types: Sequence[str]) -> AsyncGenerator[SessionState, None]:
+    """Yield the sessions of these types that a worker can continue, start or close now."""
+    now, cursor = services.clock(), None
     for _ in range(MAX_PAGES):
-        page = await services.store.list_claimable(
-            now, agent_types=agent_types, status=EVERY_STATUS, limit=MAX_PAGE, offset=offset
-        )
-        for session in page:
-            yield session
-        if len(page) < MAX_PAGE:
+        page = await services.store.list_due(now, agent_types=agent_types, limit=MAX_PAGE, cursor=cursor)
+        for due in page.items:
+            yield due.session
+        cursor = page.next_cursor
+        if cursor is None:
             return
-        offset += sum(session.session_id not in gone for session in page)
 
 
 class SkippedSessions:

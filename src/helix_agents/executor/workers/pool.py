@@ -168,7 +168,7 @@ class WorkerPool:
         """Start to work on as many sessions as there is room for; return whether there are any for this pool."""
         names = self._executor.recovery.types(agent.name for agent in self._executor.agents)
         some = bool(self._at_work)
-        async with aclosing(due_sessions(self._services, names, gone=self._at_work)) as due:
+        async with aclosing(due_sessions(self._services, names)) as due:
             async for session in due:
                 if len(self._at_work) >= self._at_once:
                     return True
