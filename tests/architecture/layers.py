@@ -16,6 +16,7 @@ from pathlib import Path
 PACKAGE = "helix_agents"
 MAX_LINES = 450
 MAX_FUNCTION_LINES = 60
+MAX_ROW_INDEX = 2
 LONGEST_MICROTASK_SECONDS = 0.002
 
 CORE_FILES = frozenset(
@@ -402,6 +403,18 @@ def retry_breaches(sources: dict[str, Source]) -> list[str]:
             if RETRY_WORDS.search(name) and numbers and f"{source.module}.{name}" not in NO_RETRIES:
                 breaches.append(f"{source.module}, line {node.lineno}: use or add a Retry in retry.py, not {name}.")
     return breaches
+
+
+def row_breaches(sources: dict[str, Source]) -> list[str]:
+    """Values of rows in backends that are taken by their number: from the fourth on they need names."""
+    return [
+        f"{source.module}, line {node.lineno}: unpack the row or make it a NamedTuple instead of [{node.slice.value}]."
+        for source in sources.values()
+        if source.module.startswith(f"{PACKAGE}.backends.")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
+        if node.slice.value > MAX_ROW_INDEX
+    ]
 
 
 def file_breaches(sources: dict[str, Source]) -> list[str]:

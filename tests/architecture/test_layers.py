@@ -31,6 +31,7 @@ CHECKS: list[Check] = [
     layers.retry_breaches,
     layers.function_breaches,
     layers.polling_breaches,
+    layers.row_breaches,
 ]
 
 
@@ -119,6 +120,9 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
             {"cli.py": f"SOON = 0.001\nasync def run():\n    while not done():\n        await sleep({seconds})"},
         )
         for seconds in ("0", "0.002", "SOON")
+    ],
+    layers.row_breaches: [
+        ("make it a NamedTuple instead of [3]", {"backends/sqlite/rows.py": "def name(row):\n    return row[3]"}),
     ],
     layers.function_breaches: [
         ("run has 61 lines, at most 60", {"cli.py": "async def run():\n" + "    X = 1\n" * 60}),

@@ -1,4 +1,4 @@
-"""No unit of JavaScript is longer than a reader can hold."""
+"""No unit of JavaScript, Lua or SQL is longer than a reader can hold."""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ METHOD = f"class View {{\n\t#a = 1;\n\n\tdraw() {{\n{LONG.replace(chr(9), chr(9)
 
 
 @pytest.mark.parametrize("folder", ["src", "examples"])
-def test_javascript_keeps_the_rule(folder: str) -> None:
+def test_the_tree_keeps_the_rule(folder: str) -> None:
     assert unit_breaches(ROOT / folder) == []
 
 
-def test_there_is_javascript() -> None:
-    assert list((ROOT / "src").rglob("*.js"))
+@pytest.mark.parametrize("suffix", ["js", "lua", "sql"])
+def test_there_is_something_to_measure(suffix: str) -> None:
+    assert list((ROOT / "src").rglob(f"*.{suffix}"))
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("name", "text", "words"),
     [
-        (f"function go() {{\n{LONG}}}\n", "function go() { has 81 lines"),
-        (CLOSURE, "view() { has 83 lines"),
-        (METHOD, "draw() { has 81 lines"),
-        (METHOD.replace("\t", "  "), "draw() { has 81 lines"),
+        ("view.js", f"function go() {{\n{LONG}}}\n", "function go() { has 81 lines"),
+        ("view.js", CLOSURE, "view() { has 83 lines"),
+        ("view.js", METHOD, "draw() { has 81 lines"),
+        ("view.js", METHOD.replace("\t", "  "), "draw() { has 81 lines"),
+        ("a.lua", f"-- Go.\nlocal function go()\n{LONG}end\n\nlocal x = 1\n", "local function go() has 81 lines"),
+        ("a.lua", f"while true do\n{LONG}end\n", "while true do has 81 lines"),
+        ("a.sql", f"CREATE FUNCTION go() AS $a$\nBEGIN\n{LONG}END $a$;\n", "FUNCTION go() AS $a$ has 82 lines"),
+        ("a.sql", f"-- name: go\nSELECT 1,\n{LONG.replace(';', ',')}2;\n", "SELECT 1, has 81 lines"),
     ],
-    ids=["function", "closure", "method", "spaces"],
+    ids=["function", "closure", "method", "spaces", "lua-function", "lua-loop", "sql-function", "sql-statement"],
 )
-def test_a_breach_is_noticed(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "view.js").write_text(text)
+def test_a_breach_is_noticed(tmp_path: Path, name: str, text: str, words: str) -> None:
+    (tmp_path / name).write_text(text)
     assert words in "\n".join(unit_breaches(tmp_path))
 
 

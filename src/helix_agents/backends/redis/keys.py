@@ -49,38 +49,58 @@ def checked_prefix(prefix: str) -> str:
 class SessionKeys:
     """The keys of one session."""
 
+    main: str
+    """HASH: the session's fields."""
+    messages: str
+    """LIST: one JSON text per message."""
+    custom: str
+    """HASH: top-level key -> JSON text, or `[` or `{` where a list or an object has a key of its own."""
+    array_keys: str
+    """SET: which top-level keys are lists."""
+    object_keys: str
+    """SET: which top-level keys are objects."""
+    checkpoints: str
+    """LIST: one row per checkpoint, the oldest first."""
+    checkpoint_ids: str
+    """HASH: short checkpoint id -> its number, from 1."""
+    undo: str
+    """LIST: how to take back every change of custom state since the first checkpoint."""
+    history: str
+    """SET: names of the lists and objects that were replaced as a whole and are kept for older checkpoints."""
+    staging: str
+    """HASH: step, tool call and token -> row."""
+    runs: str
+    """HASH: run id -> turn and record."""
+    run_ids: str
+    """LIST: run ids in order."""
+    refs: str
+    """HASH: sub-session id -> ref."""
+    ref_ids: str
+    """LIST: sub-session ids in the order in which they were added."""
+
     def __init__(self, prefix: str, session_id: str) -> None:
         self.session_id = session_id
         self.head = f"{prefix}:session"
         self.tail = f":{{{session_id}}}"
         self.all_static = tuple(f"{self.head}{name}{self.tail}" for name in STATIC)
+        (
+            self.main,
+            self.messages,
+            self.custom,
+            self.array_keys,
+            self.object_keys,
+            self.checkpoints,
+            self.checkpoint_ids,
+            self.undo,
+            self.history,
+            self.staging,
+            self.runs,
+            self.run_ids,
+            self.refs,
+            self.ref_ids,
+        ) = self.all_static
         self.of_commit = self.all_static[:IN_EVERY_COMMIT]
         self.places = {key: place for place, key in enumerate(self.of_commit, 1)}
-
-    @property
-    def main(self) -> str:
-        """HASH: the session's fields."""
-        return self.all_static[0]
-
-    @property
-    def messages(self) -> str:
-        """LIST: one JSON text per message."""
-        return self.all_static[1]
-
-    @property
-    def custom(self) -> str:
-        """HASH: top-level key -> JSON text, or `[` or `{` where a list or an object has a key of its own."""
-        return self.all_static[2]
-
-    @property
-    def array_keys(self) -> str:
-        """SET: which top-level keys are lists."""
-        return self.all_static[3]
-
-    @property
-    def object_keys(self) -> str:
-        """SET: which top-level keys are objects."""
-        return self.all_static[4]
 
     def list_of(self, field: str) -> str:
         """LIST: the items of one top-level list."""
@@ -90,54 +110,9 @@ class SessionKeys:
         """HASH: the members of one top-level object."""
         return f"{self.head}:customstate:object{self.tail}:{field}"
 
-    @property
-    def checkpoints(self) -> str:
-        """LIST: one row per checkpoint, the oldest first."""
-        return self.all_static[5]
-
-    @property
-    def checkpoint_ids(self) -> str:
-        """HASH: short checkpoint id -> its number, from 1."""
-        return self.all_static[6]
-
-    @property
-    def undo(self) -> str:
-        """LIST: how to take back every change of custom state since the first checkpoint."""
-        return self.all_static[7]
-
-    @property
-    def history(self) -> str:
-        """SET: names of the lists and objects that were replaced as a whole and are kept for older checkpoints."""
-        return self.all_static[8]
-
     def shelf(self, name: str) -> str:
         """LIST or HASH: one replaced list or object."""
         return f"{self.head}:history{self.tail}:{name}"
-
-    @property
-    def staging(self) -> str:
-        """HASH: step, tool call and token -> row."""
-        return self.all_static[9]
-
-    @property
-    def runs(self) -> str:
-        """HASH: run id -> turn and record."""
-        return self.all_static[10]
-
-    @property
-    def run_ids(self) -> str:
-        """LIST: run ids in order."""
-        return self.all_static[11]
-
-    @property
-    def refs(self) -> str:
-        """HASH: sub-session id -> ref."""
-        return self.all_static[12]
-
-    @property
-    def ref_ids(self) -> str:
-        """LIST: sub-session ids in the order in which they were added."""
-        return self.all_static[13]
 
 
 def run_key(prefix: str, run_id: str) -> str:

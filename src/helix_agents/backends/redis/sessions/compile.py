@@ -230,8 +230,9 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
         program.op("born", state.created_at, state.incarnation)
     if gone:
         program.op("drop", *gone)
-    if announced and counts[3]:
-        program.op("mark", status_word(str(counts[3])))
+    *_, status = counts
+    if announced and status:
+        program.op("mark", status_word(str(status)))
 
 
 def set_fields(program: Program, now: int, fields: Mapping[str, Argument], counts: tuple[Argument, ...]) -> None:

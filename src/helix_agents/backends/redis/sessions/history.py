@@ -48,23 +48,23 @@ class CustomImage:
             self._undo(entry, shelves)
 
     def _undo(self, entry: Entry, shelves: Mapping[str, list[str] | dict[str, str]]) -> None:
-        kind, field = entry[0], entry[1]
+        kind, field, place, text = _parts(entry)
         holder = self._holders.get(field)
         if kind == "k":
-            self._holders[field] = entry[2]
+            self._holders[field] = place
         elif kind == "K":
             self._holders.pop(field, None)
         elif kind in "lo":
             empty: Holder = [] if kind == "l" else {}
-            self._holders[field] = shelves[entry[2]] if entry[2] else empty
+            self._holders[field] = shelves[place] if place else empty
         elif kind == "m" and isinstance(holder, dict):
-            holder[entry[2]] = entry[3]
+            holder[place] = text
         elif kind == "M" and isinstance(holder, dict):
-            holder.pop(entry[2], None)
+            holder.pop(place, None)
         elif kind == "i" and isinstance(holder, list):
-            holder[int(entry[2])] = entry[3]
+            holder[int(place)] = text
         elif kind == "c" and isinstance(holder, list):
-            del holder[int(entry[2]) :]
+            del holder[int(place) :]
 
     def cells(self) -> Iterator[tuple[str, str, Iterable[str]]]:
         """Every key with its text and what is below it, as `rebuild` takes it: names are stored with JSON's escapes."""
@@ -96,20 +96,26 @@ def add_take_back(program: Program, keys: SessionKeys, entries: Sequence[Entry])
         _add_undo(program, keys, entry)
 
 
+def _parts(entry: Entry) -> tuple[str, str, str, str]:
+    """Kind, field, and what else the entry has: a text, a shelf or a place, then the text of that place."""
+    kind, field, place, text = (*entry, "", "")[:4]
+    return kind, field, place, text
+
+
 def _add_undo(program: Program, keys: SessionKeys, entry: Entry) -> None:
-    kind, field = entry[0], entry[1]
+    kind, field, place, text = _parts(entry)
     if kind in "kKlo":
         _add_put_back(program, keys, entry)
     elif kind == "m":
-        program.create("HSET", keys.object_of(field), entry[2], entry[3])
+        program.create("HSET", keys.object_of(field), place, text)
     elif kind == "M":
-        program.do("HDEL", keys.object_of(field), entry[2])
+        program.do("HDEL", keys.object_of(field), place)
     elif kind == "i":
-        program.do("LSET", keys.list_of(field), entry[2], entry[3])
-    elif entry[2] == "0":
+        program.do("LSET", keys.list_of(field), place, text)
+    elif place == "0":
         program.do("DEL", keys.list_of(field))
     else:
-        program.do("LTRIM", keys.list_of(field), 0, int(entry[2]) - 1)
+        program.do("LTRIM", keys.list_of(field), 0, int(place) - 1)
 
 
 def _add_put_back(program: Program, keys: SessionKeys, entry: Entry) -> None:

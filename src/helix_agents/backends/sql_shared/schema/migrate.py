@@ -90,9 +90,10 @@ def known_migrations(dialect: Dialect) -> list[Migration]:
     found: dict[int, tuple[str, str]] = {}
     for resource in sorted(FOLDER.iterdir(), key=lambda each: each.name):
         match = _FILE.fullmatch(resource.name)
+        version, name, only = match.groups() if match else ("0", "", "")
         # The plain file sorts behind `.postgres.sql`, hence "plain never replaces specific".
-        if match and match[3] in (None, dialect) and (match[3] or int(match[1]) not in found):
-            found[int(match[1])] = (match[2], resource.read_text(encoding="utf-8"))
+        if only in (None, dialect) and (only or int(version) not in found):
+            found[int(version)] = (name, resource.read_text(encoding="utf-8"))
     return [Migration(version, name, _parts(text)) for version, (name, text) in sorted(found.items())]
 
 

@@ -218,9 +218,8 @@ def flag_columns(flag: InterruptFlag) -> tuple[Value, ...]:
 
 def flag_from_row(row: Row) -> InterruptFlag | None:
     """A row of `read_flag`."""
-    if row[0] is None:
-        return None
-    return InterruptFlag(_string_or_none(row[1]), row[2], row[0], abort=bool(row[3]))
+    set_at, reason, run_id, abort = row
+    return None if set_at is None else InterruptFlag(_string_or_none(reason), run_id, set_at, abort=bool(abort))
 
 
 # -- custom state
@@ -359,14 +358,15 @@ def ref_value(field: str, value: Any) -> Value:
 
 def ref_from_row(row: Row) -> SubSessionRef:
     """A row of `read_refs`."""
+    sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote, started_at, completed_at = row
     return SubSessionRef(
-        sub_session_id=row[0],
-        agent_type=row[1],
-        parent_tool_call_id=row[2],
-        status=unescape_text(row[3]),
-        mode=row[4],
-        name=_string_or_none(row[5]),
-        remote=_value_or_none(row[6]),
-        started_at=row[7],
-        completed_at=row[8],
+        sub_session_id=sub_session_id,
+        agent_type=agent_type,
+        parent_tool_call_id=parent_tool_call_id,
+        status=unescape_text(status),
+        mode=mode,
+        name=_string_or_none(name),
+        remote=_value_or_none(remote),
+        started_at=started_at,
+        completed_at=completed_at,
     )
