@@ -1,7 +1,7 @@
 """A commit as the call of one server-side function, which takes any commit in one round trip.
 
-`commit.sql` holds the function and says what its texts mean; this file puts a `Commit` into these texts. They change
-together.
+`commit.sql` holds the function with its parts and says what its texts mean; this file puts a `Commit` into these texts.
+They change together.
 
 All texts but the messages travel as one: asyncpg asks every element of a list through abstract classes what it is.
 Where a text has the separator in it, which only ids of the caller's own making can, they travel as a list.
@@ -10,6 +10,7 @@ Where a text has the separator in it, which only ids of the caller's own making 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
@@ -48,18 +49,19 @@ MAX_INDEXED_BYTES = 600
 
 
 class CommitFunction:
-    """The function, for one schema and prefix."""
+    """The function and its parts, for one schema and prefix."""
 
     def __init__(self, *, schema: str | None, prefix: str) -> None:
         text = files(__package__).joinpath("commit.sql").read_text(encoding="utf-8")
         digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-        self.name = with_prefix(f"__agents_commit_{digest}", prefix)
-        self.function_names: tuple[str, ...] = (self.name,)
-        self._text = qualified(
-            with_prefix(text.replace("__agents_commit(", f"__agents_commit_{digest}("), prefix), schema
-        )
+        parts = [f"__agents_commit_{digest}{part}" for part in re.findall(r"FUNCTION __agents_commit(\w*)\(", text)]
+        self.function_names: tuple[str, ...] = tuple(with_prefix(part, prefix) for part in parts)
+        self.name = self.function_names[-1]
+        named = re.sub(r"__agents_commit(\w*)\(", rf"__agents_commit_{digest}\1(", text)
+        self._text = qualified(with_prefix(named, prefix), schema)
+        self._schema = schema
         self._qualified = qualified(self.name, schema)
-        listed = text.partition("__agents_commit(")[2].partition(") RETURNS")[0]
+        listed = text.partition("FUNCTION __agents_commit(")[2].partition(") RETURNS")[0]
         self.parameters = [" ".join(each.split()) for each in listed.split(",")]
         """Each with its type, as the function declares them; the texts come last."""
 
@@ -72,13 +74,14 @@ class CommitFunction:
         return f"SELECT {name}({given}, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
-        """Create the function; the caller has locked out others that might do the same.
+        """Create the function and its parts; the caller has locked out others that might do the same.
 
         `temporary`: for this connection only, which needs no right in the schema.
         """
-        await connection.execute(
-            self._text.replace(self._qualified, f"pg_temp.{self.name}", 1) if temporary else self._text
-        )
+        text = self._text
+        for name in self.function_names if temporary else ():
+            text = text.replace(f"{qualified(name, self._schema)}(", f"pg_temp.{name}(")
+        await connection.execute(text)
 
 
 def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], bool]:
