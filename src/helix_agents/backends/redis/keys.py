@@ -31,6 +31,7 @@ STATIC = (
     ":runs:ids",
     ":subsession",
     ":subsession:ids",
+    ":branches",
 )
 """The keys that a session has at most once. `lua/words.lua` holds the same list: all expire together."""
 
@@ -77,6 +78,8 @@ class SessionKeys:
     """HASH: sub-session id -> ref."""
     ref_ids: str
     """LIST: sub-session ids in the order in which they were added."""
+    branches: str
+    """HASH: what is known about branches, and what was put aside of them."""
 
     def __init__(self, prefix: str, session_id: str) -> None:
         self.session_id = session_id
@@ -98,6 +101,7 @@ class SessionKeys:
             self.run_ids,
             self.refs,
             self.ref_ids,
+            self.branches,
         ) = self.all_static
         self.of_commit = self.all_static[:IN_EVERY_COMMIT]
         self.places = {key: place for place, key in enumerate(self.of_commit, 1)}

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 
 from ....codec import encode
 from ....lifecycle import SUSPENDED
-from ....stores.state.commit import LIST, OBJECT, CellName, Commit, CustomChanges, Identity, KeyContent, StagedStep
+from ....stores.state.commit import (
+    LIST,
+    NO_BRANCHES,
+    OBJECT,
+    CellName,
+    Commit,
+    CustomChanges,
+    Identity,
+    KeyContent,
+    StagedStep,
+)
 from ....types import Owner, SessionState
 from ..client.connection import Argument
 from ..keys import SessionKeys, digest_of, field_name, short_checkpoint_id
@@ -19,6 +29,7 @@ from .carrying import Load
 from .expiry import lives_until
 from .history import SEPARATOR, Entry, add_take_back
 from .session_hash import IDENTITY, numbered_run, run_text, struct_text, to_hash
+from .shelves import Moving, add_branch_changes
 
 MAX_INDEX = 2**53
 IMPOSSIBLE = "impossible"
@@ -46,6 +57,7 @@ def compiled(
     run_taken: bool = False,
     rewind: Rewind | None = None,
     load: Load | None = None,
+    moving: Moving | None = None,
 ) -> Program:
     """The program of a commit.
 
@@ -59,6 +71,8 @@ def compiled(
     if load is not None:
         load.put_on(program)
     _add_fields(program, commit, announced=announced)
+    if commit.branches is not NO_BRANCHES:
+        add_branch_changes(program, keys, commit.branches, moving)
     if commit.keep_messages is not None:
         program.op("cut", program.key(keys.messages), commit.keep_messages)
         if rewind is None:  # else the checkpoints that counted more go
@@ -213,6 +227,8 @@ def _add_fields(program: Program, commit: Commit, *, announced: bool) -> None:
         if commit.create:
             gone, version = [], str(state.version)
             kept |= {name: value for name in IDENTITY if (value := getattr(state, name)) is not None}
+            if state.forked_from is not None:
+                kept["forked_from"] = struct_text(state.forked_from)
             kept["owner_epoch"] = state.owner_epoch
         counts = (version, state.step_count + steps, state.resume_count + resumes, commit.status or state.status)
     if commit.new_epoch is not None:

@@ -14,7 +14,7 @@ import msgspec
 from ....codec import decode, encode, to_struct
 from ....errors import StoreCorrupt
 from ....stores.state.fields import fields_from_text, fields_to_text
-from ....types import InterruptFlag, RunRecord, SessionState
+from ....types import ForkOrigin, InterruptFlag, RunRecord, SessionState
 
 IDENTITY = ("agent_type", "user_id")
 """Fields that a session is created with and keeps: each in a field of its own, for a guard to compare."""
@@ -45,7 +45,7 @@ def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any
 def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
     """The session, without custom state."""
     try:
-        flag = fields.get("interrupt_flag")
+        flag, origin = fields.get("interrupt_flag"), fields.get("forked_from")
         changed: dict[str, Any] = {
             "session_id": session_id,
             "status": fields["status"],
@@ -57,6 +57,7 @@ def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
             "updated_at": int(fields["updated_at"]),
             "incarnation": fields["incarnation"],
             "owner_epoch": int(fields["owner_epoch"]),
+            "forked_from": None if origin is None else to_struct(ForkOrigin, decode(origin)),
             "interrupt_flag": None if flag is None else to_struct(InterruptFlag, decode(flag)),
         }
         for name in SWAPPED:

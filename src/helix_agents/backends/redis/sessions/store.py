@@ -15,7 +15,7 @@ import msgspec
 
 from ....clock import Clock, IdSource, random_id, system_clock
 from ....codec import encode
-from ....errors import StoreError, StoreUnavailable
+from ....errors import StoreUnavailable
 from ....lifecycle import SUSPENDED
 from ....retry import CONTENTION
 from ....stores.state.commit import Applied, CellName, Commit, CommitRefused, CustomChanges
@@ -34,6 +34,7 @@ from .history import entry_of
 from .runs_and_refs import RedisRecords
 from .session_hash import as_texts, text_or_none
 from .session_reader import checkpoint_from
+from .shelves import ABOUT, STATE, read_moving
 
 SWEEP_EVERY = 16
 LATE_SECONDS = 20.0
@@ -66,8 +67,6 @@ class RedisStateStore(RedisRecords):
     # -- writing
 
     async def _apply(self, commit: Commit, want: Iterable[CellName] = ()) -> tuple[Applied, dict[CellName, str | None]]:
-        if commit.branches.moves:
-            raise StoreError("Redis cannot put branches aside yet.")
         commit = await self._with_copy(commit)
         keys, names = self._keys(commit.session_id), list(want)
         token = self._ids()
@@ -96,6 +95,7 @@ class RedisStateStore(RedisRecords):
                 run_taken=run_taken,
                 rewind=rewind,
                 load=load,
+                moving=await read_moving(self._servers, keys, commit.branches) if commit.branches.moves else None,
             )
             answer = await self._runner.run(program)
             if not isinstance(answer, Refused):
@@ -115,10 +115,19 @@ class RedisStateStore(RedisRecords):
         raise StoreUnavailable(f"Session {commit.session_id!r} changes too fast to be restored: try again.")
 
     async def _read_branches(self, session_id: str) -> dict[str, str] | None:
-        return {} if await self._read_session(session_id, custom_state=False) is not None else None
+        keys = self._keys(session_id)
+        commands: list[Command] = [("EXISTS", keys.main), ("HKEYS", keys.branches)]
+        exists, names = await self._servers.run(keys.main, commands, atomic=True)
+        fields = [name for name in as_texts(names) if name.startswith(ABOUT)]
+        if not fields:
+            return {} if int(exists) else None
+        texts = await self._servers.one(keys.branches, "HMGET", keys.branches, *fields)
+        found = zip(fields, map(text_or_none, texts), strict=True)
+        return {field.removeprefix(ABOUT): text for field, text in found if text is not None}
 
     async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
-        return None
+        keys = self._keys(session_id)
+        return text_or_none(await self._servers.one(keys.branches, "HGET", keys.branches, STATE + branch_id))
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
         """The index knows a session before there is one."""

@@ -104,8 +104,8 @@ class Choices:
             (1, lambda name: Call("get_latest_checkpoint", (name,))),
             (3, self._restore),
             (3, self._fork),
-            (0, self._branch),
-            (0, self._switch),
+            (6, self._branch),
+            (5, self._switch),
         ]
 
     def call(self) -> Call:

@@ -14,7 +14,7 @@ local ttl, head, tail = words[1], words[2], words[3]
 
 -- The first keys of a program that writes a session, in the order of keys.STATIC.
 local MAIN, MESSAGES, CUSTOM, ARRAY_KEYS, OBJECT_KEYS, CHECKPOINTS, CHECKPOINT_IDS, UNDO, HISTORY = unpack(KEYS, 1, 9)
-local OTHERS = { ':staging', ':runs', ':runs:ids', ':subsession', ':subsession:ids' }
+local OTHERS = { ':staging', ':runs', ':runs:ids', ':subsession', ':subsession:ids', ':branches' }
 local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:objectkeys', ':customstate:object',
   ':history', ':history' }
 

@@ -175,7 +175,7 @@ CREATE TABLE __agents_checkpoints (
   overwritten TEXT,
   PRIMARY KEY (session_id, number)
 );
-CREATE UNIQUE INDEX __agents_checkpoints_by_id ON __agents_checkpoints (checkpoint_id);
+CREATE UNIQUE INDEX __agents_checkpoints_by_id ON __agents_checkpoints (checkpoint_id, session_id);
 
 -- All that was overwritten: checkpoint n has seen what is here with since < n < number.
 CREATE VIEW __agents_history AS
