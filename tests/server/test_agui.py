@@ -170,7 +170,9 @@ async def test_a_conversation_that_diverges_is_rejected(
 ) -> None:
     await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "1", "one"))
     await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "2", "one", "two"))
-    problem = await alice.post("/agui/manager", json=agui_input(sid, "3", *texts))
+    body = agui_input(sid, "3", *texts)
+    body["messages"][-1]["id"] = "not a stored one"
+    problem = await alice.post("/agui/manager", json=body)
     assert assert_problem(problem, 409, "conversation_diverged")["first_difference"] == first_difference
     assert await user_texts(alice, sid) == ["one", "two"]
 

@@ -137,8 +137,9 @@ async def test_a_conversation_continues(alice: httpx.AsyncClient, sid: str) -> N
 
 async def test_an_edited_message_is_not_appended(alice: httpx.AsyncClient, sid: str) -> None:
     await events_of(alice, "POST", "/chat/manager", json=chat_request(sid, user_says("one")))
-    for messages in ([user_says("edited")], [user_says("edited"), reply(), user_says("two", id="u2")]):
-        body = chat_request(sid, *messages, messageId="u")
+    later = [user_says("edited"), reply(), user_says("two", id="u2")]
+    for messages, message_id in (([user_says("edited", id="x")], "x"), ([user_says("edited")], None), (later, "u")):
+        body = chat_request(sid, *messages, messageId=message_id)
         problem = assert_problem(await alice.post("/chat/manager", json=body), 409, "conversation_diverged")
         assert problem["first_difference"] == 0
     assert await user_texts(alice, sid) == ["one"]

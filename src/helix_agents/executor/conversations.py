@@ -57,7 +57,7 @@ class Conversations:
     ) -> RunHandle[Output]:
         """Replace a user message, also the first one, and run from there. Everything else as for `regenerate`."""
         ensure_printable(message_id, "message_id")
-        said: Message = {"role": "user", "content": content}
+        said: Message = {"role": "user", "content": content, "id": message_id}
         return await self._branch(session_id, Detour(message_id, replaces=True), said, agent, options)
 
     async def _branch(

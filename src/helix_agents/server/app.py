@@ -27,12 +27,12 @@ from .limits import Limits
 from .middleware import NormalizeRequest
 from .problems import Problem, problem_of
 from .requests import json_response
-from .routes import agui, ai_sdk, blobs, hooks, metrics, runs, sessions, streams, system
+from .routes import agui, ai_sdk, blobs, branches, hooks, metrics, runs, sessions, streams, system
 from .routes.inspector import page_routes
 from .routes.openapi import document
 
 DEFAULTS = Limits()
-ROUTES = (runs, hooks, sessions, blobs, streams, agui, ai_sdk, system, metrics)
+ROUTES = (runs, hooks, sessions, branches, blobs, streams, agui, ai_sdk, system, metrics)
 ENDPOINTS = tuple(endpoint for module in ROUTES for endpoint in module.ENDPOINTS)
 
 

@@ -2,7 +2,8 @@
 
 The conversation is stored here. A request continues it if its user messages start with the stored ones; the rest is
 new. Anything else is a conversation that has diverged, and is rejected: appending it would show the model a mix of two.
-The assistant's messages are not compared: only the server's copy counts.
+The assistant's messages are not compared: only the server's copy counts. A client may also ask for another reply, or
+send a stored user message with new content: then the conversation continues on a new branch.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ class Said(NamedTuple):
     id: Any = None
 
 
+class Rewrite(NamedTuple):
+    """A change of what was said: new content for a user message or, without content, another reply.
+
+    `message_id`: the user message, or the reply that is not wanted; None: the last reply. `position`: how many user
+    messages come before the one that is replied to.
+    """
+
+    message_id: str | None
+    content: Content | None
+    position: int
+
+
 class Continued(NamedTuple):
     """The current position of a client's conversation: the session, and the position from which its stream is new.
 
@@ -53,14 +66,27 @@ async def session_of(call: Call, session_id: str) -> SessionState | None:
 
 
 async def continue_conversation(
-    call: Call, session: SessionState | None, session_id: str, said: Sequence[Said], answers: Sequence[ToolResult]
+    call: Call,
+    session: SessionState | None,
+    session_id: str,
+    said: Sequence[Said],
+    answers: Sequence[ToolResult],
+    *,
+    edits: str | None = None,
+    regenerates: bool = False,
 ) -> Continued:
     """Run what a client's conversation adds to the stored one: answers to pending calls, or new user messages.
 
-    If it adds nothing, the client has missed the response to an earlier request: its stream is repeated.
+    `edits`: the stored message that the last one may replace. `regenerates`: the last one gets another reply. If it
+    adds nothing, the client has missed the response to an earlier request: its stream is repeated.
     """
     context = call.context
     stored = [] if session is None else await stored_user_messages(context, session)
+    change = None if answers else edited(stored, said, edits)
+    if session is not None and regenerates:
+        change = await _regenerated(context, session, stored, said)
+    if session is not None and change is not None:
+        return await _rewrite(call, session, change)
     new = new_messages(stored, said)
     if answers and new:
         raise InvalidArgument("Send the responses to pending calls first, then the new message.")
@@ -98,9 +124,44 @@ def new_messages(stored: Sequence[Message], said: Sequence[Said]) -> list[Messag
     for position, message in enumerate(stored if said else ()):
         if position >= len(said):
             raise _diverged(said[-1].position + 1)
-        if _comparable(said[position].content) != _comparable(message.get("content")):
+        if not _is_same(message, said[position]):
             raise _diverged(said[position].position)
     return [{"role": "user", "content": each.content, "id": each.id} for each in said[len(stored) :]]
+
+
+def edited(stored: Sequence[Message], said: Sequence[Said], message_id: str | None) -> Rewrite | None:
+    """Return the edit that the last user message is; None if it is not one.
+
+    It must have the id and the position of a stored one, after the same messages, and other content.
+    """
+    place = len(said) - 1
+    if message_id is None or not 0 <= place < len(stored) or stored[place].get("id") != message_id:
+        return None
+    if _is_same(stored[place], said[place]) or not all(map(_is_same, stored[:place], said)):
+        return None
+    return Rewrite(message_id, said[place].content, place)
+
+
+async def _regenerated(
+    context: ServerContext, session: SessionState, stored: Sequence[Message], said: Sequence[Said]
+) -> Rewrite:
+    """Return the turn of the last user message, to run again. Raises a 409 `Problem` if it is not a stored one."""
+    place = len(said) - 1
+    if not said or not all(map(_is_same, stored, said)) or place >= len(stored):
+        same = next((at for at, pair in enumerate(zip(stored, said, strict=False)) if not _is_same(*pair)), place)
+        raise _diverged(said[same].position if said else 0)
+    if place == len(stored) - 1:
+        return Rewrite(None, None, place)
+    page = await context.store.get_messages(session.session_id, limit=None)
+    users = [at for at, message in enumerate(page.items) if is_from_user(message)]
+    replies = [each for each in page.items[users[place] : users[place + 1]] if each["role"] == "assistant"]
+    if not replies:
+        raise _diverged(said[place].position)
+    return Rewrite(replies[0].get("id"), None, place)
+
+
+def _is_same(stored: Message, said: Said) -> bool:
+    return bool(_comparable(said.content) == _comparable(stored.get("content")))
 
 
 def _comparable(content: Any) -> Any:
@@ -137,6 +198,18 @@ async def _start(
         )
     current = await call.context.session(call.user, session_id)
     return Continued(current, handle.start_sequence, len(stored) + len(new), continues=False)
+
+
+async def _rewrite(call: Call, session: SessionState, change: Rewrite) -> Continued:
+    executor, session_id = call.context.executor, session.session_id
+    options: Any = {"agent": call.context.agent(call.path("agent")), "user_id": session.user_id}
+    with call.starting_run():
+        if change.content is None or change.message_id is None:
+            handle = await executor.regenerate(session_id, message_id=change.message_id, **options)
+        else:
+            handle = await executor.edit(session_id, change.message_id, change.content, **options)
+    current = await call.context.session(call.user, session_id)
+    return Continued(current, handle.start_sequence, change.position + 1, continues=False)
 
 
 async def _current(call: Call, session_id: str, count: int, *, resumed: bool, continues: bool) -> Continued:

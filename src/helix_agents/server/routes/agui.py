@@ -30,12 +30,16 @@ class ResumeEntry(msgspec.Struct):
 
 
 class RunAgentInput(msgspec.Struct):
-    """What an AG-UI client sends. Fields without a meaning here are ignored."""
+    """What an AG-UI client sends. Fields without a meaning here are ignored.
+
+    `forwardedProps` with `"regenerate": true`: run the turn of the last user message again.
+    """
 
     threadId: NewId
     runId: Id
     messages: list[dict[str, Any]] = []
     resume: list[ResumeEntry] | None = None
+    forwardedProps: Any = None
 
 
 async def agui(call: Call) -> ASGIApp:
@@ -48,7 +52,17 @@ async def agui(call: Call) -> ASGIApp:
     answers: list[ToolResult] = []
     if session is not None:
         answers = await _answers(call.context, session, given)
-    found = await continue_conversation(call, session, given.threadId, said, answers)
+    last = given.messages[-1] if given.messages else {}
+    options = given.forwardedProps if isinstance(given.forwardedProps, dict) else {}
+    found = await continue_conversation(
+        call,
+        session,
+        given.threadId,
+        said,
+        answers,
+        edits=last.get("id") if last.get("role") == "user" else None,
+        regenerates=options.get("regenerate") is True and not answers,
+    )
     return await translated(call, found.session, AgUiStream(given.runId), from_sequence=found.from_sequence)
 
 

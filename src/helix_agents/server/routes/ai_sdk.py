@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp
 from ...errors import InvalidArgument
 from ...executor import all_waiting
 from ...lifecycle import SUSPENDED
+from ...messages import Message
 from ...types import PendingClientToolCall, SessionState
 from ..answers import ToolResult
 from ..context import ServerContext
@@ -43,17 +45,21 @@ async def chat(call: Call) -> ASGIApp:
     query = read_query(call.request, ChatQuery)
     given = await call.body(ChatRequest)
     session = await session_of(call, given.id)
-    said = user_messages(given.messages)
+    said, regenerates = user_messages(given.messages), given.trigger == "regenerate-message"
     if given.message is not None:
         if given.messages:
             raise InvalidArgument("Send `messages`, the whole conversation, or `message`, the last one; not both.")
         stored = [] if session is None else await stored_user_messages(call.context, session)
+        names_stored = regenerates or given.messageId is not None
+        stored = stored[: _place(stored, given.message)] if names_stored else stored
         said = [*(Said(-1, message["content"]) for message in stored), *user_messages([given.message])]
     last = given.message or (given.messages[-1] if given.messages else {})
-    if given.trigger == "regenerate-message" and last.get("role") != "user":
-        raise InvalidArgument("regenerate-message is not supported: fork the session at a checkpoint instead.")
-    answers = [] if session is None else await _answers(call.context, session, last)
-    found = await continue_conversation(call, session, given.id, said, answers)
+    if regenerates and (session is None or last.get("role") != "user"):
+        raise InvalidArgument("regenerate-message needs a stored conversation, up to the user message to reply to.")
+    answers = [] if session is None or regenerates else await _answers(call.context, session, last)
+    found = await continue_conversation(
+        call, session, given.id, said, answers, edits=given.messageId, regenerates=regenerates
+    )
     message_id = last.get("id") if found.continues else None
     if not isinstance(message_id, str):
         message_id = reply_id(found.session.session_id, found.user_message_count)
@@ -68,6 +74,11 @@ def user_messages(messages: list[dict[str, Any]]) -> list[Said]:
         if message.get("role") == "user" and (content := ai_sdk_content(message)):
             found.append(Said(index, content, message.get("id")))
     return found
+
+
+def _place(stored: Sequence[Message], message: dict[str, Any]) -> int:
+    """Return where a client's message is stored: behind all others if it is not."""
+    return next((place for place, each in enumerate(stored) if each.get("id") == message.get("id")), len(stored))
 
 
 async def _answers(context: ServerContext, session: SessionState, message: dict[str, Any]) -> list[ToolResult]:

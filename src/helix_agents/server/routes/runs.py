@@ -106,15 +106,15 @@ async def execute(call: Call) -> Response:
             tags=wanted.tags,
             metadata=wanted.metadata,
             expires_at=wanted.expires_at,
-            limits=_usage_limits(agent, wanted.limits),
+            limits=usage_limits(agent, wanted.limits),
             if_exists="reject" if is_new and wanted.if_running == "reject" else "continue",
             if_running=wanted.if_running,
-            idempotency_key=_idempotency_key(call.request),
+            idempotency_key=idempotency_key(call.request),
         )
     return json_response(started(call.request, handle), 202)
 
 
-def _usage_limits(agent: Agent, wanted: RunLimits | None) -> UsageLimits | None:
+def usage_limits(agent: Agent, wanted: RunLimits | None) -> UsageLimits | None:
     """Return the limits of a run. Prices come from the agent: a client may not say what a model costs."""
     if wanted is None:
         return None
@@ -134,7 +134,8 @@ def _whole(number: float | None) -> int | None:
     return None if number is None else int(number)
 
 
-def _idempotency_key(request: Request) -> str | None:
+def idempotency_key(request: Request) -> str | None:
+    """Return the key of a request that starts one run however often it is sent."""
     key = request.headers.get("idempotency-key")
     if key is not None and not key.strip():
         raise InvalidArgument("Idempotency-Key must be a non-empty string that identifies the request.")

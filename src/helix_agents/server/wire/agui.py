@@ -60,7 +60,11 @@ INTERRUPTS: dict[str, tuple[str, dict[str, Json]]] = {
     "outcome": ("unknown_outcome", OUTCOME_SCHEMA),
 }
 CALLS = frozenset({"tool_start", "tool_approval_request", "client_tool_request", "tool_outcome_request"})
-LIFECYCLE = frozenset({"stream_rewound", "stream_resync", "run_interrupted", "run_suspended", "step_committed"})
+LIFECYCLE = frozenset(
+    {"stream_rewound", "stream_resync", "branch_switched", "run_interrupted", "run_suspended", "step_committed"}
+)
+
+TOLD = ("checkpoint_id", "step_count", "reason", "branch_id", "message_count")
 
 
 class AgUiEncoder:
@@ -149,7 +153,11 @@ class AgUiEncoder:
         return [{"type": "STATE_DELTA", "delta": patches}]
 
     def _lifecycle(self, kind: str, chunk: Chunk) -> list[Event]:
-        told = {key: chunk[key] for key in ("checkpoint_id", "step_count", "reason") if key in chunk}
+        told = {
+            key: chunk[key]
+            for key in ("checkpoint_id", "step_count", "reason", "branch_id", "message_count")
+            if key in chunk
+        }
         events = [*self._close(), {"type": "CUSTOM", "name": f"helix.{kind}", "value": told}]
         if kind == "step_committed":
             self._committed = self._state

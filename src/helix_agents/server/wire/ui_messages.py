@@ -107,6 +107,9 @@ class UiMessageEncoder:
                 return self._outcome(call, chunk)
             case {"type": "user_message", "message": message}:
                 return [{"type": "data-helix-user-message", "data": message, "transient": True}]
+            case {"type": "branch_switched"}:
+                told = {name: chunk.get(name) for name in ("branch_id", "message_count")}
+                return [{"type": "data-helix-branch", "data": told, "transient": True}]
             case {"type": "state_patch", "patches": patches}:
                 return [{"type": "data-helix-state", "data": patches, "transient": True}]
             case {"type": "custom", "name": str(name)}:
