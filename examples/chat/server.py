@@ -25,13 +25,15 @@ def note(text: str, ctx: ToolContext) -> str:
 
 def reply(request: ModelRequest) -> Line:
     """Stand in for a model. A real one: `OpenAILLM("model", api_key=...)` in place of `ScriptedLLM(reply, ...)`."""
-    last = request.messages[-1]
-    match str(last["content"]).split(" ", 1):
-        case [_, text] if last["content"].startswith("note "):
+    last, content = request.messages[-1], request.messages[-1]["content"]
+    if isinstance(content, list):
+        return "You sent: " + ", ".join(part.get("name", part["type"]) for part in content if part["type"] != "text")
+    match content.split(" ", 1):
+        case ["note", text]:
             return [Call("note", {"text": text})]
         case ["story"]:
             return " ".join(f"word{number}" for number in range(300))
-    return f"Done: {last['content']}" if last["role"] == "tool" else f"You said: {last['content']}"
+    return f"Done: {content}" if last["role"] == "tool" else f"You said: {content}"
 
 
 @asynccontextmanager

@@ -140,7 +140,7 @@ class Chat:
         return [
             {
                 "role": message["role"],
-                "text": message["content"],
+                "text": _text(message["content"]),
                 "calls": [f"{call['name']} {_compact(call['arguments'])}" for call in message.get("tool_calls", [])],
             }
             for message in response.json()["items"]
@@ -157,6 +157,13 @@ class Chat:
         assert await self.told() == stored
         state = (await self.client.get(f"/sessions/{self.session_id}/state")).json()["custom_state"]
         assert await self.page.evaluate("JSON.parse(document.getElementById('state').textContent)") == state
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    """The content as the page shows it."""
+    if isinstance(content, str):
+        return content
+    return " ".join(part.get("text", f"[{part.get('name')}]") for part in content)
 
 
 def _compact(value: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.client.conftest import OpenChat, chat_server
+from tests.client.conftest import Chat, OpenChat, chat_server
 from tests.servers.proxy import Proxy
 
 STORY = " ".join(f"word{number}" for number in range(300))
@@ -119,6 +119,81 @@ async def test_two_tabs(open_chat: OpenChat) -> None:
         await chat.rests()
         await expect(chat.page.locator(".question")).to_have_count(0)
         await chat.shows_what_is_stored()
+
+
+async def test_a_second_tab_shows_the_question_before_the_answer(open_chat: OpenChat) -> None:
+    first = await open_chat()
+    await first.say("hello")
+    await first.rests()
+    second = await open_chat(first.session_id)
+    await second.rests()
+    await first.say("story")
+    await expect(second.page.locator("article[data-role=user]").last).to_contain_text("story")
+    await expect(second.page.get_by_text("word5 ")).to_be_visible()
+    assert [message["text"] for message in await second.told()][:3] == ["hello", "You said: hello", "story"]
+    for chat in (first, second):
+        await chat.rests()
+        await chat.shows_what_is_stored()
+
+
+async def test_edit_regenerate_and_go_back(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    for text in ("note milk", "hello"):
+        await chat.say(text)
+        await expect(chat.page.get_by_text(text, exact=True)).to_be_visible()
+        await chat.rests()
+    other = await open_chat(chat.session_id)
+    await edit(chat, "note milk", "note bread")
+    for tab in (chat, other):
+        await expect(tab.page.get_by_text("Done: noted bread")).to_be_visible()
+        await tab.rests()
+        await tab.shows_what_is_stored()
+        await expect(tab.page.locator(".ways")).to_have_text(["2/2"])
+    await chat.page.get_by_role("button", name="Again").last.click()
+    await expect(chat.page.locator(".ways")).to_have_text(["2/2", "2/2"])
+    await chat.shows_what_is_stored()
+    await other.page.get_by_role("button", name="‹").first.click()
+    for tab in (chat, other):
+        await expect(tab.page.locator(".ways")).to_have_text(["1/2"])
+        await tab.rests()
+        await tab.shows_what_is_stored()
+    assert [message["text"] for message in await chat.told()][-2:] == ["hello", "You said: hello"]
+    await edit(other, "hello", "bye")
+    for tab in (chat, other):
+        await expect(tab.page.get_by_text("You said: bye")).to_be_visible()
+        await tab.rests()
+        await tab.shows_what_is_stored()
+
+
+async def edit(chat: Chat, text: str, content: str) -> None:
+    """Edit what the user has said."""
+    chat.page.once("dialog", lambda dialog: dialog.accept(content))
+    asked = chat.page.locator("article[data-role=user]").filter(has_text=text)
+    await asked.get_by_role("button", name="Edit").click()
+
+
+async def test_a_reload_in_the_middle_of_a_regenerated_answer(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    await chat.say("story")
+    await chat.rests()
+    await chat.page.get_by_role("button", name="Again").click()
+    await chat.rests("active")
+    await chat.page.reload()
+    await chat.rests()
+    await chat.shows_what_is_stored()
+    await expect(chat.page.locator(".ways")).to_have_text(["2/2"])
+
+
+async def test_a_file_is_sent_and_kept(open_chat: OpenChat) -> None:
+    chat = await open_chat()
+    await chat.page.locator("#file").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"hello"})
+    await chat.say("look")
+    await expect(chat.page.get_by_text("You sent: a.txt", exact=True)).to_be_visible()
+    await chat.rests()
+    await chat.shows_what_is_stored()
+    asked = (await chat.client.get(f"/sessions/{chat.session_id}/messages")).json()["items"][0]
+    part = {"type": "file", "media_type": "text/plain", "name": "a.txt", "data": "aGVsbG8="}
+    assert asked["content"] == [{"type": "text", "text": "look"}, part]
 
 
 async def test_a_run_is_stopped_and_the_conversation_goes_on(open_chat: OpenChat) -> None:

@@ -7,13 +7,14 @@
 import { applyPatch } from "../../client.js";
 import { follow, get, path, query } from "../api.js";
 import { after, atMost, oneAtATime } from "../dom.js";
+import { writeJson } from "../json.js";
 import { waits } from "../status.js";
 import { Draft } from "./draft.js";
 import { History } from "./history.js";
 import { Story } from "./story.js";
 import { usageByStep } from "./usage.js";
 
-const SETTLES = new Set(["step_committed", "run_suspended", "run_interrupted", "run_started", "run_resumed", "output", "error"]);
+const SETTLES = new Set(["user_message", "step_committed", "run_suspended", "run_interrupted", "run_started", "run_resumed", "output", "error"]);
 const WINDOW = 200;
 const PAST = 20_000;
 const AGAIN = 2000;
@@ -45,6 +46,7 @@ export class SessionStore {
 		this.checkpoints = [];
 		this.children = [];
 		this.runs = [];
+		this.branches = [];
 		this.asked = [];
 		this.usage = null;
 		this.usageByStep = new Map();
@@ -170,12 +172,15 @@ export class SessionStore {
 
 	async #readWhatIsAround() {
 		const nested = waits(this.session.status) && Object.keys(this.session.suspended_awaiting_children ?? {}).length > 0;
-		const [checkpoints, children, runs, result] = await Promise.all([
-			this.#part("checkpoints", { limit: WINDOW }), this.#part("children"), this.#part("runs"), nested ? get(path("result", this.id), this.#abort.signal) : { suspended: [] },
+		const [checkpoints, children, runs, branches, result] = await Promise.all([
+			this.#part("checkpoints", { limit: WINDOW }), this.#part("children"), this.#part("runs"), this.#part("branches"), nested ? get(path("result", this.id), this.#abort.signal) : { suspended: [] },
 		]);
 		this.#keep(checkpoints);
 		this.children = children.items;
 		this.runs = runs.items;
+		const isSame = writeJson(this.branches) === writeJson(branches.items);
+		this.branches = branches.items;
+		if (!isSame) this.#tell("branches");
 		this.asked = result.suspended;
 		this.story.adopt(new Map(this.children.map((ref) => [ref.parent_tool_call_id, { id: ref.sub_session_id, agent: ref.agent_type, status: ref.status }])));
 		this.draft.children = this.children;

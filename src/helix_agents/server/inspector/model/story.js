@@ -39,6 +39,12 @@ export class Story {
 		this.items.unshift(...this.#read(messages, this.first));
 	}
 
+	// The id of the message before an entry: null if there is none, undefined if it is not loaded.
+	before(item) {
+		const earlier = this.items.slice(0, this.items.indexOf(item)).findLast((each) => each.id);
+		return earlier?.id ?? (this.first ? undefined : null);
+	}
+
 	// Whether the last answer waits for results: a step that was put aside is stored before it is committed.
 	get endsOpen() {
 		return [...(this.items.at(-1)?.calls.values() ?? [])].some((call) => call.state === "asked");
@@ -54,7 +60,7 @@ export class Story {
 	}
 
 	#item(message, place) {
-		const item = { key: `m${place}`, place, role: message.role, text: textOf(message.content ?? ""), thinking: message.thinking ?? "", interrupted: Boolean(message.interrupted), finish: message.finish_reason, calls: new Map(), step: null, at: null };
+		const item = { key: `m${place}`, place, id: message.id, role: message.role, text: textOf(message.content ?? ""), thinking: message.thinking ?? "", interrupted: Boolean(message.interrupted), finish: message.finish_reason, calls: new Map(), step: null, at: null };
 		for (const { id, name, arguments: input } of message.tool_calls ?? []) {
 			const call = { id, name, input, state: "asked", item };
 			item.calls.set(id, call);

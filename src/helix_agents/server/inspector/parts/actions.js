@@ -40,6 +40,19 @@ export class Actions {
 		if (title !== null && (await this.#act(() => patch(path("sessions", id), { title: title.trim() || null }), "Renamed"))) this.#store.refresh();
 	};
 
+	edit = async (item) => {
+		const content = await prompt("Edit message", { label: "Message", value: item.text, yes: "Send", hint: "The conversation continues from here. What followed stays as a branch." });
+		if (content?.trim() && (await this.#post("edit", { message_id: item.id, content: content.trim() }, "Message sent"))) this.#store.refresh();
+	};
+
+	again = async (item) => {
+		if (await this.#post("regenerate", { message_id: item.id }, "Regenerating")) this.#store.refresh();
+	};
+
+	switchTo = async (branch) => {
+		if (await this.#act(() => post(path("sessions", this.#store.id, "branches", branch.branch_id, "switch")), "Switched")) this.#store.reload();
+	};
+
 	fork = async (checkpointId) => {
 		const made = await this.#post("fork", checkpointId ? { checkpoint_id: checkpointId } : {});
 		if (made) go(sessionLink(made.session_id));

@@ -1,6 +1,7 @@
 // The conversation: stored entries in pages, the open part behind them, a button when something new is below.
 
 import { button, eachFrame, h, put } from "../dom.js";
+import { isLive } from "../status.js";
 import { plural } from "../text.js";
 import { cut, message } from "./message.js";
 import { OpenPart } from "./open_part.js";
@@ -29,10 +30,10 @@ class Conversation {
 	#cuts = 0;
 	#isWhole = false;
 
-	constructor(store, { answered, narrow }) {
+	constructor(store, { answered, actions, narrow }) {
 		this.#store = store;
 		this.#narrow = narrow;
-		this.#open = new OpenPart(store, answered);
+		this.#open = new OpenPart(store, answered, actions);
 		const log = h("div.log.scroll", { role: "log", label: "Conversation", tabindex: "0", "aria-live": "off" }, this.#earlier, this.#list, this.#open.node);
 		this.#tail = new Tail(log, narrow);
 		this.node = h("div.talk", log, this.#tail.jump);
@@ -78,7 +79,7 @@ class Conversation {
 		const store = this.#store;
 		store.on("story", () => this.#drawAll());
 		store.on("history", () => this.#drawPast());
-		store.on("usage", eachFrame(() => this.#tail.keep(() => this.#pages.redraw())));
+		for (const topic of ["usage", "branches"]) store.on(topic, eachFrame(() => this.#tail.keep(() => this.#pages.redraw())));
 		for (const topic of ["draft", "session", "link"]) store.on(topic, this.#draw);
 	}
 
@@ -115,6 +116,7 @@ class Conversation {
 	#drawNow() {
 		this.#tail.keep(() => {
 			this.#open.forgetAnswered();
+			this.node.classList.toggle("live", isLive(this.#store.session.status));
 			this.#isPutOff = this.#open.isBusy && this.#known === this.#store.story.count;
 			if (this.#isNew) this.#drawStory();
 			this.#isNew = false;

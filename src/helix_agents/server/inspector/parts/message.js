@@ -42,7 +42,7 @@ export function message(item, context) {
 	return h(`article.msg.${isAgent ? "assistant" : "user"}`, { id: item.key, tabindex: "-1" },
 		h("time", { title: inFull(item.at) }, at(item.at)),
 		h("div.said",
-			h("header.who", h("b", shown(speaker(item, agent))), item.step !== null && isAgent && h("span.dim", `step ${item.step}`), item.interrupted && h("span.tag", "interrupted"), item.finish && item.finish !== "stop" && item.finish !== "tool_calls" && h("span.tag.amber", shown(item.finish)), h("span.grow"), isAgent && h("span.dim", spent(usage?.get(item.step)))),
+			h("header.who", h("b", shown(speaker(item, agent))), item.step !== null && isAgent && h("span.dim", `step ${item.step}`), item.interrupted && h("span.tag", "interrupted"), item.finish && item.finish !== "stop" && item.finish !== "tool_calls" && h("span.tag.amber", shown(item.finish)), h("span.grow"), isAgent && h("span.dim", spent(usage?.get(item.step))), context.rewrite?.(item)),
 			item.thinking && fold("thought", `t ${sessionId} ${item.step ?? item.key}`, took, () => text(item.thinking)),
 			item.text && text(item.text, item.streaming),
 			item.streaming && h("span.cursor", { "aria-hidden": "true" }),

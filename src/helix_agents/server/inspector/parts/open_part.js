@@ -5,22 +5,27 @@ import { isLive } from "../status.js";
 import { ask, questionKey } from "./ask.js";
 import { blank } from "./blank.js";
 import { message, note, openStep } from "./message.js";
+import { rewrite } from "./rewrite.js";
 
 export class OpenPart {
 	#store;
 	#answered;
+	#actions;
 	#asks = new Map();
 
-	constructor(store, answered) {
+	constructor(store, answered, actions) {
 		this.#store = store;
 		this.#answered = answered;
+		this.#actions = actions;
 		this.node = h("div.open");
 	}
 
 	// What entries need to know to be drawn.
 	get context() {
 		const store = this.#store;
-		return { agent: store.session.agent_type, sessionId: store.id, question: (each) => this.#question(each), below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep };
+		const { edit, again, switchTo } = this.#actions;
+		const ways = (item) => rewrite(item, { branches: store.branches, previous: store.story.before(item), edit, again, switchTo });
+		return { rewrite: ways, agent: store.session.agent_type, sessionId: store.id, question: (each) => this.#question(each), below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep };
 	}
 
 	// Somebody writes an answer to a question that still waits.
@@ -40,7 +45,7 @@ export class OpenPart {
 		const live = isLive(session.status) && link === "live";
 		const failed = session.status === "failed" && !draft.notes.length && session.error;
 		const notes = failed ? [{ kind: "error", at: session.updated_at, texts: [session.error] }] : draft.notes;
-		return redraw(this.node, this.#putAside(), openSteps.map((step) => openStep(this.#withAnswers(step), step.agent ?? session.agent_type, { ...this.context, live })), notes.map(note));
+		return redraw(this.node, this.#putAside(), openSteps.map((step) => openStep(this.#withAnswers(step), step.agent ?? session.agent_type, { ...this.context, rewrite: undefined, live })), notes.map(note));
 	}
 
 	// What somebody types into a question survives a new drawing.

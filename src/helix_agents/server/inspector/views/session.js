@@ -70,7 +70,7 @@ class SessionView {
 			store.on("link", () => this.#banner.drawLink(store));
 			await new Promise((resolve, reject) => { store.on("session", resolve); opening.catch(reject); });
 			tellNews(store);
-			this.#talk = conversation(store, { narrow: this.#narrow, answered: () => store.refresh() });
+			this.#talk = conversation(store, { narrow: this.#narrow, actions: this.#actions, answered: () => store.refresh() });
 			put(this.#left, this.#talk.node, composer(store).node);
 			this.#drawHead();
 			this.#drawPanel();
@@ -78,6 +78,7 @@ class SessionView {
 	}
 
 	#drawHead() {
+		document.title = `${this.#store.session?.metadata?.title ?? this.#id} · helix`;
 		drawHead(this.#head, this.#store, { actions: this.#actions, toQuestion: () => this.#toQuestion() });
 	}
 
