@@ -27,11 +27,19 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
     chunk: Chunk | None = None
 
 
+class StreamEnd(NamedTuple):
+    """How a stream stops being active; output and error as JSON text."""
+
+    status: StreamStatus
+    final_output: str | None = None
+    error: str | None = None
+
+
 class Append(msgspec.Struct, frozen=True):
     """Chunks of one producer for a stream, as a value that another store's write can carry.
 
-    The fields are those of `StreamManagerBase._append`. `ends`: after these chunks the stream has ended, with this
-    final output as JSON text.
+    The fields are those of `StreamManagerBase._append`. `ends`: after these chunks the stream is no longer
+    active; there must be at least one chunk.
     """
 
     stream_id: str
@@ -40,7 +48,7 @@ class Append(msgspec.Struct, frozen=True):
     chunks: Sequence[NewChunk]
     fence: int | None
     now: int
-    ends: str | None = None
+    ends: StreamEnd | None = None
 
 
 class StoredText(msgspec.Struct, gc=False):

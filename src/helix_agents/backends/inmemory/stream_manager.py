@@ -222,7 +222,7 @@ class InMemoryStreamManager(StreamManagerBase):
         stream.producers[append.producer_id] = Producer(append.counter, sequence, append.now)
         stream.retain(self.max_chunks, self._expired_before(append.now), len(append.chunks))
         if append.ends is not None:
-            stream.status, stream.final_output, stream.error = "ended", append.ends, None
+            stream.status, stream.final_output, stream.error = append.ends
             stream.revision += 1
         return sequence
 

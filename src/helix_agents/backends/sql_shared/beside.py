@@ -45,6 +45,6 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
         """Why the stream undid a commit. What had been stored before has happened as a whole."""
         assert along.append is not None
         sequence = await self.streams.refused(along.append, refused)
-        if commit.checkpoint is not None:
-            raise CommitRefused("version")  # whoever repeats a commit looks first what has become of it
+        if commit.bump_version:
+            raise CommitRefused("version")  # the caller checks what became of its first try
         return Applied(0, 0, 0, 0, sequence=sequence)

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, cast
 
 from ...chunks import Chunk
-from ...errors import StoreError, StoreUnavailable, StreamFenced, StreamNotActive, VersionConflict
+from ...errors import ModelError, StoreError, StoreUnavailable, StreamFenced, StreamNotActive, VersionConflict
 from ...llm.contract import TokenUsage
 from ...llm.scripted import Call, Reply, ScriptedLLM
 from ...state import StepWrites
@@ -331,3 +331,60 @@ async def a_chunk_that_is_too_large(harness: Harness) -> None:
     shown = [chunk["name"] for chunk in of_type(await chunks_of(stores, "s"), "custom")]
     expect_same([told, shown.count("shown")], [["poured" in shown, True], 10], "which calls succeeded, what was shown")
     expect_same(await custom_state(stores, "s"), {"notes": ["a"]}, "custom state")
+
+
+class _Stopping:
+    """A state store that lets a check look right after the write that stops a session."""
+
+    def __init__(self, stores: StoreSet) -> None:
+        self._stores = stores
+        self.seen: list[tuple[str, str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._stores.state, name)
+        if name not in (COMMIT, "save_state"):
+            return found
+
+        async def write(session_id: str, state: SessionState, *args: Any, **kwargs: Any) -> Any:
+            written = await found(session_id, state, *args, **kwargs)
+            if state.status != "active":
+                run = await self._stores.state.get_current_run(session_id)
+                info = await self._stores.streams.get_stream_info(session_id)
+                self.seen.append((state.status, str(run and run.status), str(info and info.status)))
+            return written
+
+        return write
+
+
+@tool(execute="client")
+async def ask(question: str) -> str:
+    """Ask the client."""
+    raise AssertionError("the client answers")
+
+
+@check("X2", "a run that fails, suspends or is interrupted ends with its session and its stream in one write")
+async def ends_in_one_write(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    agent = simple_agent(ask, note, state={"notes": []})
+    cases: list[tuple[str, list[Any], str, str]] = [
+        ("failed", [ModelError("away")], "failed", "failed"),
+        ("suspended", [[Call("ask", {"question": "?"})]], "suspended_client_tool", "paused"),
+        ("interrupted", [[Call("note", {"text": "a"})], "Done."], "interrupted", "paused"),
+    ]
+    for session_id, script, status, stream in cases:
+        stopping: Any = _Stopping(stores)
+        async with executing(Parts(stopping, stores.streams, stores.usage), ScriptedLLM(script)) as executor:
+            handle = await executor.execute(agent, "Go", session_id=session_id)
+            if session_id == "interrupted":
+                executor.runs.request_stop(handle.run_id, "enough", abort=False)
+            result = await asyncio.wait_for(handle.result(), 60)
+        expect_same(result.status, status, "the result")
+        run, info = await stores.state.get_current_run(session_id), await stores.streams.get_stream_info(session_id)
+        expect_same([run and run.status, info and info.status], [status, stream], f"run and stream, {session_id}")
+        if _carries(stores):
+            expect_same(
+                stopping.seen, [(status, status, stream)], f"session, run and stream in one write, {session_id}"
+            )
+        last = (await chunks_of(stores, session_id))[-1]["type"]
+        told = {"failed": "error", "suspended": "run_suspended", "interrupted": "run_interrupted"}
+        expect_same(last, told[session_id], f"the last chunk, {session_id}")

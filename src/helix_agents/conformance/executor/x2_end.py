@@ -19,10 +19,10 @@ PATIENCE_SECONDS = 30
 
 
 class _LosesReplies:
-    """A state store that loses the reply to every save that ends a run."""
+    """A state store that loses the first reply to the save that ends a run."""
 
     def __init__(self, inner: Any) -> None:
-        self.lost = 0
+        self.lost: list[str] = []
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
@@ -32,9 +32,9 @@ class _LosesReplies:
 
         async def save(session_id: str, state: Any, **options: Any) -> Any:
             answer = await found(session_id, state, **options)
-            if state.status == "active":
-                return answer
-            self.lost += 1
+            if state.status == "active" or session_id in self.lost:
+                return answer  # a store may find out by itself that it has written this before
+            self.lost.append(session_id)
             raise StoreUnavailable("The kit's outage: the reply was lost.")
 
         return save
@@ -53,13 +53,13 @@ async def the_reply_to_the_end_is_lost(harness: Harness) -> None:
     llm = ScriptedLLM(lambda request: ModelError("no such model"))
     executor = make_executor(Parts(flaky, stores.streams, stores.usage), llm, poll_seconds=60, hooks=[Stopper()])
     async with executor:
-        for number, status in enumerate(("failed", "interrupted"), 1):
+        for status in ("failed", "interrupted"):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 result = await (await executor.execute(simple_agent(), "Go", session_id=status)).result()
             expect_same(result.status, status, "the result")
             session, run = await stores.state.load_state(status), await stores.state.get_current_run(status)
             expect_same([session and session.status, run and run.status], [status, status], "the session and its run")
-            expect_same(flaky.lost, number, "how many replies were lost")
+            expect(status in flaky.lost, "no reply was lost")
 
 
 @check("X2", "dead right after a failure was committed, its readers hear of the failure, once", kind="faults")

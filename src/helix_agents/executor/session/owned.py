@@ -80,13 +80,25 @@ class OwnedSession:
         self._message_ids |= ids_of(new)
         self._read = len(self.messages)
 
-    async def save(self, change: Change, *, keep_messages: int | None = None, messages: Sequence[Message] = ()) -> None:
+    async def save(
+        self,
+        change: Change,
+        *,
+        keep_messages: int | None = None,
+        messages: Sequence[Message] = (),
+        change_run: RunChange | None = None,
+        along: Along | None = None,
+    ) -> None:
         """Write changed fields, not custom state. Raises `RunLost`.
 
         `keep_messages`: cut the conversation there, and append `messages` instead, in the same write.
         """
-        cut = {} if keep_messages is None else {"keep_messages": keep_messages, "messages": messages}
-        await self._save(change, cut)
+        options: dict[str, Any] = _carried(along)
+        if keep_messages is not None:
+            options |= {"keep_messages": keep_messages, "messages": messages}
+        if change_run is not None:
+            options["change_run"] = change_run
+        await self._save(change, options)
         if keep_messages is not None:
             self.messages[keep_messages:] = messages
 
@@ -101,9 +113,11 @@ class OwnedSession:
                     )
                 except (EpochConflict, SessionNotFound) as error:
                     raise self._lost_by(error) from None
-                except VersionConflict:
+                except (VersionConflict, LeaseConflict) as error:
                     if await self._saved_before(changed):
                         return
+                    if isinstance(error, LeaseConflict):
+                        raise self._lost("another process has ended it") from error
                     await self._refresh()
                     continue
                 self.session = msgspec.structs.replace(changed, version=version, custom_state=self.session.custom_state)

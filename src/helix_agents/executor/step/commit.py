@@ -156,12 +156,6 @@ class Endings:
             interrupted=self._stop.requested,
         )
         await self._writer.write_suspension(suspension, step)
-        if self._stop.requested:
-            self._context.stream.emit({"type": "run_interrupted", "reason": self._stop.reason})
-        else:
-            self._context.stream.emit(
-                {"type": "run_suspended", "status": suspension.status, "tool_call_ids": sorted(missing)}
-            )
         return await self._rest(cast(RunStatus, suspension.status))
 
     async def stop_between_steps(self, said: Message | None) -> AgentResult:
@@ -232,7 +226,6 @@ class Endings:
             await self._writer.save_status(commit, context)
         if commit.status == "failed":
             return await self._finish(commit)
-        self._context.stream.emit({"type": "run_interrupted", "reason": self._stop.reason})
         return await self._rest("interrupted")
 
     async def _finish(self, commit: StepCommit) -> AgentResult:
@@ -241,7 +234,6 @@ class Endings:
         if commit.status == "completed":
             close = partial(stream.end, commit.output)
         else:
-            stream.emit({"type": "error", "error": commit.error})
             close = partial(stream.fail, commit.error or "failed")
         if not self._writer.ended:
             await self._tell(stream.flush)
@@ -260,8 +252,9 @@ class Endings:
 
     async def _rest(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
-        await self._tell(self._context.stream.flush)
-        await self._tell(self._context.stream.pause)
+        if not self._writer.ended:
+            await self._tell(self._context.stream.flush)
+            await self._tell(self._context.stream.pause)
         await self._end_record(status)
         session = self._owned.session
         waits = await self._owned.waiting(self._services.clock()) if session.status in SUSPENDED else []

@@ -7,16 +7,20 @@ that refers to them, and what announces it follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 import msgspec
 
 from ...chunks import AnyChunk
 from ...codec import Json, encode
+from ...errors import StreamError, StreamFenced
 from ...safe_text import get_logger
 from ...stores.state.commit import RunChange
-from ...types import CheckpointMeta, Committed, SessionState
+from ...streams.records import StreamEnd
+from ...types import CheckpointMeta, Committed, RunStatus, SessionState
 from ..run_context import RunContext
 from ..session.owned import Change
 from ..session.queued_messages import ensure_all_taken
@@ -39,6 +43,14 @@ def _warnings(step: OpenStep, lost: Sequence[str]) -> list[str]:
     return [*counted, *step.sequencer.likely_lost_counts()]
 
 
+def _stream_end(commit: StepCommit) -> StreamEnd:
+    if commit.status == "completed":
+        return StreamEnd("ended", final_output=encode(commit.output))
+    if commit.status == "failed":
+        return StreamEnd("failed", error=encode(commit.error or "failed"))
+    return StreamEnd("paused")
+
+
 class StepWriter:
     """Writes the steps of one run."""
 
@@ -48,7 +60,7 @@ class StepWriter:
         self._owned = context.owned
         self._stop = context.stop
         self.ended = False
-        """Whether the last commit has ended the stream and the run as well."""
+        """Whether the last write has ended the stream and the run as well."""
 
     async def write(
         self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
@@ -72,15 +84,14 @@ class StepWriter:
         await self._tell_of_commit(committed, step)
 
     async def _write_along(self, commit: StepCommit, step: OpenStep, change: Change) -> Committed:
-        """Commit with the chunks and the usage of the step; the last commit of a turn also ends stream and run."""
-        stream, watch, tell = self._context.stream, self._context.watch, partial(self._news, step, commit)
-        run: RunChange | None = None
-        if commit.status == "active" and self._context.releases:
+        """Commit with the chunks and the usage of the step; the last one of a run also ends stream and run."""
+        stream, tell = self._context.stream, partial(self._news, step, commit)
+        run, ends = None, None
+        if commit.status != "active":
+            run, ends = await self._end(commit, steps=1)
+        elif self._context.releases:
             run = await self._release()
-        elif commit.status == "completed" and stream.carries:
-            run, self.ended = await self._end_run(commit), True
-        ends = encode(commit.output) if self.ended else None
-        try:
+        with self._taking_back_the_end():
             async with stream.carrying(*step.news.values(), usage=step.usage, tell=tell, ends=ends) as load:
                 sequence = await self._flush(step) if load.along is None else 0
                 committed = await self._owned.commit(
@@ -93,28 +104,41 @@ class StepWriter:
                     along=load.along,
                 )
                 load.sequence = committed.sequence
-        except BaseException:
-            if self.ended:
-                self.ended = False
-                watch.unpause()
-            raise
         if load.along is None:
             for chunk in self._news(step, commit, committed.checkpoint_id, committed.warnings):
                 stream.emit(chunk)
         return committed
 
-    async def _end_run(self, commit: StepCommit) -> RunChange:
-        """Return the end of the run, for the commit that ends its turn."""
+    async def _end(self, commit: StepCommit, *, steps: int = 0) -> tuple[RunChange | None, StreamEnd | None]:
+        """Return the ends of the run and of its stream, for the write that stops the session.
+
+        None where stores live apart: then the stream ends after the write, and the run record after the stream.
+        `steps`: how many steps the write commits.
+        """
         watch = self._context.watch
+        if not self._context.stream.carries:
+            return None, None
         await watch.pause()
+        self.ended = True
         ended = msgspec.structs.replace(
             watch.run,
-            status="completed",
-            step_count=self._owned.session.step_count + 1 - self._context.first_step,
+            status=cast(RunStatus, commit.status),
+            step_count=self._owned.session.step_count + steps - self._context.first_step,
+            error=commit.error,
             output=commit.output,
             completed_at=self._services.clock(),
         )
-        return RunChange(watch.run, ended)
+        return RunChange(watch.run, ended), _stream_end(commit)
+
+    @contextmanager
+    def _taking_back_the_end(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self.ended:
+                self.ended = False
+                self._context.watch.unpause()
+            raise
 
     async def _release(self) -> RunChange:
         """Return the release of the run, for the last commit of this process; any process may continue after it."""
@@ -144,42 +168,72 @@ class StepWriter:
                 checkpoint_id, step.number, step.answer.get("id"), warnings=warnings, finish_reason=reason
             )
         ]
-        if commit.status == "completed":
-            news.append({"type": "output", "output": commit.output})
+        if commit.status != "active":
+            news.append(self._last_chunk(commit))
         return news
 
+    def _last_chunk(self, commit: StepCommit) -> AnyChunk:
+        """Return the chunk that announces why a session has stopped."""
+        if commit.status == "completed":
+            return {"type": "output", "output": commit.output}
+        if commit.status == "failed":
+            return {"type": "error", "error": commit.error}
+        return {"type": "run_interrupted", "reason": self._stop.reason}
+
     async def write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
+        """Write what puts a step aside, with the ends of the run and of its stream."""
+        stream, stopped = self._context.stream, StepCommit([], suspension.status)
         context = self.interrupt_context() if self._stop.requested else None
+        chunk: AnyChunk = self._last_chunk(stopped)
+        if not self._stop.requested:
+            missing = sorted(call["id"] for call in step.missing)
+            chunk = {"type": "run_suspended", "status": suspension.status, "tool_call_ids": missing}
         if step.unstaged:
             await flush_unstaged(self._context, step)
-        async with self._context.stream.carrying(usage=step.usage) as load:
-            # A load without chunks leads to no place in the stream: then it is where the writer left off.
-            empty = load.along is None or load.along.append is None
-            sequence = await self._flush(step) if load.along is None else self._context.stream.sequence if empty else 0
-            committed = await self._owned.try_commit(
-                lambda session: msgspec.structs.replace(
-                    suspended_state(session, suspension, step.step_id), interrupt_context=context
-                ),
-                [*step.before, *suspension.messages],
-                aside_checkpoint(step.step_id, self._owned.session.step_count, sequence, step.request),
-                custom_state=self._owned.state,
-                along=load.along,
-            )
-            load.sequence = committed.sequence
+        run, ends = await self._end(stopped)
+        with self._taking_back_the_end():
+            async with stream.carrying(usage=step.usage, tell=lambda *_: [chunk], ends=ends) as load:
+                sequence = await self._flush(step) if load.along is None else 0
+                committed = await self._owned.try_commit(
+                    lambda session: msgspec.structs.replace(
+                        suspended_state(session, suspension, step.step_id), interrupt_context=context
+                    ),
+                    [*step.before, *suspension.messages],
+                    aside_checkpoint(step.step_id, self._owned.session.step_count, sequence, step.request),
+                    custom_state=self._owned.state,
+                    change_run=run,
+                    along=load.along,
+                )
+                load.sequence = committed.sequence
+        if load.along is None:
+            stream.emit(chunk)
 
     async def save_status(self, commit: StepCommit, context: Json, cut: Cut = NO_CUT) -> None:
         """Write the status of a session that stops between two steps, perhaps with a shorter conversation."""
-        await self._owned.save(
-            lambda session: msgspec.structs.replace(
-                session,
-                status=commit.status,
-                error=commit.error,
-                failure_reason=commit.failure_reason,
-                interrupt_context=context,
-            ),
-            keep_messages=cut.keep_messages,
-            messages=cut.messages,
-        )
+        try:
+            await self._save_status(commit, context, cut)
+        except StreamFenced:
+            raise
+        except StreamError:
+            await self._save_status(commit, context, cut)  # the stream takes nothing more; the session stops anyway
+
+    async def _save_status(self, commit: StepCommit, context: Json, cut: Cut) -> None:
+        run, ends = await self._end(commit)
+        with self._taking_back_the_end():
+            async with self._context.stream.carrying(self._last_chunk(commit), ends=ends) as load:
+                await self._owned.save(
+                    lambda session: msgspec.structs.replace(
+                        session,
+                        status=commit.status,
+                        error=commit.error,
+                        failure_reason=commit.failure_reason,
+                        interrupt_context=context,
+                    ),
+                    keep_messages=cut.keep_messages,
+                    messages=cut.messages,
+                    change_run=run,
+                    along=load.along,
+                )
 
     async def _flush(self, step: OpenStep) -> int:
         """Make durable what a step has shown and spent; the last sequence."""

@@ -17,11 +17,11 @@ import msgspec
 
 from ...chunks import AnyChunk, Chunk, as_chunk
 from ...codec import Json
-from ...errors import HelixError, StoreUnavailable, StreamFenced
+from ...errors import HelixError, StoreUnavailable, StreamError, StreamFenced
 from ...stores.along import Along
 from ...streams.contract import StreamManager, StreamWriter
 from ...streams.queued import queued
-from ...streams.records import Append, NewChunk
+from ...streams.records import Append, NewChunk, StreamEnd
 
 LINGER_SECONDS = 0.004
 """How long chunks about tools and commits may wait, so that several share one write. Tokens never wait."""
@@ -77,7 +77,7 @@ class FencedStream:
         """`writer` was created with the same `fence`. `carries`: writes of the state store can take chunks along."""
         self.step = step
         self.parent = parent
-        self.carries = carries
+        self._carries = carries
         self._streams = streams
         self._stream_id = stream_id
         self._fence = fence
@@ -146,18 +146,23 @@ class FencedStream:
 
     # -- chunks that another write carries
 
+    @property
+    def carries(self) -> bool:
+        """Whether writes of the state store can take chunks along."""
+        return self._carries and not self._has_failed
+
     @asynccontextmanager
     async def carrying(
         self,
         *news: AnyChunk,
         usage: Sequence[Mapping[str, Json]] = (),
         tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None = None,
-        ends: str | None = None,
+        ends: StreamEnd | None = None,
     ) -> AsyncIterator[Load]:
         """Let a write of the state store take along what has not left yet, and `news` that it makes true.
 
         Where the stores live apart, the load is empty and the news leaves after the write. `tell`: returns the chunks
-        that announce a commit, once it is known. `ends`: the stream ends with this output, as JSON text.
+        that announce a commit, once it is known. `ends`: how the stream stops with this write.
         """
         if not self.carries:
             yield Load(None)
@@ -173,6 +178,8 @@ class FencedStream:
                 load = Load(self._along(append, news, own, usage, tell, ends))
                 yield load
             except BaseException as error:
+                if isinstance(error, StreamError):
+                    self._error = error
                 surely = isinstance(error, HelixError) and not isinstance(error, StoreUnavailable)
                 self._writer.returned(surely=surely, news=len(own))
                 raise
@@ -187,7 +194,7 @@ class FencedStream:
         own: list[NewChunk],
         usage: Sequence[Mapping[str, Json]],
         tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None,
-        ends: str | None,
+        ends: StreamEnd | None,
     ) -> Along:
         """Return what a write carries; the chunks that it adds to those that were lent go into `own`."""
 

@@ -28,6 +28,7 @@ from ...types import (
     SessionStatus,
     SubSessionRef,
 )
+from ..along import Along
 from ..paging import ensure_limit
 from . import validate
 from .branching import BranchingStore
@@ -154,6 +155,7 @@ class StateStoreBase(BranchingStore):
         new_epoch: int | None = None,
         keep_messages: int | None = None,
         messages: Sequence[Message] = (),
+        along: Along | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
         validate.ensure_state(session_id, state)
@@ -177,6 +179,7 @@ class StateStoreBase(BranchingStore):
             custom=changes,
             run=with_run(session_id, run, now),
             change_run=checked_change(session_id, change_run, now),
+            along=along,
         )
         applied = await self._write(commit)
         self._cells.learn(session_id, changes)

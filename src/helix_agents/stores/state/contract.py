@@ -133,6 +133,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
         new_epoch: int | None = None,
         keep_messages: int | None = None,
         messages: Sequence[Message] = (),
+        along: Along | None = None,
     ) -> int:
         """Store the session's fields; return the new version (S3). *Atomic.* Options as in a commit.
 

@@ -121,14 +121,15 @@ class StreamChange:
             return self._refusal
         return None if self._status == "active" else [self._status.encode()]
 
-    async def store(self, chunks: list[str], ends: str | None = None) -> int:
+    async def store(self, chunks: list[str], ends: str = "") -> int:
         """Queue an append, and perhaps the end of the stream; the sequence of the last chunk."""
         self._add(chunks)
         await self._retain(len(chunks) // 2)
-        if ends is None:
-            self._save({})
+        if ends:
+            status, _, text = ends.partition("=")
+            self._save_status(status, status == "ended" and text, status == "failed" and text)
         else:
-            self._save_status("ended", ends, False)
+            self._save({})
         remembered = f"{self._a['counter']}:{self._head['latest']}:{self._a['now']}"
         self._queue("HSET", self._keys.producers, self._a["producer"], remembered)
         await self._keep_alive()

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from ....streams.records import StreamEnd
 from ..client.connection import Argument
 from ..keys import SessionKeys, StreamKeys
 
@@ -133,16 +134,23 @@ class Program:
 
     # -- chunks that go along
 
-    def append(self, keys: StreamKeys, about: AppendWords, ends: str | None, chunks: Iterable[tuple[int, str]]) -> None:
+    def append(
+        self, keys: StreamKeys, about: AppendWords, ends: StreamEnd | None, chunks: Iterable[tuple[int, str]]
+    ) -> None:
         """Append chunks, given as step and text, to a stream of the same slot, unless the stream refuses.
 
-        `ends`: the stream ends with this output.
+        `ends`: the stream is no longer active after them.
         """
         places = [self.key(key) for key in keys]
         self._streams.append(keys.meta)
         self._guards += ("stream", len(places) + len(about), *places, *about)
         words = [word for chunk in chunks for word in chunk]
-        self._writes += ("chunks", len(words) + 1, "" if ends is None else f"={ends}", *words)
+        self._writes += (
+            "chunks",
+            len(words) + 1,
+            "" if ends is None else f"{ends.status}={ends.final_output or ends.error or ''}",
+            *words,
+        )
 
     # -- reading a program
 

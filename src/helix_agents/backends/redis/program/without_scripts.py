@@ -221,7 +221,7 @@ class _Attempt:
     async def _chunks(self, ends: str, *chunks: str) -> None:
         change = self._stream_change
         assert change is not None
-        self._sequence = await change.store(list(chunks), ends[1:] if ends else None)
+        self._sequence = await change.store(list(chunks), ends)
         self.commands += change.commands
 
     # -- writes to anything

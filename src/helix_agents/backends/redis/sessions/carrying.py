@@ -51,6 +51,6 @@ class Load:
         if self._append is None or not refused.reason.startswith("stream:"):
             raise CommitRefused(refused.reason)  # type: ignore[arg-type]  # the reasons that compile.py gave
         sequence = self._streams.stored_before(self._append, refused)
-        if commit.checkpoint is not None:
+        if commit.bump_version:
             raise CommitRefused("version")  # before a commit is repeated, its caller finds out what became of it
         return Applied(0, 0, 0, 0, sequence=sequence)

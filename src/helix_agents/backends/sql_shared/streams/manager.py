@@ -109,8 +109,9 @@ class SqlStreamManager(StreamManagerBase):
         """The end of the stream, if these are its last chunks."""
         if append.ends is None:
             return []
-        about = "ended", "active", "", "", append.ends, None, append.now, self._expired_before(append.now), append.fence
-        return [self._queries("set_status", append.stream_id, *about)]
+        status, output, error = append.ends
+        about = output, error, append.now, self._expired_before(append.now), append.fence
+        return [self._queries("set_status", append.stream_id, status, "active", "", "", *about)]
 
     def planned(self, append: Append) -> AppendPlan:
         """The same for a database that can be looked at."""

@@ -124,6 +124,7 @@ class ModelStore(HistoryModel):
         new_epoch: int | None = None,
         keep_messages: int | None = None,
         messages: Sequence[Message] = (),
+        along: Along | None = None,
     ) -> int:
         session = self._guarded(session_id, expected_version, owner, new_epoch)
         session.require_identity(state, guarded=expected_version is not None or owner is not None)

@@ -62,7 +62,8 @@ end
 local function append_along(ends, first, last)
   sequence = append(stream, stream.producer, stream.counter, words, first, last)
   if ends ~= '' then
-    set_status(stream, 'ended', string.sub(ends, 2), false)
+    local status, text = string.match(ends, '^(%l+)=(.*)$')
+    set_status(stream, status, status == 'ended' and text, status == 'failed' and text)
     publish(stream)
   end
 end
