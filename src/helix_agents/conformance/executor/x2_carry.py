@@ -9,7 +9,15 @@ import asyncio
 from typing import Any, cast
 
 from ...chunks import Chunk
-from ...errors import ModelError, StoreError, StoreUnavailable, StreamFenced, StreamNotActive, VersionConflict
+from ...errors import (
+    ModelError,
+    RunLost,
+    StoreError,
+    StoreUnavailable,
+    StreamFenced,
+    StreamNotActive,
+    VersionConflict,
+)
 from ...llm.contract import TokenUsage
 from ...llm.scripted import Call, Reply, ScriptedLLM
 from ...state import StepWrites
@@ -388,3 +396,35 @@ async def ends_in_one_write(harness: Harness) -> None:
         last = (await chunks_of(stores, session_id))[-1]["type"]
         told = {"failed": "error", "suspended": "run_suspended", "interrupted": "run_interrupted"}
         expect_same(last, told[session_id], f"the last chunk, {session_id}")
+
+
+@check("X2", "a stream that another process fences or pauses during a step takes no chunk, and nothing is committed")
+async def a_stream_that_is_fenced_or_paused(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    @tool
+    async def meddle(how: str, stream_id: str) -> str:
+        """Do to the stream what another process may do."""
+        if how == "fenced":
+            await (await stores.streams.create_writer(stream_id, "other", "main", fence=2**50)).close()
+        else:
+            await stores.streams.pause_stream(stream_id)
+        return "done"
+
+    for how in ("fenced", "paused"):
+        for where, streams in (("together", stores.streams), ("apart", cast(Any, _Apart(stores.streams)))):
+            session_id = f"{how}-{where}"
+            script = ScriptedLLM([[Call("meddle", {"how": how, "stream_id": session_id})], "Done."])
+            async with executing(Parts(stores.state, streams, stores.usage), script) as executor:
+                handle = await executor.execute(simple_agent(meddle), "Go", session_id=session_id)
+                if how == "fenced":
+                    with raises(RunLost, f"a run, {session_id}"):
+                        await asyncio.wait_for(handle.result(), 60)
+                else:
+                    result = await asyncio.wait_for(handle.result(), 60)
+                    expect_same(result.status, "failed", f"the run, {session_id}")
+            expect_same([m["role"] for m in await transcript(stores, session_id)], ["user"], f"messages, {session_id}")
+            session = await stores.state.load_state(session_id)
+            expect_same(session and session.step_count, 0, f"steps, {session_id}")
+            shown = [chunk["type"] for chunk in await chunks_of(stores, session_id)]
+            expect(not {"tool_end", "step_committed"} & set(shown), f"{session_id}: the stream shows {shown}")
