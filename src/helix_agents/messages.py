@@ -17,6 +17,9 @@ from .ids import ensure_own_id
 Message = dict[str, Any]
 """Any JSON object with a string `role`."""
 
+EFFECTS_ROLE = "effects"
+"""The role of messages that keep effects which the conversation no longer shows; no model is sent such a message."""
+
 ROLES = ("user", "system", "developer", "assistant", "tool", "thinking")
 
 

@@ -20,7 +20,7 @@ from ..stores.blobs.spaces import link_space
 from ..types import Page, SessionState
 from .inbox import Waiting, list_waiting
 from .services import Services
-from .session.admin import delete_tree, restore_session
+from .session.admin import delete_tree, effects_left_behind, restore_session
 from .session.closing import Ending, close, end, wait_seconds
 from .session.observe import CanResume, Found, can_resume, find
 from .session.questions import Answer, ReceiptStatus, ToolResultReceipt, submit
@@ -230,8 +230,14 @@ class RemoteControl:
             raise SessionExists(new_session_id)
         if blobs is not None:
             await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
+        effects = await effects_left_behind(self._services, found.session, found.run, checkpoint_id)
         return await store.fork_session(
-            session_id, new_session_id, checkpoint_id=checkpoint_id, metadata=metadata, tags=tags
+            session_id,
+            new_session_id,
+            checkpoint_id=checkpoint_id,
+            append_messages=effects,
+            metadata=metadata,
+            tags=tags,
         )
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:

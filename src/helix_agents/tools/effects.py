@@ -69,8 +69,10 @@ class EffectOptions:
                     f"Tool {name!r}: effect='once' with retries needs check=, which says before each retry whether "
                     "the failed attempt took effect."
                 )
-        elif self.check is not None or self.undo is not None:
-            raise InvalidArgument(f"Tool {name!r}: check and undo require effect='once'.")
+        elif self.check is not None:
+            raise InvalidArgument(f"Tool {name!r}: check requires effect='once'.")
+        if self.undo is not None:
+            raise InvalidArgument(f"Tool {name!r}: undo is not supported yet. Take the effect back with a tool.")
 
     def key_of(self, name: str, arguments: dict[str, Any]) -> str | None:
         """Return what names the effect of these arguments; None for a tool without `key`.

@@ -240,9 +240,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     `effect`: `"read"` changes nothing and may run again; `"idempotent"` may run again with the same `ctx.effect_key`;
     `"once"` never runs twice: if a crash or a timeout leaves its outcome unknown, `check(arguments, key)` returns
     `Done(result)`, `NotDone()` or None, and unless it decides, a person is asked. `key(arguments)` names the effect
-    beyond the call: a second call with the same key gets the recorded result. `undo(arguments, result, key)` takes the
-    effect back if its turn fails or is aborted. `after_restore`: what a repeated call does after the session was
-    restored or forked to before the effect: `"ask"`, `"replay"` the recorded result, or `"run"`.
+    beyond the call: a second call with the same key gets the recorded result. `after_restore`: what a repeated call
+    does after the session was restored or forked to before the effect: `"ask"`, `"replay"` the recorded result, or
+    `"run"`. `undo` is reserved.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())

@@ -332,7 +332,7 @@ BEGIN
   SELECT _session, sequence, message, created_at FROM __agents_messages
   WHERE session_id = _t[_i + 1] AND (_t[_i + 5] IS NULL OR sequence < _t[_i + 5]::bigint);
   GET DIAGNOSTICS _rows = ROW_COUNT;
-  UPDATE __agents_states SET message_count = _rows WHERE session_id = _session;
+  UPDATE __agents_states SET message_count = message_count + _rows WHERE session_id = _session;
   RETURN _rows;
 END $part$;
 
@@ -582,7 +582,7 @@ BEGIN
         _turn := __agents_commit_run(_session, _number, _t, _i);
         _i := _i + 10;
       WHEN 'copy' THEN
-        _count := __agents_commit_copy(_session, _number, _t, _i);
+        _count := __agents_commit_copy(_session, _number, _t, _i) + _said;
         _i := _i + 6;
       ELSE
         _i := __agents_commit_other(_session, _number, _t, _i);

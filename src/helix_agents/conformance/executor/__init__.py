@@ -30,6 +30,7 @@ from . import (
     x9_frozen,
     x9_standing,
     x10_effects,
+    x10_restored,
     x10_unknown,
     x11_due,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "x1_reload",
     "x1_watch",
     "x10_effects",
+    "x10_restored",
     "x10_unknown",
     "x2_carry",
     "x2_crash",

@@ -398,3 +398,21 @@ async def overtaken_is_no_mixture(harness: Harness) -> None:
                 expect_same(len(told), 1, f"how many histories are in {sorted(told)}, overtaken at verb {at}")
             if len(called) < at:
                 break
+
+
+@check("S9", "messages that come with a restore or a fork follow those of the checkpoint, in the same write")
+async def appended_messages(harness: Harness) -> None:
+    store = await harness.open()
+    history = await _history(store)
+    note = [user("note"), user("another")]
+    checkpoint_id = history[1][0]
+    await store.fork_session("a", "of a checkpoint", checkpoint_id=checkpoint_id, append_messages=note)
+    await store.fork_session("a", "of the present", append_messages=note)
+    before = [user("1"), user("1 again"), user("2"), user("2 again")]
+    kept = (await store.get_messages("a", limit=None)).items
+    await store.restore_checkpoint("a", checkpoint_id, append_messages=note)
+    for session_id, expected in (("a", before), ("of a checkpoint", before), ("of the present", kept)):
+        await store.append_messages(session_id, [user("next")])
+        found = (await store.get_messages(session_id, limit=None)).items
+        expect_same(found, [*expected, *note, user("next")], f"the messages of {session_id}")
+        expect_same(await store.get_message_count(session_id), len(found), f"how many {session_id} has")

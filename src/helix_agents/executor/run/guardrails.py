@@ -8,7 +8,7 @@ from typing import Any
 
 from ...agent import Guard
 from ...errors import RunLost, StoreError
-from ...messages import Message, automatic_message
+from ...messages import EFFECTS_ROLE, Message, automatic_message
 from ...tools.tool import ModelRetry
 from ..step.decisions import StepCommit
 
@@ -34,6 +34,8 @@ def new_input(messages: Sequence[Message]) -> list[Message]:
     """What the user said since the last answer."""
     said: list[Message] = []
     for message in reversed(messages):
+        if message["role"] == EFFECTS_ROLE:
+            continue
         if message["role"] != "user":
             break
         said.insert(0, message)

@@ -27,7 +27,7 @@ from ...errors import (
     VersionConflict,
 )
 from ...llm.contract import ModelRequest, TokenUsage
-from ...messages import Message
+from ...messages import EFFECTS_ROLE, Message
 from ...safe_text import get_logger, without_credentials
 from ...state import StepWrites
 from ...types import StagedChanges
@@ -35,8 +35,9 @@ from ..handle import AgentResult
 from ..run_context import RunContext
 from ..session.standing import UNOWNED
 from ..step.commit import Endings
-from ..step.decisions import Cut, StagedAnswer, id_mark, step_id_of
+from ..step.decisions import NO_CUT, Cut, StagedAnswer, id_mark, step_id_of
 from ..step.effects import add_first_intents
+from ..step.ledger import effects_message
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
@@ -145,14 +146,17 @@ class Run:
         """End the session as failed, whatever it was at. Others hear of that only once readers have what is stored."""
         if self.context.owned.session.status != "active":
             raise self.context.claim.lost(f"it broke down after its end was written ({error})")
-        step = self._open
+        step, cut = self._open, NO_CUT
         if step is not None:
             # The reply to the commit may be what failed.
             await self.context.owned.refresh()
             if self.context.owned.session.step_count < step.number:
                 await self._endings.take_back(step)
-                await StepWork(self.context, step, self._children).end_children(error, PARENT_FAILED)
-        return await self._endings.fail(without_credentials(error), reason)
+                work = StepWork(self.context, step, self._children)
+                await work.end_children(error, PARENT_FAILED)
+                if left := effects_message(work.effects_so_far()):
+                    cut = Cut(len(self.context.owned.messages), left)
+        return await self._endings.fail(without_credentials(error), reason, cut)
 
     async def _steps(self) -> AgentResult:
         context = self.context
@@ -203,7 +207,10 @@ class Run:
         await context.watch.ensure_owner()
         passed = [message for message in said if len(said) > 1 and await refusal_of(guards, [message]) is None]
         rest = passed if len(passed) < len(said) else []  # refused only together: all of them go
-        return refusal, Cut(len(context.owned.messages) - len(said), rest)
+        messages = context.owned.messages
+        first = next(place for place, message in enumerate(messages) if message is said[0])
+        kept = [message for message in messages[first:] if message["role"] == EFFECTS_ROLE]
+        return refusal, Cut(first, [*rest, *kept])
 
     def _is_enough(self) -> bool:
         """Whether the rest is left to another process, after one more step."""

@@ -10,7 +10,7 @@ from ...errors import HelixError, InvalidArgument, RunLost, StoreError
 from ...history import SUMMARY_ROLE, HistoryContext, Summary, broken_pair
 from ...ids import step_id
 from ...llm.contract import TokenUsage
-from ...messages import Message, ensure_sayable
+from ...messages import EFFECTS_ROLE, Message, ensure_sayable
 from ...state import StepWrites
 from ...types import StagedChanges
 from ..run_context import RunContext
@@ -79,7 +79,7 @@ class HistoryView:
     def _read(self, number: int) -> tuple[list[Message], Summary | None]:
         """The conversation without its summaries, and the latest of these."""
         stored = self._context.owned.messages
-        said = [message for message in stored if message["role"] != SUMMARY_ROLE]
+        said = [message for message in stored if message["role"] not in (SUMMARY_ROLE, EFFECTS_ROLE)]
         if not self._new and number == self._context.claim.session.step_count + 1:
             # One that was made before a crash, for the very step that is asked for now.
             self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]

@@ -28,6 +28,8 @@ from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
 from ...types import Branch, BranchPoint, Checkpoint, Owner, SessionState
 from ..services import Services
+from ..step.decisions import step_id_of
+from ..step.ledger import abandoned_effects
 from ..stream.prepare import announce_branch, close_stream, pause_at_rest
 from .claim import REPLACED, Claim, NewRun, Start, begin_turn, ended_run, next_epoch
 from .closing import decided
@@ -57,7 +59,9 @@ async def begin_branch(
     message_id = next((each["id"] for each in reversed(history[:kept]) if "id" in each), None)
     point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, message_id)
     start = Start(on_branch(session, fork.state), history[:kept], point)
-    claim = await begin_turn(services, found, messages, new, start)
+    rows = await services.store.list_staged(session.session_id, step_id_of(session, run_id_of(found)))
+    left = abandoned_effects(history, kept, rows)
+    claim = await begin_turn(services, found, [*left, *messages], new, start)
     active = await _active_at(services.store, session.session_id, message_id)
     if active is not None:
         try:
@@ -65,6 +69,11 @@ async def begin_branch(
         except StreamFenced as error:
             raise claim.lost() from error
     return claim
+
+
+def run_id_of(found: Found) -> str:
+    """Return the id of the latest run; empty if there is none."""
+    return found.run.run_id if found.run is not None else ""
 
 
 async def _active_at(store: StateStore, session_id: str, message_id: str | None) -> str | None:

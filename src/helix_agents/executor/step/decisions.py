@@ -17,7 +17,7 @@ import msgspec
 from ...codec import MAX_DEPTH, Json, encode
 from ...content import Content, as_parts
 from ...ids import step_id
-from ...messages import Message, ToolCall, automatic_message
+from ...messages import EFFECTS_ROLE, Message, ToolCall, automatic_message
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
@@ -194,6 +194,8 @@ def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[
     """The last assistant message and those of its calls that no tool message answers."""
     answered: set[str] = set()
     for message in reversed(messages):
+        if message["role"] == EFFECTS_ROLE:
+            continue
         if message["role"] == "tool":
             answered.add(message.get("tool_call_id", ""))
         elif message["role"] == "assistant":

@@ -9,7 +9,8 @@ After the write the process makes sure that it still owns the session: it may ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from ...values import to_json
 from ..run_context import RunContext
 from ..session.questions import changed_arguments, unknown_outcome
 from .decisions import Outcome
+from .ledger import EffectRecord, find_record, recorded_effects, step_records
 from .open_step import OpenStep, part_id, with_arguments
 from .staging import Stager
 
@@ -50,6 +52,40 @@ class EffectGuard:
         """Return the name of a call's effect, which every run of it has in common. Raises `InvalidArgument`."""
         return tool.effects.key_of(tool.name, call["arguments"]) or self._own_key(call)
 
+    @cached_property
+    def _records(self) -> list[EffectRecord]:
+        return recorded_effects(self._context.owned.messages)
+
+    def repeated(self, call: ToolCall) -> EffectRecord | None:
+        """Return the effect that a call which has not begun would repeat; None if it may run."""
+        tool, pending = self._tool(call), self._context.owned.session.pending_client_tool_calls.get(call["id"])
+        if tool is None or call["id"] in self._step.begun or (pending is not None and pending.kind == "outcome"):
+            return None
+        try:
+            key = tool.effects.key_of(tool.name, call["arguments"])
+        except InvalidArgument:
+            return None
+        record = find_record([*self._records, *step_records(self._step)], tool.name, call["arguments"], key)
+        if record is None or (record.abandoned and tool.effects.after_restore == "run"):
+            return None
+        return record
+
+    def _tool(self, call: ToolCall) -> Tool | None:
+        tool = self._context.find_tool(call["name"])
+        return tool if tool is not None and tool.happens_once and "invalid_arguments" not in call else None
+
+    def held_back(self, calls: Sequence[ToolCall]) -> set[str]:
+        """Return those of some calls that have to wait for an earlier one of the step with the same key."""
+        missing: dict[str, str] = {}
+        for call in self._step.missing:
+            tool = self._tool(call)
+            if tool is not None and tool.effects.key is not None:
+                missing.setdefault(self._known_key(tool, call), call["id"])
+        first = set(missing.values())
+        return {
+            call["id"] for call in calls if (tool := self._tool(call)) and tool.effects.key and call["id"] not in first
+        }
+
     def is_unknown(self, call: ToolCall) -> bool:
         """Return whether the call may have taken effect, and nobody has said since that it may run.
 
@@ -60,8 +96,11 @@ class EffectGuard:
             return False
         return call["id"] in self._step.asks_about or self._is_unknown(call["id"], call["id"])
 
-    def question(self, tool: Tool, call: ToolCall) -> EffectQuestion:
-        """Return what to ask about an unknown outcome."""
+    def question(self, tool: Tool, call: ToolCall) -> EffectQuestion | None:
+        """Return what to ask about a call whose outcome is unknown, or that would repeat an effect; None if nothing."""
+        if not self.is_unknown(call):
+            record = self.repeated(call)
+            return None if record is None else EffectQuestion(record.effect_key, recorded=record.content)
         part, key = self._step.asks_about.pop(call["id"], None), self._known_key(tool, call)
         return EffectQuestion(key) if part is None else EffectQuestion(f"{key}:{part}", part)
 
@@ -95,13 +134,13 @@ class EffectGuard:
         """Make the intent of a call durable, then make sure that this process may still act on it. Raises `RunLost`."""
         if not tool.happens_once:
             return
-        await self._begin(call["id"], call)
+        await self._begin(call["id"], call, self.key_of(tool, call))
         self._step.unknown.add(call["id"])
 
-    async def _begin(self, row_id: str, call: ToolCall) -> None:
+    async def _begin(self, row_id: str, call: ToolCall, key: str) -> None:
         step, permission = self._step, self._permission(row_id, call["id"])
         if row_id not in step.begun or step.begun[row_id] != permission:
-            row = _intent(row_id, step.index_of(call["id"]), permission)
+            row = _intent(row_id, step.index_of(call["id"]), permission, key)
             await self._context.watch.ensure_owner()
             await self._stager.stage(step, row)
             step.begun[row_id] = permission
@@ -141,6 +180,24 @@ class EffectGuard:
 
     # -- unknown outcomes
 
+    async def replay(self, call: ToolCall) -> Outcome | None:
+        """Return the recorded outcome of a call that would repeat an effect; None if it has to be asked about, or runs.
+
+        An effect of this conversation is replayed if the tool has a `key`, one of an abandoned part by the tool's
+        policy. What is known as unknown is looked up first.
+        """
+        record, tool = self.repeated(call), self._tool(call)
+        if record is None or tool is None:
+            return None
+        if record.unknown:
+            verdict = await self._look_up(tool.effects.check, call, record.effect_key, tool.timeout_seconds)
+            if isinstance(verdict, NotDone):
+                self._records.remove(record)
+            return _done(verdict, record.effect_key) if isinstance(verdict, Done) else None
+        if record.abandoned and (tool.effects.after_restore == "ask" or tool.effects.key is None):
+            return None
+        return Outcome(success=True, result=record.content, effect_key=record.effect_key)
+
     async def look_up(self, call: ToolCall) -> Outcome | None:
         """Ask the check of an unknown call what became of it; return the outcome if it took effect."""
         tool, call_id = self._context.find_tool(call["name"]), call["id"]
@@ -174,6 +231,15 @@ class EffectGuard:
             return None
         key = self._known_key(tool, self.as_run(call)[0])
         return unknown_outcome(key if part is None else f"{key}:{part}", "the run was aborted.")
+
+    def unknown_records(self) -> list[EffectRecord]:
+        """Return the calls that may have taken effect and have no outcome."""
+        found = []
+        for call in self._step.missing:
+            outcome = self.unknown_at_abort(call)
+            if outcome is not None and outcome.effect_key is not None:
+                found.append(EffectRecord(outcome.effect_key, call["name"], call["arguments"], unknown=True))
+        return found
 
     def _unknown_part(self, call_id: str) -> str | None:
         """Return the name of a part of the call that may have taken effect and has no result."""
@@ -218,7 +284,7 @@ class EffectGuard:
         confirmed = self._confirmed(call["id"], name)
         if confirmed is not None:
             return await self._part_done(call, row_id, confirmed.result)
-        await self._begin(row_id, call)
+        await self._begin(row_id, call, key)
         step.unknown.add(row_id)
         try:
             result = to_json(await called(function))
@@ -248,27 +314,38 @@ class EffectGuard:
 
 def add_first_intents(context: RunContext, step: OpenStep) -> None:
     """Add the intents of the calls that start immediately to what the write of the model's reply carries."""
-    in_turn = False
+    guard = EffectGuard(context, step, Stager(context))
+    in_turn, held = False, guard.held_back(step.calls)
     for index, call in enumerate(step.calls):
         tool = context.find_tool(call["name"])
         waits = tool is not None and tool.sequential and in_turn
         in_turn = in_turn or (tool is not None and tool.sequential)
-        if tool is None or not tool.happens_once or tool.asks_outside or waits or "invalid_arguments" in call:
+        if tool is None or not tool.happens_once or tool.asks_outside or waits or call["id"] in held:
             continue
         try:
-            tool.input.parse(call["arguments"])
+            ensure_parsed(tool, call)
+            if guard.repeated(call) is not None:
+                continue
+            step.unstaged[f"begun {call['id']}"] = _intent(call["id"], index, None, guard.key_of(tool, call))
         except InvalidArgument:
             continue
-        step.unstaged[f"begun {call['id']}"] = _intent(call["id"], index, None)
         step.begun[call["id"]] = None
+
+
+def ensure_parsed(tool: Tool, call: ToolCall) -> None:
+    """Raise `InvalidArgument` for a call that its tool will not take."""
+    if "invalid_arguments" in call:
+        raise InvalidArgument("The arguments are not a JSON object.")
+    tool.input.parse(call["arguments"])
 
 
 def _row_id(call_id: str, part: str | None) -> str:
     return call_id if part is None else part_id(call_id, part)
 
 
-def _intent(row_id: str, index: int, approval_id: str | None) -> StagedChanges:
-    return StagedChanges(row_id, index, StepWrites(), {"approval_id": approval_id}, kind="begun")
+def _intent(row_id: str, index: int, approval_id: str | None, key: str) -> StagedChanges:
+    begun = {"approval_id": approval_id, "effect_key": key}
+    return StagedChanges(row_id, index, StepWrites(), begun, kind="begun")
 
 
 def _done(verdict: Done, key: str) -> Outcome:

@@ -27,6 +27,7 @@ from ..session.questions import (
 from ..tasks import all_of
 from .decisions import Outcome
 from .deferring import store_pending
+from .ledger import EffectRecord, step_records
 from .open_step import OpenStep
 from .tool_calls import ToolRunner, offered_tool
 
@@ -97,9 +98,13 @@ class StepWork:
             asked = await self._ask_outside()
             await self._settle_answered(asked)
             runnable = [call for call in self._step.missing if not self._must_wait(call, asked)]
+            held = self._effects.held_back(runnable)
+            runnable = [call for call in runnable if call["id"] not in held]
             if not await self._run_all(runnable, questions=bool(self._unanswered(asked))):
                 return Aborted(self.not_executed())
             if any(call["id"] not in asked and self._has_stopped(call) for call in self._step.missing):
+                continue
+            if runnable and held:
                 continue
             if not self._step.missing or not asked:
                 return Worked(self._waits)
@@ -113,9 +118,9 @@ class StepWork:
         return self._effects.is_unknown(call) or (pending is not None and pending.later is not None)
 
     async def _look_up_unknown(self) -> None:
-        """Settle the calls of an earlier run of which their checks say that they took effect."""
+        """Settle the calls that took effect before, as their checks or the conversation say."""
         for call in self._step.missing:
-            outcome = await self._effects.look_up(call)
+            outcome = await self._effects.look_up(call) or await self._effects.replay(call)
             if outcome is not None:
                 await self._tools.settle(self._step, call, outcome, executed=False)
 
@@ -132,15 +137,15 @@ class StepWork:
             if pending is not None and pending.later is not None:
                 asked[call["id"]] = pending.later
                 continue
-            unknown = self._effects.is_unknown(call)
-            if unknown or (pending is not None and pending.kind == "outcome"):
+            effect = self._effects.question(tool, self._effects.as_run(call)[0])
+            if effect is not None or (pending is not None and pending.kind == "outcome"):
                 question: QuestionKind | None = "outcome"
             else:
                 question = await question_of(tool, call)
             if question is None:
                 continue
             asked[call["id"]] = question
-            if pending is None or unknown:
+            if pending is None or effect is not None:
                 call, _ = self._effects.as_run(call)
                 new[call["id"]] = pending_call(
                     tool,
@@ -149,7 +154,7 @@ class StepWork:
                     run_id=context.run_id,
                     now=context.services.clock(),
                     approval_id=new_approval_id(context.services.ids, call["id"]),
-                    effect=self._effects.question(tool, call) if unknown else None,
+                    effect=effect,
                 )
         if new:
             await self._put(new)
@@ -204,6 +209,10 @@ class StepWork:
         await self.end_children(self._context.stop.reason or "The run was aborted.", "aborted")
         await self._look_up_unknown()
         return False
+
+    def effects_so_far(self) -> list[EffectRecord]:
+        """Return the effects that the step had, or may have had, for a step that will not be committed."""
+        return [*step_records(self._step), *self._effects.unknown_records()]
 
     def not_executed(self) -> dict[str, Outcome]:
         """Return the outcomes of the calls that an abort has cut off."""

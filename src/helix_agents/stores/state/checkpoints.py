@@ -24,6 +24,7 @@ from ...errors import (
     VersionConflict,
 )
 from ...ids import ensure_id, ensure_printable
+from ...messages import Message
 from ...retry import CONFLICT
 from ...types import Checkpoint, Conversation, ForkOrigin, Owner, Page, SessionState
 from ..paging import ensure_limit
@@ -90,12 +91,14 @@ class CheckpointingStore(MergingStore):
         session_id: str,
         checkpoint_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
         new_epoch: int | None = None,
     ) -> int:
         ensure_id(session_id, "session_id")
+        texts = validate.encoded_messages(append_messages)
         validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
 
         async def make(source: StoredSession) -> Commit:
@@ -114,6 +117,7 @@ class CheckpointingStore(MergingStore):
                 due_at=due_at(fields, now),
                 bump_version=True,
                 keep_messages=row.message_count,
+                messages=texts,
                 discard_all=True,
                 restore_number=row.number,
                 branches=BranchTree(stored).cut(row.number),
@@ -170,8 +174,10 @@ class CheckpointingStore(MergingStore):
         checkpoint_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
+        append_messages: Sequence[Message] = (),
     ) -> SessionState:
         ensure_id(session_id, "session_id")
+        texts = validate.encoded_messages(append_messages)
         ensure_id(new_session_id, "new_session_id")
         validate.ensure_metadata(metadata)
         validate.ensure_tags(() if tags is None else tags)
@@ -180,7 +186,7 @@ class CheckpointingStore(MergingStore):
             labels["tags"] = tuple(tags)
         for attempt in CONFLICT.attempts():
             try:
-                await self._fork_once(session_id, new_session_id, checkpoint_id, labels)
+                await self._fork_once(session_id, new_session_id, checkpoint_id, labels, texts)
             except CommitRefused as failed:
                 if failed.reason == "exists":
                     raise SessionExists(new_session_id) from failed
@@ -192,7 +198,12 @@ class CheckpointingStore(MergingStore):
         raise StoreUnavailable(f"Session {session_id!r} changes too fast to be forked: try again.")
 
     async def _fork_once(
-        self, session_id: str, new_session_id: str, checkpoint_id: str | None, labels: Mapping[str, Any]
+        self,
+        session_id: str,
+        new_session_id: str,
+        checkpoint_id: str | None,
+        labels: Mapping[str, Any],
+        texts: tuple[str, ...],
     ) -> None:
         source = require_session(session_id, await self._read_session(session_id, custom_state=False))
         fields, number, message_count = source.state, None, None
@@ -218,7 +229,9 @@ class CheckpointingStore(MergingStore):
         )
         copy = Copy(session_id, source.state.incarnation, source.state.version, number, message_count)
         due = due_at(state, now)
-        await self._apply(Commit(session_id=new_session_id, now=now, create=True, state=state, due_at=due, copy=copy))
+        await self._apply(
+            Commit(session_id=new_session_id, now=now, create=True, state=state, due_at=due, copy=copy, messages=texts)
+        )
 
 
 def at_rest(state: SessionState) -> SessionState:

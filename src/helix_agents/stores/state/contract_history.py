@@ -111,6 +111,7 @@ class RunsAndCheckpoints(ABC):
         session_id: str,
         checkpoint_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
@@ -118,8 +119,8 @@ class RunsAndCheckpoints(ABC):
     ) -> int:
         """Restore state, messages and status of a commit; drop later checkpoints and staging (S9). *Atomic.*
 
-        Incarnation and owner epoch stay. `change_run`, `owner` and `new_epoch` as in a commit. Branches that part later
-        are dropped.
+        Incarnation and owner epoch stay. `append_messages` follow those of the commit. `change_run`, `owner` and
+        `new_epoch` as in a commit. Branches that part later are dropped.
         """
 
     @abstractmethod
@@ -131,13 +132,14 @@ class RunsAndCheckpoints(ABC):
         checkpoint_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
+        append_messages: Sequence[Message] = (),
     ) -> SessionState:
         """Create an independent session from a checkpoint, or from the current state (S9). *Atomic.* Raises
         `SessionExists`.
 
         The fork has an incarnation of its own, owner epoch 0 and no branches; `forked_from` names its origin. Given
-        `metadata` and `tags` replace those of the original. Nothing runs the fork: where the original is `active` and
-        has messages, the fork is `interrupted`.
+        `metadata` and `tags` replace those of the original, and `append_messages` follow its messages. Nothing runs
+        the fork: where the original is `active` and has messages, the fork is `interrupted`.
         """
 
     # -- branches

@@ -274,7 +274,7 @@ class RedisStateStore(RedisRecords):
         if int(source.fields["version"]) != copy.version:
             raise CommitRefused("version")
         custom = CustomChanges(set_keys=source.custom.contents())
-        return msgspec.structs.replace(commit, copy=None, messages=tuple(source.messages), custom=custom)
+        return msgspec.structs.replace(commit, copy=None, messages=(*source.messages, *commit.messages), custom=custom)
 
     async def _delete(self, session_id: str, owner: Owner | None) -> bool:
         root = await self._read_session(session_id, custom_state=False)

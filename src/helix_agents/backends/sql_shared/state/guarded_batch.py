@@ -98,11 +98,11 @@ class CommitBatch:
             labels, content = rows.label_columns(state, commit.due_at), rows.content_columns(state)
             columns = (*rows.identity_columns(state), *labels, *content, state.owner_epoch, rows.origin_column(state))
             self._counters = self._add("insert_session", commit.session_id, *columns, commit.now)
+            if commit.copy is not None:
+                self._add_copy(commit.session_id, commit.copy)
             if commit.messages or commit.checkpoint is not None:
                 counts = (0, len(commit.messages), int(commit.checkpoint is not None))
                 self._counters = self._add("update_session", commit.session_id, commit.now, *counts, *content, None)
-            if commit.copy is not None:
-                self._add_copy(commit.session_id, commit.copy)
             return
         self.statements += branch_statements(self._queries, commit.session_id, commit.branches)
         if commit.branches.moves:

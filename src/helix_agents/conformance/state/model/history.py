@@ -67,6 +67,7 @@ class HistoryModel(RunModel):
         session_id: str,
         checkpoint_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
@@ -77,7 +78,7 @@ class HistoryModel(RunModel):
         session.change_run(change_run, self.now)
         session.claim(new_epoch)
         session.overwrite(made.state, self.now)
-        del session.messages[made.message_count :]
+        session.messages[made.message_count :] = copy.deepcopy(list(append_messages))
         session.checkpoints = session.checkpoints[: place + 1]
         session.branches.cut(place + 1)
         session.staged = {}
@@ -89,6 +90,7 @@ class HistoryModel(RunModel):
         new_session_id: str,
         *,
         checkpoint_id: str | None = None,
+        append_messages: Sequence[Message] = (),
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
     ) -> SessionState:
@@ -98,6 +100,7 @@ class HistoryModel(RunModel):
         made.state = msgspec.structs.replace(made.state, **given)
         if new_session_id in self.sessions:
             raise SessionExists(new_session_id)
+        made.messages += copy.deepcopy(list(append_messages))
         self.sessions[new_session_id] = made
         return copy.deepcopy(made.state)
 

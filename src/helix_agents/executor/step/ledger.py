@@ -1,0 +1,110 @@
+"""The effects that a conversation remembers: by key, what happened and what the model was told. Pure.
+
+A committed call that had an effect says so in its message (`effect_key`). What a session leaves behind, because it is
+restored, forked or fails with an open step, is kept in a message of the role `effects`, which no model is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...codec import Json
+from ...messages import EFFECTS_ROLE, Message, ToolCall
+from ...types import StagedChanges
+from .decisions import StagedAnswer, StagedOutcome, tool_message, unanswered_calls
+from .open_step import OpenStep
+
+
+class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An effect that happened, or may have happened (`unknown`). `content`: what the model read as its result.
+
+    `abandoned`: it belongs to a part of the conversation that is gone.
+    """
+
+    effect_key: str
+    tool_name: str
+    arguments: dict[str, Any] = {}
+    content: Json = None
+    unknown: bool = False
+    abandoned: bool = False
+
+
+def recorded_effects(messages: Sequence[Message]) -> list[EffectRecord]:
+    """Return the effects of a conversation, in order; of several with one key the last one counts."""
+    calls: dict[str, ToolCall] = {}
+    found: list[EffectRecord] = []
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            calls[call["id"]] = call
+        if message["role"] == EFFECTS_ROLE:
+            found += [msgspec.convert(each, EffectRecord) for each in message["effects"]]
+        elif message["role"] == "tool" and "effect_key" in message:
+            found.append(_of_message(message, calls.get(message["tool_call_id"])))
+    return found
+
+
+def _of_message(message: Message, call: ToolCall | None) -> EffectRecord:
+    arguments = message.get("arguments", call["arguments"] if call else {})
+    unknown = message.get("outcome") == "unknown"
+    return EffectRecord(message["effect_key"], message["tool_name"], arguments, message["content"], unknown)
+
+
+def open_effects(answer: Message | None, rows: Sequence[StagedChanges]) -> list[EffectRecord]:
+    """Return the effects of a step that will not be committed: finished calls, and those that were begun."""
+    for row in rows:
+        if row.kind == "answer" and answer is None:
+            answer = msgspec.convert(row.result, StagedAnswer).message
+    calls: dict[str, ToolCall] = {call["id"]: call for call in (answer or {}).get("tool_calls", ())}
+    done = {row.tool_call_id: msgspec.convert(row.result, StagedOutcome).outcome for row in rows if row.kind == "call"}
+    found = [
+        _of_message(tool_message(calls[call_id], outcome), calls[call_id])
+        for call_id, outcome in done.items()
+        if outcome.effect_key is not None and call_id in calls
+    ]
+    for row in rows:
+        call = calls.get(row.tool_call_id)
+        if row.kind == "begun" and row.tool_call_id not in done and call is not None:
+            found.append(EffectRecord(row.result["effect_key"], call["name"], call["arguments"], unknown=True))
+    return found
+
+
+def step_records(step: OpenStep) -> list[EffectRecord]:
+    """Return the effects of the finished calls of an open step."""
+    return [
+        _of_message(tool_message(call, outcome), call)
+        for call in step.calls
+        if (outcome := step.outcomes.get(call["id"])) is not None and outcome.effect_key is not None
+    ]
+
+
+def abandoned_effects(messages: Sequence[Message], kept: int, rows: Sequence[StagedChanges] = ()) -> list[Message]:
+    """Return the message that keeps what a conversation did behind its first `kept` messages and in its open step."""
+    records = recorded_effects(messages)[len(recorded_effects(messages[:kept])) :]
+    answer, calls = unanswered_calls(messages)
+    return effects_message([*records, *open_effects(answer if calls else None, rows)])
+
+
+def effects_message(records: Iterable[EffectRecord]) -> list[Message]:
+    """Return the message that keeps effects which the conversation no longer shows; none if there are none."""
+    kept = [msgspec.structs.replace(each, abandoned=True) for each in records]
+    if not kept:
+        return []
+    return [{"role": EFFECTS_ROLE, "effects": msgspec.to_builtins(kept)}]
+
+
+def find_record(
+    records: Sequence[EffectRecord], tool_name: str, arguments: Mapping[str, Any], key: str | None
+) -> EffectRecord | None:
+    """Return the last effect that a call would repeat: one with the same key.
+
+    A tool without `key` repeats only what was abandoned, and only with the same arguments.
+    """
+    for record in reversed(records):
+        if record.tool_name != tool_name:
+            continue
+        if record.effect_key == key if key is not None else record.abandoned and record.arguments == arguments:
+            return record
+    return None
