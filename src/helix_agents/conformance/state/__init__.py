@@ -27,6 +27,7 @@ from . import (
     s14_isolation,
     s15_old_data,
     s16_claimable,
+    s17_branches,
 )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "s14_isolation",
     "s15_old_data",
     "s16_claimable",
+    "s17_branches",
     "ownership",
     "data",
     "long_names",

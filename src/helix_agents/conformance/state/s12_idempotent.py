@@ -23,8 +23,9 @@ MAX_VERB_CALLS = 12
 
 
 async def _prepared(store: StateStore, operation: str, session_id: str) -> None:
-    if OPERATIONS[operation].prepared:
-        await prepare(store, session_id)
+    before = OPERATIONS[operation].prepare
+    if before is not None:
+        await before(store, session_id)
 
 
 async def _view(store: StateStore, session_id: str) -> Any:

@@ -34,7 +34,7 @@ def weight(value: Any) -> int:
     return 1
 
 
-async def _traffic(store: StateStore, act: Act, session_id: str) -> int:
+async def weighed(store: StateStore, act: Act, session_id: str) -> int:
     """What passes between the store and its backend while it does this, in both directions."""
     total = 0
 
@@ -75,7 +75,7 @@ async def _is_flat(harness: Harness, what: str, act: Act) -> None:
         session_id = f"session-{size}"
         await _big_session(maker, session_id, size)
         # A store object that knows nothing yet: its reads count as well.
-        costs[size] = await _traffic(await harness.open(), act, session_id)
+        costs[size] = await weighed(await harness.open(), act, session_id)
     small, large = costs[sizes[0]], costs[sizes[1]]
     expect(large <= small * 1.5 + 200, f"{what} moved {small} bytes in a small session and {large} in a big one")
 
@@ -146,5 +146,5 @@ async def keyset_page_is_flat(harness: Harness) -> None:
         async def act(store: StateStore, cursor: str, page_cursor: str | None = page.next_cursor) -> None:
             await store.list_sessions(user_id="u", limit=5, cursor=page_cursor, count=False)
 
-        costs.append(await _traffic(await harness.open(), act, ""))
+        costs.append(await weighed(await harness.open(), act, ""))
     expect(costs[1] <= costs[0] * 1.5 + 200, f"a page moved {costs[0]} bytes among 20 sessions, {costs[1]} among 420")

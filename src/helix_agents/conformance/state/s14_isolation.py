@@ -61,8 +61,8 @@ async def writes_stay_in_their_session(harness: Harness) -> None:
     before = await dump_session(store, "bystander")
     for name, operation in OPERATIONS.items():
         session_id = f"session-{name}"
-        if operation.prepared:
-            await prepare(store, session_id)
+        if operation.prepare is not None:
+            await operation.prepare(store, session_id)
         await operation.run(store, session_id)
         expect_same(await dump_session(store, "bystander"), before, f"a bystander of {name}")
 

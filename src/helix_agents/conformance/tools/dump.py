@@ -17,7 +17,7 @@ STEPS = ("step-1", "step-2", "step-3")
 """The kit stages under these step ids only, because a store is not asked to list step ids."""
 
 CHECKPOINT_ID = re.compile(r"cpv1-(?P<session>.+)-s(?P<step>\d+)-t(?P<time>\d+)-[0-9a-f]{6}", re.DOTALL)
-_OF_THE_MOMENT = frozenset({"created_at", "updated_at", "set_at", "staged_at", "incarnation"})
+_OF_THE_MOMENT = frozenset({"created_at", "updated_at", "set_at", "staged_at", "incarnation", "branch_id"})
 
 
 async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] = STEPS) -> dict[str, Any] | None:
@@ -66,6 +66,8 @@ def anonymous(value: Any, session_id: str) -> Any:
         without_clock = {key: item for key, item in value.items() if key not in _OF_THE_MOMENT}
         if "turn" in without_clock:
             del without_clock["started_at"]  # A run's start is the clock's; that of a ref is the caller's.
+        if isinstance(branches := without_clock.get("branches"), dict):
+            without_clock["branches"] = list(branches.values())
         return {key: anonymous(item, session_id) for key, item in without_clock.items()}
     if isinstance(value, list | tuple):
         return [anonymous(item, session_id) for item in value]

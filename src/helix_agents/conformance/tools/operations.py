@@ -5,22 +5,15 @@ The fault checks run each of them with a fault at each verb and compare what is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...stores.state.contract import StateStore
+from ...types import BranchPoint, Checkpoint, CheckpointMeta, Committed
 from .sample import add, full_state, meta, plain_state, push, put, ref, user, writes
 
 Act = Callable[[StateStore, str], Awaitable[Any]]
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One write. `prepared` is False where the session must not exist yet."""
-
-    run: Act
-    prepared: bool = True
 
 
 async def prepare(store: StateStore, session_id: str) -> None:
@@ -62,9 +55,53 @@ async def _restore(store: StateStore, session_id: str) -> Any:
     return await store.restore_checkpoint(session_id, oldest.checkpoint_id)
 
 
+def branch_point(checkpoints: Sequence[Checkpoint], message_count: int, branch_id: str = "branch-new") -> BranchPoint:
+    """The point after so many messages; checkpoints as `list_checkpoints` returns them, newest first."""
+    fitting = [it.checkpoint_id for it in checkpoints if it.message_count >= message_count]
+    return BranchPoint(branch_id, fitting[-1], message_count, f"message {message_count}")
+
+
+async def branch(store: StateStore, session_id: str, message_count: int = 2, **options: Any) -> Committed:
+    """Leave a session after so many messages and say something else."""
+    found = (await store.list_checkpoints(session_id, limit=200)).items
+    point = branch_point(found, message_count, options.pop("branch_id", "branch-new"))
+    state = plain_state(session_id, output=f"on {point.branch_id}")
+    said = [user(f"instead of {message_count}"), user(point.branch_id)]
+    return await store.branch_session(session_id, point, state, said, turn_meta(message_count), **options)
+
+
+def turn_meta(step_count: int) -> CheckpointMeta:
+    """A checkpoint that promotes nothing."""
+    return CheckpointMeta("step-3", step_count, kind="turn")
+
+
+async def prepare_branched(store: StateStore, session_id: str) -> None:
+    """A session that was left once, in the middle of a step."""
+    await prepare(store, session_id)
+    await store.update_status(session_id, "interrupted")
+    await branch(store, session_id)
+
+
+async def left_branch(store: StateStore, session_id: str) -> str:
+    """The first branch that is not active."""
+    return next(it.branch_id for it in await store.list_branches(session_id) if not it.is_active)
+
+
+async def _switch(store: StateStore, session_id: str) -> Any:
+    return await store.switch_branch(session_id, await left_branch(store, session_id))
+
+
 async def _fork_checkpoint(store: StateStore, session_id: str) -> Any:
     oldest = (await store.list_checkpoints(session_id)).items[-1]
     return await store.fork_session(session_id, f"{session_id}.fork", checkpoint_id=oldest.checkpoint_id)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One write, and what comes before it: nothing where the session must not exist yet."""
+
+    run: Act
+    prepare: Act | None = prepare
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -72,7 +109,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda store, name: store.create_session(
             name, agent_type="agent", custom_state={"a": [1, 2], "b": {}}, tags=["t"]
         ),
-        prepared=False,
+        prepare=None,
     ),
     "delete_session": Operation(lambda store, name: store.delete_session(name)),
     "save_state": Operation(lambda store, name: store.save_state(name, full_state(name))),
@@ -119,4 +156,6 @@ OPERATIONS: dict[str, Operation] = {
     "restore_checkpoint": Operation(_restore),
     "fork_session": Operation(lambda store, name: store.fork_session(name, f"{name}.fork")),
     "fork_session_from_checkpoint": Operation(_fork_checkpoint),
+    "branch_session": Operation(branch),
+    "switch_branch": Operation(_switch, prepare_branched),
 }
