@@ -310,6 +310,8 @@ export class Conversation {
 		if (!sub_session_id && SETTLES.has(type)) this.#sync("rest");
 		if (!sub_session_id && STARTS_OVER.has(type)) {
 			this.#recent = []; // the stream has dropped them, too
+			// What is shown again must not be appended to what it replaces, which may have been seen before the snapshot comes.
+			if (type === "stream_rewound") this.#open = new OpenStep(this.session?.custom_state ?? {}, this.#stored, [], this.helix.write);
 			if (sequence > this.#marker) this.#sync("whole"); // a marker comes again if the stream is read from further back
 			this.#marker = Math.max(this.#marker, sequence);
 		} else if (sequence > this.#covered) {
