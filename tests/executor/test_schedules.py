@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, open_stores
@@ -14,6 +15,7 @@ from helix_agents.cli import main
 from helix_agents.clock import system_clock
 from helix_agents.executor import WorkerPool
 from helix_agents.executor.later.timetable import timetable
+from helix_agents.server import User, bearer_tokens, create_app
 
 BERLIN = "Europe/Berlin"
 AGENT = Agent("main")
@@ -112,3 +114,17 @@ async def test_schedules_are_listed_and_canceled_from_a_shell(
     assert await asyncio.to_thread(main, ["schedules", "cancel", "daily", "--url", url]) == 0
     assert await asyncio.to_thread(main, ["schedules", "cancel", "daily", "--url", url]) == 1
     assert capsys.readouterr().err == "helix: there is no schedule 'daily'.\n"
+
+
+async def test_clients_of_the_server_do_not_see_the_sessions_of_schedules() -> None:
+    async with open_stores("memory:") as stores:
+        executor = AgentExecutor(stores, ScriptedLLM(["Hi."]), agents=[AGENT])
+        await executor.schedule("main", "Go", every_seconds=90, key="often", user_id="ann")
+        await executor.run("main", "Hello", session_id="mine", user_id="ann")
+        app = create_app(executor, authenticate=bearer_tokens({"t" * 20: User("ann")}), recover=False)
+        headers = {"Authorization": f"Bearer {'t' * 20}"}
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            for path in ("/sessions?include=usage", "/sessions?q=helix", "/sessions?q=mine"):
+                items = (await client.get(path)).json()["items"]
+                assert [item["session_id"] for item in items] == ([] if "helix" in path else ["mine"])

@@ -106,3 +106,25 @@ async def test_the_host_rules_hold_for_hooks(executor: AgentExecutor) -> None:
         headers = {"Host": "evil.example"}
         refused = await client.post(f"/hooks/{CALLS[0].token}", json=1, headers=headers)
         assert_problem(refused, 421, "misdirected_request")
+
+
+async def test_the_token_does_not_reach_the_log_of_the_server(executor: AgentExecutor) -> None:
+    await executor.run(AGENT, "Go", session_id="s")
+    app = create_app(executor, allow_unauthenticated=True, recover=False)
+    sent: list[Any] = []
+    logged: list[str] = []
+    path = f"/hooks/{CALLS[0].token}"
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+    scope["query_string"] = b""
+    scope["headers"] = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"1", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        logged.append(scope["path"])  # servers write their log when the response starts
+
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 200
+    assert set(logged) == {"/hooks/-"}

@@ -8,7 +8,7 @@ real time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -62,10 +62,10 @@ def moment_of(when: object, what: str) -> int:
     """Return a time as epoch milliseconds, given as such or as a `datetime` with a time zone."""
     if isinstance(when, datetime) and when.tzinfo is None:
         raise InvalidArgument(f"{what} must have a time zone: {when.isoformat()} means another moment in each.")
-    return _moment(when, ZoneInfo("UTC") if isinstance(when, datetime) else None, what)
+    return _moment(when, None, what)
 
 
-def _moment(when: object, zone: ZoneInfo | None, what: str = "at") -> int:
+def _moment(when: object, zone: tzinfo | None, what: str = "at") -> int:
     if isinstance(when, datetime):
         local = when if when.tzinfo is not None or zone is None else _in_zone(when, zone)
         return round(local.timestamp() * 1000)
@@ -74,11 +74,11 @@ def _moment(when: object, zone: ZoneInfo | None, what: str = "at") -> int:
     return when
 
 
-def _in_zone(naive: datetime, zone: ZoneInfo) -> datetime:
+def _in_zone(naive: datetime, zone: tzinfo) -> datetime:
     """Return a local time of a zone; of two moments the first. Raises `InvalidArgument` for one that never occurs."""
     local = naive.replace(tzinfo=zone)
     if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != naive.replace(fold=0):
-        raise InvalidArgument(f"{naive.isoformat()} does not occur in {zone.key}: clocks skip it.")
+        raise InvalidArgument(f"{naive.isoformat()} does not occur in {zone}: clocks skip it.")
     return local
 
 
@@ -91,7 +91,9 @@ def _milliseconds(seconds: object) -> int:
     return int(seconds * 1000)  # type: ignore[operator]  # it is a number
 
 
-def _zone(name: object) -> ZoneInfo:
+def _zone(name: object) -> tzinfo:
+    if name == "UTC":
+        return UTC  # needs no database of time zones
     try:
         return ZoneInfo(name if isinstance(name, str) else "")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -101,7 +103,7 @@ def _zone(name: object) -> ZoneInfo:
         ) from error
 
 
-def _next_of_cron(expression: str, zone: ZoneInfo, moment: int) -> int | None:
+def _next_of_cron(expression: str, zone: tzinfo, moment: int) -> int | None:
     for found in _occurrences(expression, datetime.fromtimestamp(moment / 1000, zone)):
         due_at = round(found.timestamp() * 1000)
         if due_at > moment:  # in an hour that occurs twice, a local time may mean the earlier moment

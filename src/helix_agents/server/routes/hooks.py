@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import Response
 
 from ...codec import Json
-from ...executor import Completion
 from ..answers import Receipt, continue_session
 from ..endpoints import Call, Endpoint
 from ..problems import Problem
 from ..requests import json_response, parse_json, read_bytes
 
+LOGGED_PATH = "/hooks/-"
+"""What a server's access log gets in place of the token."""
 REFUSALS = {
     "unknown": (404, "not_found", "There is nothing here: /openapi.json lists the routes."),
     "gone": (410, "call_gone", "The session that waited for this result does not exist any more."),
@@ -21,9 +24,14 @@ REFUSALS = {
 
 async def complete(call: Call) -> Response:
     """Complete a deferred call. The body is its result: JSON, or any other text."""
+    token = call.path("token")
+    call.request.scope["path"] = LOGGED_PATH
+    if call.context.executor.services.hook_tokens.read(token) is None:  # before a stranger's body is read
+        raise Problem(*REFUSALS["unknown"])
     text = await read_bytes(call.request, call.context.limits.max_body_bytes)
     media_type = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    completion = await _completed(call, _answer(text, is_json=media_type.endswith("json")))
+    answer = _answer(text, is_json=media_type.endswith("json"))
+    completion = await call.context.executor.complete_deferred(token, **answer)
     if (refusal := REFUSALS.get(completion.status)) is not None:
         raise Problem(*refusal)
     assert completion.session is not None
@@ -33,14 +41,7 @@ async def complete(call: Call) -> Response:
     return json_response(Receipt("accepted", can_resume, run_id))
 
 
-async def _completed(call: Call, answer: dict[str, Json]) -> Completion:
-    error = answer.get("error")
-    if isinstance(error, str):
-        return await call.context.executor.complete_deferred(call.path("token"), error=error)
-    return await call.context.executor.complete_deferred(call.path("token"), result=answer["result"])
-
-
-def _answer(text: bytes, *, is_json: bool) -> dict[str, Json]:
+def _answer(text: bytes, *, is_json: bool) -> dict[str, Any]:
     """Return a body as an answer: an object with the one member `result` or `error` is one; all else is a result."""
     if not text:
         return {"result": None}
