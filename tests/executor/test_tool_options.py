@@ -279,3 +279,21 @@ def test_a_tool_is_made_of_a_function_with_a_name(what: Any) -> None:
     with pytest.raises(InvalidArgument, match="name=") as caught:
         tool(what)
     assert "needs a function" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"effect": "twice"}, "effect must be"),
+        ({"effect": "once", "retries": 2}, "needs check="),
+        ({"effect": "once", "idempotent": True}, "contradicts idempotent"),
+        ({"effect": "once", "execute": "client"}, "not in the client"),
+        ({"effect": "once", "key": "order"}, "key must be a function"),
+        ({"effect": "once", "after_restore": "never"}, "after_restore must be"),
+        ({"effect": "read", "check": lambda arguments, key: None}, "check requires"),
+        ({"effect": "once", "undo": lambda arguments, result, key: None}, "undo is not supported"),
+    ],
+)
+def test_options_of_effects_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        tool(name="pay", **options)(lambda order: order)
