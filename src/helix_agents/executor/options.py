@@ -97,6 +97,8 @@ class Request:
     limits: UsageLimits | None = None
     not_before: int | None = None
     detour: Detour | None = None
+    incarnation: str | None = None
+    """The session that a message was meant for, if it was there; another one with its id does not get it."""
     """The message at which the run leaves the conversation, if it does not follow it."""
 
     @property

@@ -131,9 +131,10 @@ class RemoteControl:
         else:
             response = {"error": error} if error is not None else {"result": result}
         answer = Answer(ensure_id(tool_call_id or approval_id, "the id of a question"), response, answered_by)
-        if user_id is not None:
-            await self._session(session_id, user_id)
-        return await submit(self._services.store, self._services.clock, self._agents, session_id, answer)
+        seen = await self._session(session_id, user_id)
+        return await submit(
+            self._services.store, self._services.clock, self._agents, session_id, answer, addressed=seen.incarnation
+        )
 
     async def complete_deferred(self, token: str, *, result: Json, error: str | None) -> Completion:
         """Record the answer that the holder of a token gives."""

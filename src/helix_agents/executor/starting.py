@@ -86,6 +86,9 @@ class Starter:
 
     async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
         """Start; if the session is running, do instead what was asked for, however often that changes."""
+        if request.if_running == "enqueue":
+            seen = (await find(self._services, request.id, user_id=request.user_id)).session
+            request = replace(request, incarnation=seen.incarnation if seen is not None else None)
         for _ in CONFLICT.attempts():
             try:
                 return await self._start(request, new)
@@ -96,7 +99,8 @@ class Starter:
                     await self._remote.make_room(request.id)
                 elif (found := await find(self._services, request.id, user_id=request.user_id)).session is not None:
                     request, store = await self._without_bytes(request, found.session), self._services.store
-                    if await enqueue(store, self._services.ids, request.id, request.messages) is not None:
+                    _ensure_same(request, found.session)
+                    if await enqueue(store, self._services.ids, found.session, request.messages) is not None:
                         found = await find(self._services, request.id)
                         return self._runs.handle(request.agent, found.existing, found.run)
         raise AlreadyRunning(request.id)
@@ -111,6 +115,7 @@ class Starter:
             )
             if found.session is not None and request.if_exists == "reject":
                 raise SessionExists(request.id)
+            _ensure_same(request, found.session)
             if found.session is not None and await self._has_used_key(request):
                 raise AlreadyRunning(request.id)
             session = found.session or session_to_be(agent, request.id, request.session_options)
@@ -271,3 +276,9 @@ class Starter:
 
 async def _closed(services: Any, session: SessionState, run: RunRecord) -> Any:
     await close(services, session, run)
+
+
+def _ensure_same(request: Request, session: SessionState | None) -> None:
+    """Raise `SessionNotFound` if the session that a message was meant for is gone, although another one has the id."""
+    if request.incarnation is not None and (session is None or session.incarnation != request.incarnation):
+        raise SessionNotFound(request.id)

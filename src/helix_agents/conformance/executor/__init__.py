@@ -28,6 +28,7 @@ from . import (
     x7_models,
     x8_handover,
     x9_frozen,
+    x9_frozen_rest,
     x9_standing,
     x10_effects,
     x10_restored,
@@ -68,6 +69,7 @@ __all__ = [
     "x7_models",
     "x8_handover",
     "x9_frozen",
+    "x9_frozen_rest",
     "x9_standing",
     "x11_due",
 ]

@@ -46,7 +46,7 @@ class Scene(NamedTuple):
     meanwhile: Act
 
 
-def _executor(stores: StoreSet, clock: Clockwork, *script: Any) -> AgentExecutor:
+def executor_on(stores: StoreSet, clock: Clockwork, *script: Any) -> AgentExecutor:
     llm = ScriptedLLM(list(script) or [f"Answer {number}." for number in range(9)])
     return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT])
 
@@ -64,26 +64,26 @@ async def _crashed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
     clock.pass_seconds(LEASE_SECONDS + 1)
 
 
-async def _suspended(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    async with _executor(stores, clock, [Call("ask")]) as executor:
+async def suspended(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    async with executor_on(stores, clock, [Call("ask")]) as executor:
         await executor.run(AGENT, "One", session_id=session_id)
 
 
-async def _completed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    async with _executor(stores, clock) as executor:
+async def completed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
+    async with executor_on(stores, clock) as executor:
         for text in ("One", "Two"):
             await executor.run(AGENT, text, session_id=session_id)
     CHECKPOINTS[session_id] = (await stores.state.list_checkpoints(session_id)).items[-1].checkpoint_id
 
 
 async def _failed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    async with _executor(stores, clock, ModelError("no")) as executor:
+    async with executor_on(stores, clock, ModelError("no")) as executor:
         await executor.run(AGENT, "One", session_id=session_id)
 
 
 async def _unclosed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
     life = Life(commits=1)
-    dying = _executor(life.wrap(stores), clock)
+    dying = executor_on(life.wrap(stores), clock)
     try:
         await dying.run(AGENT, "One", session_id=session_id)
     except HelixError:
@@ -92,19 +92,19 @@ async def _unclosed(stores: StoreSet, clock: Clockwork, session_id: str) -> None
     clock.pass_seconds(LEASE_SECONDS + 1)
 
 
-async def _next_turns(executor: AgentExecutor, session_id: str) -> None:
+async def next_turns(executor: AgentExecutor, session_id: str) -> None:
     for text in ("Other", "Another"):
         await executor.run(AGENT, text, session_id=session_id)
 
 
-async def _created_again(executor: AgentExecutor, session_id: str) -> None:
+async def created_again(executor: AgentExecutor, session_id: str) -> None:
     await executor.delete_session(session_id)
     await executor.run(AGENT, "Anew", session_id=session_id)
 
 
 async def _worked_off(executor: AgentExecutor, session_id: str) -> None:
     await _recover(executor, session_id)
-    await _next_turns(executor, session_id)
+    await next_turns(executor, session_id)
 
 
 async def _restore(executor: AgentExecutor, session_id: str) -> None:
@@ -165,12 +165,12 @@ async def _usage_of(stores: StoreSet, session: SessionState) -> list[str] | None
     return [each.id for each in await stores.usage.get_entries(session.session_id, incarnation=session.incarnation)]
 
 
-async def _frozen_everywhere(harness: Harness, scene: Scene) -> None:
+async def frozen_everywhere(harness: Harness, scene: Scene) -> None:
     """Freeze after the first read, when the process believes to know the session, and at every later call."""
     stores, clock = await harness.open_stores(), Clockwork()
     counted = Freezer(0)
     await scene.prepare(stores, clock, "undisturbed")
-    async with _executor(counted.wrap(stores), clock) as executor:
+    async with executor_on(counted.wrap(stores), clock) as executor:
         await scene.act(executor, "undisturbed")
     await stores.state.delete_session("undisturbed")
     for number in range(1, counted.calls + 1):
@@ -183,7 +183,7 @@ async def _frozen_everywhere(harness: Harness, scene: Scene) -> None:
 
 
 async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_id: str, freezer: Freezer) -> None:
-    slow, quick = _executor(freezer.wrap(stores), clock), _executor(stores, clock)
+    slow, quick = executor_on(freezer.wrap(stores), clock), executor_on(stores, clock)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             acting = asyncio.ensure_future(scene.act(slow, session_id))
@@ -213,44 +213,44 @@ async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_i
 
 @check("X9", "an abort or interrupt that freezes anywhere changes nothing of a later turn", kind="faults")
 async def frozen_stops(harness: Harness) -> None:
-    for prepare in (_crashed, _suspended):
+    for prepare in (_crashed, suspended):
         for act in (_abort, _interrupt):
-            await _frozen_everywhere(harness, Scene(prepare, act, _next_turns))
+            await frozen_everywhere(harness, Scene(prepare, act, next_turns))
 
 
 @check("X9", "a restore that freezes anywhere changes nothing of a later turn", kind="faults")
 async def frozen_restore(harness: Harness) -> None:
-    await _frozen_everywhere(harness, Scene(_completed, _restore, _next_turns))
+    await frozen_everywhere(harness, Scene(completed, _restore, next_turns))
 
 
 @check("X9", "a start, resume or retry that freezes anywhere changes nothing of a later turn", kind="faults")
 async def frozen_starts(harness: Harness) -> None:
-    await _frozen_everywhere(harness, Scene(_completed, _execute, _next_turns))
-    await _frozen_everywhere(harness, Scene(_completed, _submit, _worked_off))
-    await _frozen_everywhere(harness, Scene(_crashed, _resume, _next_turns))
-    await _frozen_everywhere(harness, Scene(_failed, _retry, _next_turns))
+    await frozen_everywhere(harness, Scene(completed, _execute, next_turns))
+    await frozen_everywhere(harness, Scene(completed, _submit, _worked_off))
+    await frozen_everywhere(harness, Scene(_crashed, _resume, next_turns))
+    await frozen_everywhere(harness, Scene(_failed, _retry, next_turns))
 
 
 @check("X9", "a worker that freezes while it closes a dead run changes nothing of a later turn", kind="faults")
 async def frozen_close(harness: Harness) -> None:
-    await _frozen_everywhere(harness, Scene(_unclosed, _recover, _next_turns))
+    await frozen_everywhere(harness, Scene(_unclosed, _recover, next_turns))
 
 
 @check("X9", "whatever freezes anywhere changes nothing of a session that was created again", kind="faults")
 async def frozen_before_a_rebirth(harness: Harness) -> None:
-    for prepare, act in ((_crashed, _abort), (_completed, _restore), (_completed, _execute), (_crashed, _resume)):
-        await _frozen_everywhere(harness, Scene(prepare, act, _created_again))
+    for prepare, act in ((_crashed, _abort), (completed, _restore), (completed, _execute), (_crashed, _resume)):
+        await frozen_everywhere(harness, Scene(prepare, act, created_again))
 
 
 @check("X9", "a delete that freezes anywhere changes nothing of a session that was created again", kind="faults")
 async def frozen_delete(harness: Harness) -> None:
-    for prepare in (_crashed, _completed):
-        await _frozen_everywhere(harness, Scene(prepare, _delete, _created_again))
+    for prepare in (_crashed, completed):
+        await frozen_everywhere(harness, Scene(prepare, _delete, created_again))
 
 
 @check("X9", "whatever freezes anywhere leaves nothing of a session that was deleted since then", kind="faults")
 async def frozen_before_a_deletion(harness: Harness) -> None:
-    for prepare, act in ((_completed, _execute), (_completed, _submit), (_crashed, _resume), (_crashed, _abort)):
-        await _frozen_everywhere(harness, Scene(prepare, act, _delete))
+    for prepare, act in ((completed, _execute), (completed, _submit), (_crashed, _resume), (_crashed, _abort)):
+        await frozen_everywhere(harness, Scene(prepare, act, _delete))
     for act in (_execute, _submit):
-        await _frozen_everywhere(harness, Scene(_nothing, act, _delete))
+        await frozen_everywhere(harness, Scene(_nothing, act, _delete))

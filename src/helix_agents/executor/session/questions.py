@@ -289,10 +289,12 @@ async def submit(
     answer: Answer,
     *,
     incarnation: str | None = None,
+    addressed: str | None = None,
 ) -> ToolResultReceipt:
     """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit.
 
-    `incarnation`: of the session that asked. A session that was created again since has not.
+    `incarnation`: of the session that asked. A session that was created again since has not. `addressed`: the same of
+    the session that the caller named.
     """
     response = answer.response
     ensure_json(response)
@@ -302,7 +304,8 @@ async def submit(
 
     def record(owner: SessionState) -> SessionState | None:
         nonlocal status
-        if incarnation not in (None, owner.incarnation):
+        expected = incarnation or (addressed if owner_id == session_id else None)
+        if expected not in (None, owner.incarnation):
             raise SessionNotFound(owner_id)
         pending = owner.pending_client_tool_calls.get(tool_call_id)
         settled = tool_call_id in owner.completed_client_tool_calls

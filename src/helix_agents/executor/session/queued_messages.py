@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...clock import IdSource
+from ...errors import SessionNotFound
 from ...messages import Message, identified
 from ...stores.state.contract import StateStore
 from ...types import SessionState
@@ -31,9 +32,11 @@ class NewlyQueued(Exception):
 
 
 async def enqueue(
-    store: StateStore, ids: IdSource, session_id: str, messages: Sequence[Message]
+    store: StateStore, ids: IdSource, seen: SessionState, messages: Sequence[Message]
 ) -> SessionState | None:
     """Store messages for the run that owns the session; return None if the session has stopped since.
+
+    Raises `SessionNotFound` if another session has the id by now.
 
     A message has an id from here on. The run replaces it if the conversation has a message with that id.
     """
@@ -43,12 +46,14 @@ async def enqueue(
 
     def enter(session: SessionState) -> SessionState | None:
         nonlocal entered
+        if session.incarnation != seen.incarnation:
+            raise SessionNotFound(seen.session_id)
         entered = session.status == "active"
         if not entered or entries[0] in session.queued_messages:
             return None
         return msgspec.structs.replace(session, queued_messages=[*session.queued_messages, *entries])
 
-    session = await change_session(store, session_id, enter)
+    session = await change_session(store, seen.session_id, enter)
     return session if entered else None
 
 
