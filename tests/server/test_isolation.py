@@ -14,7 +14,7 @@ from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores
 from helix_agents.server import User, create_app
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.stores.state.delegating import DelegatingStateStore
-from helix_agents.types import SessionState
+from helix_agents.types import Conversation, SessionState
 from tests.server.running import Running, execute, result
 from tests.server.test_problems import assert_problem
 
@@ -138,6 +138,13 @@ class Overtaken(DelegatingStateStore):
 
     async def load_state(self, session_id: str) -> SessionState | None:
         found = await super().load_state(session_id)
+        await self._count(session_id)
+        return found
+
+    async def load_conversation(
+        self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
+    ) -> Conversation | None:
+        found = await super().load_conversation(session_id, last=last, offset=offset, custom_state=custom_state)
         await self._count(session_id)
         return found
 
