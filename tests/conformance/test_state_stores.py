@@ -19,7 +19,7 @@ test_sqlite = conformance_tests(SqliteHarness)
 # Limits change statements, not files: what several processes do to a file is seen above, and to Cloudflare in
 # tests/cloudflare.
 IN_ONE_PROCESS = ["example", "tasks", "random", "faults"]
-CELLS_AND_HISTORY = ("S2", "S4", "S5", "S8", "S9", "S13")
+CELLS_AND_HISTORY = ("S2", "S4", "S5", "S8", "S9", "S13", "S17")
 test_sqlite_under_d1_limits = conformance_tests(D1LimitsHarness, only=IN_ONE_PROCESS)
 test_sqlite_under_limits_of_a_durable_object = conformance_tests(
     DurableObjectLimitsHarness,

@@ -270,3 +270,15 @@ async def test_blobs_travel_with_their_session_and_damaged_ones_are_refused() ->
         with pytest.raises(InvalidArgument, match="damaged"):
             await import_sessions(other, damaged)
         assert (await other.blobs.list("s")).items == []
+
+
+async def test_an_export_holds_the_active_conversation_of_a_branched_session(source: Stores) -> None:
+    async with make_executor(source) as executor:
+        await (await executor.regenerate("talk", agent=manager)).result()
+        assert len(await executor.list_branches("talk")) == 2
+    lines = await exported(source)
+    async with open_stores("memory:") as target:
+        assert (await import_sessions(target, lines)).complete
+        theirs, ours = [await stores.state.get_messages("talk", limit=None) for stores in (source, target)]
+        assert ours.items == theirs.items
+        assert await target.state.list_branches("talk") == []
