@@ -39,7 +39,7 @@ from .run_context import RunContext
 from .services import Services
 from .session.admin import delete_tree
 from .session.claim import Claim, NewRun, begin_turn, create_turn
-from .session.closing import close, fail_sessions
+from .session.closing import Ending, close, fail_session
 from .session.observe import Found, find
 from .session.questions import MESSAGE_INSTEAD, change_session
 from .session.standing import Action, Intent, decide
@@ -174,9 +174,7 @@ class _ChildCall:
             self._announce_start()
         action = decide(found.seen, Intent.CALL_CHILD if mine else Intent.CALL_CHILD_ANEW).action
         if action is Action.CLOSE_FIRST:
-            assert session is not None
-            assert run is not None
-            await close(self._services, session, run)
+            await close(self._services, found)
             return await self._go_on()
         if action is Action.RETURN:
             assert session is not None
@@ -206,7 +204,7 @@ class _ChildCall:
                 raise
             await self._parent.watch.ensure_owner()
             error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
-            await fail_sessions(self._services, [self._session_id], error, "parent_timeout", self._check)
+            await self._fail(error, "parent_timeout")
             return AgentResult("failed", error=error)
 
     async def _claim(self, found: Found, action: Action) -> Claim:
@@ -296,7 +294,10 @@ class _ChildCall:
         """End the child, if there is one: nobody will continue it."""
         with suppress(ForeignSession):
             self._ensure_child(await self._services.store.load_state(self._session_id))
-            await fail_sessions(self._services, [self._session_id], error, reason, self._check)
+            await self._fail(error, reason)
+
+    async def _fail(self, error: str, reason: str) -> None:
+        await fail_session(self._services, self._session_id, Ending("failed", error, reason), self._check)
 
     async def show_again(self) -> None:
         """Show a child that had finished before the parent's stream was rewound."""
@@ -369,7 +370,7 @@ class _ChildCall:
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         """What the child's result means for the parent's call."""
         if result.status in SUSPENDED and self._parent.then:
-            await fail_sessions(self._services, [self._session_id], MESSAGE_INSTEAD, "parent_moved_on", self._check)
+            await self._fail(MESSAGE_INSTEAD, "parent_moved_on")
             result = AgentResult("failed", error=MESSAGE_INSTEAD)
         await self._note(result.status)
         if result.status in SUSPENDED:

@@ -178,9 +178,6 @@ class RunHandle(Generic[Output]):
         decision = decide(found.seen, Intent.AWAIT_RESULT)
         if not decision.is_refusal:
             return None
-        # A run that ends between two reads looks like one that died.
-        if (await self._session()).version != found.existing.version:
-            return None
         if self._continues:
             with suppress(AlreadyRunning, NotResumable, RunLost):
                 self._task = (await self._steering.resume(self._agent, self.session_id))._task

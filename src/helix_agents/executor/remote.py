@@ -28,7 +28,6 @@ from .session.standing import Action, Intent, Standing, decide, refusal
 
 DELETED_REASON = f"{RESERVED_PREFIX}deleted"
 """Why the run of a session that is deleted stops. Callers cannot give it: readers of the stream rely on it."""
-READS_OF_A_BUSY_SESSION = 5
 
 
 class StopsRuns(Protocol):
@@ -57,15 +56,10 @@ class RemoteControl:
 
     async def can_resume(self, session_id: str, *, user_id: str | None = None) -> CanResume:
         """Return whether `resume` would continue the session, and why or why not."""
-        for _ in range(READS_OF_A_BUSY_SESSION):
-            found = await find(self._services, session_id, user_id=user_id)
-            verdict = can_resume(found.seen)
-            if found.existing is None or not verdict.can_resume:
-                return verdict
-            # A run that ends between the two reads looks like one that died.
-            if (await find(self._services, session_id)).existing.version == found.existing.version:
-                return verdict
-        return CanResume(False, "it is running")
+        found = await find(self._services, session_id, user_id=user_id)
+        if found.session is None:
+            raise SessionNotFound(session_id)
+        return can_resume(found.seen)
 
     async def interrupt(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
         """Ask a session's run to stop at the next safe point, or stop the session itself if no run owns it."""
@@ -272,21 +266,20 @@ class RemoteControl:
                 raise refusal(found.seen, decision)
             if decision.action is Action.RETURN:
                 return
-            session, run = found.existing, found.run
+            session = found.existing
             if decision.action is Action.FLAG:
                 await self._flag(session, found.seen.run_id, ending)
                 return
             try:
                 if decision.action in (Action.CLOSE, Action.CLOSE_FIRST):
-                    assert run is not None
-                    await close(self._services, session, run)
+                    await close(self._services, found)
                     if decision.action is Action.CLOSE:
                         return
                 elif decision.action is Action.END:
                     for wait in session.suspended_awaiting_children.values() if ending.status == "interrupted" else ():
                         if wait.child_session_id not in asked:  # two sessions may wait for each other
                             await self._stop(wait.child_session_id, ending, None, asked)
-                    await end(self._services, session, run, ending)
+                    await end(self._services, found, ending)
                     return
             except (AlreadyRunning, RunLost):
                 continue  # it has changed: read it again

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..messages import Message
 from ..retry import CONFLICT
-from ..types import RunRecord, SessionState
+from ..types import SessionState
 from .handle import RunHandle
 from .local_runs import LocalRuns
 from .options import Request, ensure_said
@@ -37,9 +37,11 @@ from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
 from .session.observe import Found, find
 from .session.queued_messages import enqueue
-from .session.standing import Action, Intent, Standing
+from .session.standing import Action, Intent, Standing, decide
 from .session.take_over import continue_run, take_over
 from .step.artifacts import Artifacts
+
+T = TypeVar("T")
 
 
 class Starter:
@@ -164,8 +166,8 @@ class Starter:
         message = messages[0] if messages else None
         return await self._not_stalled(found, take_over(services, found, new, message=message))
 
-    async def _not_stalled(self, found: Found, claiming: Awaitable[Claim]) -> Claim:
-        """Return the claim. A process that stalled so long that another one took over gets `RunLost`: no mere race."""
+    async def _not_stalled(self, found: Found, claiming: Awaitable[T]) -> T:
+        """Return what the claim returns. A process that stalled until another one took over gets `RunLost`."""
         try:
             return await claiming
         except AlreadyRunning as error:
@@ -194,7 +196,9 @@ class Starter:
             if run is None:
                 return None
             latest = runs[-1]
-            if found.seen.standing is Standing.LAPSED and latest.idempotency_key == keyed.key:
+            is_lost = found.seen.standing is Standing.LAPSED and latest.idempotency_key == keyed.key
+            # An engine continues its own run.
+            if is_lost and not decide(found.seen, Intent.RESUME).is_refusal:
                 try:
                     return await self.resume(request.agent, request.id, deps=request.deps, key=True)
                 except (AlreadyRunning, NotResumable):
@@ -217,11 +221,10 @@ class Starter:
         """Continue a session whose run was interrupted, crashed, or has got its answers."""
         intent = Intent.RESUME if message is None else Intent.RESUME_WITH_MESSAGE
         found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id, messages=True)
-        session, run = found.existing, found.run
+        session = found.existing
         if action is Action.CLOSE:
-            assert run is not None
-            await self._not_stalled(found, _closed(self._services, session, run))
-            return self._runs.handle(agent, session, run)
+            await self._not_stalled(found, close(self._services, found))
+            return self._runs.handle(agent, session, found.run)
         deps = await self._runs.deps_for(agent, session, deps)
         if action is Action.CONTINUE:
             claiming = continue_run(self._services, found)
@@ -257,11 +260,10 @@ class Starter:
 
     async def recover(self, found: Found, action: Action, *, worker: str | None = None) -> RunHandle | None:
         """Carry out what a scheduler has decided: continue, take over or close; None if nothing runs then."""
-        session, run = found.existing, found.run
+        session = found.existing
         agent = self._runs.agents.get(session.agent_type)
         if action is Action.CLOSE:
-            assert run is not None
-            await close(self._services, session, run)
+            await close(self._services, found)
             return None
         deps = await self._runs.deps_for(agent, session)
         if action is Action.CONTINUE:
@@ -272,10 +274,6 @@ class Starter:
 
     def _new_id(self) -> str:
         return f"run-{self._services.ids()}"
-
-
-async def _closed(services: Any, session: SessionState, run: RunRecord) -> Any:
-    await close(services, session, run)
 
 
 def _ensure_same(request: Request, session: SessionState | None) -> None:

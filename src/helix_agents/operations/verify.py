@@ -93,7 +93,7 @@ async def repair_session(state_store: StateStore, stream_manager: StreamManager,
         return ["removed what was left of it"] if await state_store.drop_orphan(session_id) else []
     done: list[str] = []
     if found.seen.standing in UNCLOSED and found.run is not None:
-        await close(stores, found.session, found.run)
+        await close(stores, found)
         done.append(f"closed the record of run {found.run.run_id} and its stream")
     elif found.seen.standing in (Standing.COMPLETED, Standing.FAILED):
         info = await stream_manager.get_stream_info(found.session.stream_id)

@@ -158,7 +158,7 @@ class EngineRuntime(ABC):
         if decision.action is Action.LEAVE:
             self._skipped.add(session)
         elif decision.action in (Action.CLOSE, Action.CLOSE_FIRST) and found.run is not None:
-            await close(self._services, found.existing, found.run)
+            await close(self._services, found)
         elif found.seen.standing is Standing.READY:
             await self.resume(session.agent_type, session.session_id)
         elif not await self._rescue(await self._stepper.look(session.agent_type, session.session_id)):

@@ -292,6 +292,27 @@ async def poisoned(harness: Harness) -> None:
     expect_same(session and session.failure_reason, "poisoned", "why it failed")
 
 
+@check("X9", "a request of an engine that is sent again finds its run, also if the process that worked on it died")
+async def key_of_a_dead_run_of_an_engine(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), Clockwork()
+    agent, llm = simple_agent(), Gated(["Never said."])
+    dead = make_executor(stores, llm, clock=clock)
+    stepper = Stepper(dead, engine="clockwork")
+    ticket = await stepper.begin(agent, "Go", session_id="s", idempotency_key="k")
+    stepping = asyncio.ensure_future(stepper.step(agent, ticket))
+    await llm.reached.wait()
+    stepping.cancel()
+    await asyncio.gather(stepping, return_exceptions=True)
+    await dead.close()
+    clock.pass_seconds(60)
+    async with executing(stores, ScriptedLLM(["Done."]), clock=clock) as executor:
+        other = Stepper(executor, engine="clockwork")
+        again = await other.begin(agent, "Go", session_id="s", idempotency_key="k")
+        expect_same(again.run_id, ticket.run_id, "the run of the key")
+        done = await other.step(agent, again)
+    expect_same((done.status, done.output), ("completed", "Done."), "the run after its next step")
+
+
 @check("X9", "the fields of a run say what the executor knows about it, and its metadata is the caller's")
 async def fields_of_runs(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()

@@ -20,7 +20,7 @@ from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
 from .claim import REPLACED, next_epoch
-from .closing import decided, fail_sessions
+from .closing import Ending, decided, fail_session
 from .observe import Sessions, load_messages
 from .standing import Intent, open_run
 
@@ -91,7 +91,9 @@ async def _end_undone_children(services: Sessions, restored: SessionState) -> No
         if stored is None or stored.version != restored.version:
             raise AlreadyRunning(restored.session_id)
 
-    await fail_sessions(services, undone, "The session was restored to an earlier step.", "parent_restored", check)
+    ending = Ending("failed", "The session was restored to an earlier step.", "parent_restored")
+    for session_id in undone:
+        await fail_session(services, session_id, ending, check)
 
 
 async def delete_tree(

@@ -7,7 +7,7 @@ under a fence, what is staged, and last the run's record: until then another pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -29,12 +29,12 @@ from ...errors import (
 )
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...retry import CLOSING
-from ...types import Owner, RunRecord, SessionState
+from ...types import Owner, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
 from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
-from .observe import Found, Sessions, find, load_messages
+from .observe import Found, Sessions, find
 from .standing import POISONED_AFTER, Action, Decision, Intent, decide, ended_as, open_run, refusal
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
@@ -53,25 +53,27 @@ class Ending(NamedTuple):
     failure_reason: str | None = None
 
 
-async def close(services: Sessions, session: SessionState, run: RunRecord) -> None:
+async def close(services: Sessions, found: Found) -> None:
     """Close the stream and the record of a dead run. Raises `AlreadyRunning` and `RunLost`.
 
     A run that must end (`Seen.must_end`) is ended on the way.
     """
-    flag = session.interrupt_flag
+    session, run = found.existing, found.run
+    assert run is not None
     if session.status == "active":
         why = f"{POISONED_AFTER} processes in a row died in this run without a commit."
         ending = Ending("failed", why, "poisoned")
-        if flag is not None and flag.run_id == run.run_id:
+        if (flag := found.seen.stop) is not None:
             failed = Ending("failed", flag.reason or "aborted", "aborted")
             ending = failed if flag.abort else Ending("interrupted", flag.reason)
-        return await end(services, session, run, ending)
+        return await end(services, found, ending)
     change = leased_run(run, services.clock() + services.lease_ms)
-    await _finish(services, session, await take(services, session, session, change=change), run)
+    await _finish(services, found, await take(services, session, session, change=change))
 
 
-async def end(services: Sessions, session: SessionState, run: RunRecord | None, ending: Ending) -> None:
+async def end(services: Sessions, found: Found, ending: Ending) -> None:
     """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
+    session, run = found.existing, found.run
     context: Json = session.interrupt_context
     if ending.status == "interrupted":
         now = services.clock()
@@ -87,11 +89,15 @@ async def end(services: Sessions, session: SessionState, run: RunRecord | None, 
         pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
     change = leased_run(still, services.clock() + services.lease_ms) if (still := open_run(run)) is not None else None
-    await _finish(services, session, await take(services, session, wanted, change=change), run)
+    await _finish(services, found, await take(services, session, wanted, change=change))
 
 
-async def _finish(services: Sessions, before: SessionState, session: SessionState, run: RunRecord | None) -> None:
-    """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`."""
+async def _finish(services: Sessions, found: Found, session: SessionState) -> None:
+    """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`.
+
+    `found`: the session and its run as they were before the claim.
+    """
+    run = found.run
     store, streams, fence = services.store, services.streams, session.owner_epoch
     owner = Owner(session.incarnation, fence)
     is_open = open_run(run) is not None
@@ -103,16 +109,15 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
             raise RunLost(session.session_id, run.run_id if run else "", REPLACED)
 
     if failed:
-        refs = await store.list_sub_session_refs(session.session_id)
-        reason = session.failure_reason or "error"
-        await fail_sessions(services, [ref.sub_session_id for ref in refs], session.error or "failed", reason, check)
+        ending = Ending("failed", session.error or "failed", session.failure_reason or "error")
+        for ref in await store.list_sub_session_refs(session.session_id):
+            await fail_session(services, ref.sub_session_id, ending, check)
     try:
         if streams is not None and not is_open:
-            await take_back(streams, await _put_aside(services, before, run), session, fence)
+            await take_back(streams, await _put_aside(services, found), session, fence)
         if streams is not None:
             if ended:
-                seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
-                latest = seen.checkpoint if seen is not None and is_open else None
+                latest = found.checkpoint if is_open else None
                 await close_stream(streams, session, latest, fence, rewind=is_open)
             else:
                 await pause_at_rest(streams, session, fence)
@@ -134,9 +139,10 @@ async def _finish(services: Sessions, before: SessionState, session: SessionStat
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
 
 
-async def _put_aside(services: Sessions, session: SessionState, run: RunRecord | None) -> OpenStep | None:
+async def _put_aside(services: Sessions, found: Found) -> OpenStep | None:
     """Return the step that a suspension left open, with what it has shown; None if there is none."""
-    answer, calls = unanswered_calls(await load_messages(services.store, session.session_id))
+    session, run = found.existing, found.run
+    answer, calls = unanswered_calls(await found.history(services.store))
     if run is None or answer is None or not calls:
         return None
     step = OpenStep(step_id_of(session, run.run_id), session.step_count + 1, answer, session.custom_state or {})
@@ -144,19 +150,11 @@ async def _put_aside(services: Sessions, session: SessionState, run: RunRecord |
     return step
 
 
-async def fail_sessions(
-    services: Sessions, session_ids: Sequence[str], error: str, reason: str, check: OwnerCheck
-) -> None:
-    """Fail sessions that nobody will continue, and their descendants, with the reason of the cascade.
-
-    `check` is asked after a session was read and before it is ended: a successor that uses it changes its version.
-    """
-    for session_id in session_ids:
-        await fail_session(services, session_id, Ending("failed", error, reason), check)
-
-
 async def fail_session(services: Sessions, session_id: str, ending: Ending, check: OwnerCheck | None = None) -> bool:
-    """Fail a session, whoever owns it; return whether this call did: it may have ended, or keep changing."""
+    """Fail a session and its descendants, whoever owns it; return whether this call did.
+
+    `check` is asked after the session was read and before it is ended: a successor that uses it changes its version.
+    """
     for _ in CLOSING.attempts():
         found = await find(services, session_id)
         if check is not None:
@@ -166,11 +164,10 @@ async def fail_session(services: Sessions, session_id: str, ending: Ending, chec
             return False
         try:
             if action is Action.END:
-                await end(services, found.existing, found.run, ending)
+                await end(services, found, ending)
                 await _note_failed(services, found.existing)
                 return True
-            assert found.run is not None
-            await close(services, found.existing, found.run)
+            await close(services, found)
             if action is Action.CLOSE:
                 return False
         except (AlreadyRunning, RunLost):
@@ -235,15 +232,7 @@ def _stalled(services: Sessions, found: Found) -> RunLost | None:
 
 async def _is_settled(services: Sessions, found: Found, decision: Decision) -> bool:
     """Do what has to come first; return False if something was done, so that the session must be read again."""
-    if decision.action is Action.WAIT:
-        return False
-    session, run = found.session, found.run
-    if session is None:
-        return True
-    try:
-        if decision.action is Action.CLOSE_FIRST and run is not None:
-            await close(services, session, run)
-            return False
-    except (AlreadyRunning, RunLost):
-        return False
-    return True
+    if decision.action is Action.CLOSE_FIRST:
+        with suppress(AlreadyRunning, RunLost):
+            await close(services, found)
+    return decision.action not in (Action.CLOSE_FIRST, Action.WAIT)

@@ -181,7 +181,7 @@ class Stepper:
         if run is None or not await self._is_of_its_turn(ticket, run):
             raise StaleTicket(ticket.session_id, "its turn is over")
         if action is Action.CLOSE:
-            await close(services, session, run)
+            await close(services, found)
         if action is Action.TAKE_OVER:
             new = NewRun(f"run-{services.ids()}", engine=self._engine)
             return found, await take_over(services, found, new)
