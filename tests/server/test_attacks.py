@@ -67,6 +67,7 @@ BODIES: dict[str, Any] = {
     "/sessions/{session_id:id}/resume": {"message": "mine now"},
     "/sessions/{session_id:id}/tool-results": {"tool_call_id": "call_1_1", "approved": True},
     "/sessions/{session_id:id}": {"title": "mine now"},
+    "/sessions/{session_id:id}/edit": {"message_id": "m", "content": "mine now"},
 }
 """What a route needs to get as far as the session. A new route that needs a body must be added here."""
 
@@ -82,6 +83,7 @@ async def test_no_route_shows_or_changes_another_users_session(
         if "{session_id:id}" not in endpoint.path:
             continue
         path = endpoint.path.replace("{session_id:id}", sid).replace("{checkpoint_id:id}", "c")
+        path = path.replace("{branch_id:id}", "b")
         path = path.replace("{digest}", f"sha256:{'0' * 64}")
         assert "{" not in path, f"say what {endpoint.path} needs"
         body = BODIES.get(endpoint.path, {}) if endpoint.method != "GET" else None
