@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..expect import expect, expect_same
 from ..harness import STATE_STORE, Harness, readers
 from ..registry import NotApplicable
-from ..tools.dump import dump, dump_session
+from ..tools.dump import dump, portrait
 from ..tools.operations import prepare
 from ..tools.sample import ref
 
@@ -31,20 +31,16 @@ async def deleted_is_gone(harness: Harness) -> None:
 @check("S10", "a session made again under a deleted id finds nothing old")
 async def made_again_is_new(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
-    await prepare(store, "a")
-    await other.load_state("a")
-    await store.delete_session("a")
-    await store.create_session("a", agent_type="agent")
-    await other.create_session("b", agent_type="agent")
+    await prepare(store, "made-again")
+    await other.load_state("made-again")
+    await store.delete_session("made-again")
+    await store.create_session("made-again", agent_type="agent")
+    await other.create_session("brand-new", agent_type="agent")
     async for reader in readers(harness, other):
-        again, fresh = await dump_session(reader, "a"), await dump_session(reader, "b")
-        assert again is not None
-        assert fresh is not None
-        for made in (again, fresh):
-            for field in ("session_id", "stream_id", "root_session_id", "created_at", "updated_at", "incarnation"):
-                made["state"].pop(field)
+        again, fresh = await portrait(reader, "made-again"), await portrait(reader, "brand-new")
+        expect(again is not None, "the session made again cannot be read")
         expect_same(again, fresh, "the session made again, compared with one that is new")
-    made_run = await (await harness.open()).create_run("a", "run-of-a")
+    made_run = await (await harness.open()).create_run("made-again", "run-of-it")
     expect_same(made_run.turn, 1, "the turn of a run under the id of a deleted one")
 
 
