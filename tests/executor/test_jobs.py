@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from helix_agents.executor.tasks import all_of, unbroken
+from helix_agents.executor.tasks import finish_despite_cancel, gather_or_cancel
 
 
 async def test_a_job_that_nothing_breaks_off_tells_how_it_ended() -> None:
@@ -20,7 +20,7 @@ async def test_a_job_that_nothing_breaks_off_tells_how_it_ended() -> None:
             raise ValueError("broken")
         done.append("done")
 
-    working = asyncio.create_task(unbroken(work(fails=False)))
+    working = asyncio.create_task(finish_despite_cancel(work(fails=False)))
     for _ in range(3):
         await asyncio.sleep(0)
         working.cancel()
@@ -31,7 +31,7 @@ async def test_a_job_that_nothing_breaks_off_tells_how_it_ended() -> None:
         await working
     assert done == ["done"]
     with pytest.raises(ValueError, match="broken"):
-        await unbroken(work(fails=True))
+        await finish_despite_cancel(work(fails=True))
 
 
 async def test_the_first_error_ends_the_other_jobs_before_it_is_raised() -> None:
@@ -49,7 +49,7 @@ async def test_the_first_error_ends_the_other_jobs_before_it_is_raised() -> None
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await all_of(wait, fail)
+        await gather_or_cancel(wait, fail)
     assert ended == ["other"]
 
 
@@ -57,7 +57,7 @@ async def test_jobs_of_a_caller_that_is_cancelled_before_it_starts_leave_no_coro
     async def work() -> None:
         raise AssertionError("started")
 
-    jobs = asyncio.ensure_future(all_of(work, work))
+    jobs = asyncio.ensure_future(gather_or_cancel(work, work))
     jobs.cancel()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -69,7 +69,7 @@ async def open_stores(url: str, *, migrate: bool = True) -> AsyncIterator[Stores
 
 
 def schemes() -> list[str]:
-    """The schemes that can be opened here."""
+    """Return the schemes that can be opened here."""
     return sorted({*_OPENERS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
 
 

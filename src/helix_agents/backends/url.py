@@ -55,7 +55,7 @@ class StoresUrl(NamedTuple):
         return f"{self.scheme}:{_without_user(self.place)}"
 
     def without_secrets(self, sentence: object) -> str:
-        """A sentence about this address, without the passwords in it."""
+        """Return a sentence about this address, without the passwords in it."""
         text = str(sentence).replace(self.text, self.shown)
         for secret in self._secrets():
             text = text.replace(secret, HIDDEN)
@@ -68,7 +68,7 @@ class StoresUrl(NamedTuple):
         return sorted({each for secret in found if secret for each in (secret, unquote(secret))}, key=len, reverse=True)
 
     def option(self, name: str, kind: Callable[[str], T], default: T) -> T:
-        """The value of an option, or `default`."""
+        """Return the value of an option, or `default`."""
         if name not in self.options:
             return default
         try:
@@ -97,7 +97,7 @@ class StoresUrl(NamedTuple):
             )
 
     def stream_retention(self) -> StreamRetention:
-        """The two `STREAM_OPTIONS`, as arguments of a stream manager."""
+        """Return the two `STREAM_OPTIONS`, as arguments of a stream manager."""
         return {
             "max_chunks": self.option("max_chunks", int, DEFAULT_MAX_CHUNKS),
             "ttl": self.option("stream_ttl_seconds", int, DEFAULT_TTL_SECONDS),
@@ -105,7 +105,7 @@ class StoresUrl(NamedTuple):
 
 
 def as_bool(text: str) -> bool:
-    """The value of an option that is on or off."""
+    """Return the value of an option that is on or off."""
     if text.lower() not in ("0", "1", "true", "false", "yes", "no"):
         raise ValueError(text)
     return text.lower() in ("1", "true", "yes")
@@ -115,7 +115,7 @@ _KINDS: dict[object, str] = {int: "an integer", float: "a number", as_bool: "tru
 
 
 def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
-    """The parts of an address."""
+    """Return the parts of an address."""
     if not isinstance(text, str):
         raise InvalidArgument(f"The address of a store must be a string, not {type(text).__name__}: {EXAMPLES}.")
     scheme, colon, rest = text.partition(":")
@@ -130,7 +130,7 @@ def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
 
 
 def _without_user(place: str) -> str:
-    """A place without user name and password."""
+    """Return a place without user name and password."""
     before, at, after = place.rpartition("@")
     if not at:
         return place

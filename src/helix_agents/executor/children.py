@@ -1,7 +1,7 @@
-"""Sub-agents: a tool call that is a run of its own, in a child session below the parent's.
+"""Sub-agents: a tool call that is a run of its own, in a child session of the parent's.
 
-The child's session id follows from the parent's and the call, so a parent that is resumed finds the child it had begun
-and goes on with it: one that finished is not run again, one that waits makes the parent wait.
+The child's session id follows from the parent's and the call, so a parent that is resumed finds the child it had
+started and continues it: a finished child is not run again, a waiting one makes the parent wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .step.decisions import Outcome
 from .step.open_step import OpenStep, tool_start_chunk
 from .step.work import PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
 from .stream.fenced import FORWARDED
-from .tasks import unbroken
+from .tasks import finish_despite_cancel
 
 logger = get_logger("helix_agents.executor")
 
@@ -63,11 +63,11 @@ LOST_TO_ANOTHER = (
     StreamNotActive,
     VersionConflict,
 )
-"""How it shows that somebody else has written to a sub-agent's session. None of it is the parent's fault."""
+"""Errors that mean another process has written to a sub-agent's session. None of them is the parent's fault."""
 
 
 def child_session_id(parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
-    """The id of the child that a call runs in: its own, or one for all calls of a persistent child."""
+    """Return the id of the child that a call runs in: its own, or one for all calls of a persistent child."""
     name = call["id"] if tool.mode == "ephemeral" else f"@{tool.name}"
     wanted = f"{parent_session_id}/{name}"
     if len(wanted) <= MAX_ID_LENGTH:
@@ -125,7 +125,7 @@ class _ChildCall:
         self._stop = stop
         self._agent = tool.agent
         self._session_id = child_session_id(parent.session_id, tool, call)
-        # The input too: a parent that was taken back to an earlier checkpoint may make a call again, differently.
+        # The input also counts: a parent restored to an earlier checkpoint may make a call again with another input.
         self._origin = ParentCall(call["id"], call["arguments"]["input"], parent.run_id)
         self._show_history = False
         self._started_at = 0
@@ -136,9 +136,10 @@ class _ChildCall:
         self._input: Message = {"role": "user", "content": call["arguments"]["input"]}
 
     async def run(self) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
-        """Bring the child to rest, however often others get in between, as long as the parent's session is its own.
+        """Run the child until it stops, retrying after races with other writers, as long as this run owns the parent's
+        session.
 
-        A run of a parent that was replaced may wake up with a run of the child, which nobody has taken from it yet.
+        A parent's run that was replaced may wake up and still own a run of the child.
         """
         began = self._services.clock()
         for _ in CONFLICT.attempts():
@@ -237,7 +238,7 @@ class _ChildCall:
             claims.append(await create_turn(self._services, self._agent, self._session_id, [self._input], new, options))
             await self._ensure_parent(claims[0].session)
 
-        await unbroken(create())  # cut short, it could leave a child that nobody knows
+        await finish_despite_cancel(create())  # if it were cut short, a child could exist that its parent does not know
         self._incarnation = claims[0].session.incarnation
         return claims[0]
 
@@ -275,14 +276,14 @@ class _ChildCall:
             raise ForeignSession
 
     def _is_mine(self, session: SessionState | None, run: RunRecord | None) -> bool:
-        """Whether the child's latest run was begun for this very call, and did not merely end with its parent's."""
+        """Return whether the child's latest run was started for this call, and did not merely end with its parent's."""
         if session is None or run is None or session.failure_reason == PARENT_FAILED:
             return False
         call, mine = run.parent_call, self._origin
         return call is not None and (call.tool_call_id, call.input) == (mine.tool_call_id, mine.input)
 
     async def _note_cascade(self) -> None:
-        """Let the child's session say why it was interrupted, if that was to let the parent suspend."""
+        """Record in the child's session that it was interrupted to let the parent suspend."""
         if not self._parent.stop.requested:
             await change_session(
                 self._services.store,
@@ -291,7 +292,7 @@ class _ChildCall:
             )
 
     async def end(self, error: str, reason: str) -> None:
-        """End the child, if there is one: nobody will continue it."""
+        """End the child, if there is one, because no run will continue it."""
         with suppress(ForeignSession):
             self._ensure_child(await self._services.store.load_state(self._session_id))
             await self._fail(error, reason)
@@ -311,7 +312,7 @@ class _ChildCall:
         self._announce_end(session.status)
 
     def _take_back(self) -> None:
-        """Let the parent's readers drop what a run of the child has shown that was lost: all is shown again."""
+        """Rewind the parent's stream if a run of the child was lost: everything is shown again."""
         if not self._began:
             return
         self._began, self._show_history = False, True
@@ -340,7 +341,7 @@ class _ChildCall:
         )
 
     async def _forward_history(self, session: SessionState) -> None:
-        """Show again what the child had said, if the parent's stream was rewound."""
+        """Repeat the child's chunks if the parent's stream was rewound."""
         if not self._show_history:
             return
         for stored in await self._services.streams.get_all_chunks(session.stream_id):
@@ -368,7 +369,7 @@ class _ChildCall:
         )
 
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
-        """What the child's result means for the parent's call."""
+        """Return what the child's result means for the parent's call."""
         if result.status in SUSPENDED and self._parent.then:
             await self._fail(MESSAGE_INSTEAD, "parent_moved_on")
             result = AgentResult("failed", error=MESSAGE_INSTEAD)

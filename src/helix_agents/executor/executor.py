@@ -1,6 +1,6 @@
 """AgentExecutor: the public API. Runs agents in this process, on stores that other processes may share.
 
-It only puts parts together: `starting.py` starts and continues runs, `local_runs.py` drives those of this process,
+It only assembles parts: `starting.py` starts and continues runs, `local_runs.py` drives those of this process,
 `conversations.py` changes what was said, `remote.py` works on sessions wherever they run, and `workers/claimable.py`
 picks up what others left.
 """
@@ -61,7 +61,7 @@ class AgentExecutor(Conversations):
     `deps_factory`: a function of the session, sync or async, that makes the deps of runs which are given none.
     `memory_store`: what `ToolContext.memory` works on.
 
-    `lease_seconds`: how long after its last sign of life a run counts as crashed. `agents`: known by name from the
+    `lease_seconds`: how long after its last heartbeat a run counts as crashed. `agents`: known by name from the
     start, so that `resume` can be given a name; every agent that is executed becomes known as well.
     `suspend_grace_seconds`: how long a run that waits for a person lets its sub-agents continue before it suspends;
     they are then interrupted, and continue when it does. Unless given, they may finish first. `durability`: with
@@ -164,7 +164,7 @@ class AgentExecutor(Conversations):
     def run_sync(
         self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
     ) -> AgentResult[Output]:
-        """`run` where no event loop runs. All calls of a thread share one loop, so stores may be used again."""
+        """Call `run` where no event loop is running. All calls of a thread share one loop, so stores may be reused."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -182,7 +182,7 @@ class AgentExecutor(Conversations):
     async def submit(
         self, agent: Agent[Output] | str, input: Input, **options: Unpack[SubmitOptions]
     ) -> RunHandle[Output]:
-        """Store a run, in one commit with what the user said; any worker starts it.
+        """Store a run, in one commit with the user's message; any worker starts it.
 
         The handle follows the run wherever it runs: `result` waits until the session stops, also if no worker has
         started it yet, or if a worker dies and another continues. A session that was interrupted or waits for an answer
@@ -204,7 +204,7 @@ class AgentExecutor(Conversations):
     ) -> RunHandle[Output]:
         """Continue a session whose run was interrupted, crashed, or has got its answers.
 
-        `message` is said to the model next; questions that still wait are then settled without an answer.
+        `message` becomes the next message; questions that still wait are then settled without a response.
         Exactly one of many callers gets the session, the others `AlreadyRunning`. Raises `NotResumable` if there
         is nothing to do.
         """
@@ -221,10 +221,10 @@ class AgentExecutor(Conversations):
         deps: Any = None,
         user_id: str | None = None,
     ) -> RunHandle[Output]:
-        """Run the failed turn of a session again, from its last committed step: what was done is not done twice.
+        """Run the failed turn of a session again, from its last committed step: finished work is not repeated.
 
-        The agent is found by its name unless it is given. The limits of the failed run hold again, counted anew. Raises
-        `NotResumable` for a session that has not failed.
+        The agent is found by its name unless it is given. The limits of the failed run apply again, counted from zero.
+        Raises `NotResumable` for a session that has not failed.
         """
         self.runs.ensure_open()
         if agent is None:
@@ -242,7 +242,7 @@ class AgentExecutor(Conversations):
     async def recover(self, *, limit: int = 100) -> list[RunHandle]:
         """Continue up to `limit` sessions of known agents that wait for a worker or whose process died.
 
-        One that has stopped, but whose process died before it could close its stream, is closed on the way.
+        Also closes stopped sessions whose process died before it could close the stream.
         """
         self.runs.ensure_open()
         ensure_limit(limit)
@@ -337,7 +337,7 @@ class AgentExecutor(Conversations):
         waits any more, a worker continues the session, or `resume` does. An approval may be named by its `approval_id`
         instead of the call's id. `arguments`: approve, but let the call run with these; the model is told.
         `happened`: whether a call whose outcome is unknown took effect. `True`, with its `result` if it is known;
-        `False`: it has not, so it runs; `None`: nobody can find out, and the model is told so. `answered_by`: who
+        `False`: it has not, so it runs; `None`: it cannot be found out, and the model is told so. `answered_by`: who
         responds; stored with the response.
         """
         receipt = await self._remote.submit_tool_result(
@@ -389,7 +389,7 @@ class AgentExecutor(Conversations):
     async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
         """Remove a session, its descendants, their streams and their usage; return False if there was none.
 
-        Stops its run first. `keep_usage` keeps what they spent on the books, which may have to outlive them.
+        Stops its run first. `keep_usage` retains their usage entries, for billing.
         """
         deleted = await self._remote.delete_session(session_id, keep_usage=keep_usage, user_id=user_id)
         if deleted:
@@ -405,7 +405,7 @@ class AgentExecutor(Conversations):
     async def close(self) -> None:
         """Stop what runs here as a crash would, except that other processes need not wait for the leases to expire.
 
-        No more runs start here after that; what only reads or steers keeps working.
+        No more runs start here after that; calls that only read or control sessions still work.
         """
         await self.runs.close()
         await self._outbox.close()

@@ -1,4 +1,4 @@
-"""RunHandle: how a caller follows, steers and continues a run, in the process that runs it or in any other."""
+"""RunHandle: follow, control and continue a run, in the process that executes it or in any other."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ T = TypeVar("T")
 
 
 class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
-    """How a run came to rest. `output` is what the agent's output type says.
+    """How a run stopped. `output` has the agent's output type.
 
-    `suspended`: the questions that wait for an answer, those of sub-agents too. `warnings`: writes of parallel tools
-    that were lost, a sentence for each. `finish_reason`: why the model stopped when it answered last (`stop`, `length`,
-    `content_filter`, ...), if it said so. `failure_reason`: the kind of failure (`model_error`, `usage_limit`, ...).
+    `suspended`: the questions that wait for a response, including those of sub-agents. `warnings`: writes of parallel
+    tools that were lost, a sentence for each. `finish_reason`: why the model stopped in its last reply (`stop`,
+    `length`, `content_filter`, ...), if known. `failure_reason`: the kind of failure (`model_error`, `usage_limit`,
+    ...).
     """
 
     status: SessionStatus
@@ -65,7 +66,7 @@ class Steering(Protocol):
 
 
 async def result_of(services: Services, session: SessionState) -> AgentResult:
-    """The result that a session at rest amounts to."""
+    """Return the result of a stopped session."""
     waits = await all_waiting(services.store, session, services.clock()) if session.status in SUSPENDED else []
     return result_at(session, waits)
 
@@ -102,27 +103,27 @@ class RunHandle(Generic[Output]):
 
     @property
     def start_sequence(self) -> int:
-        """Where this run begins in the stream of its session: its chunks come after this sequence."""
+        """The position in the session's stream after which this run's chunks start."""
         return self._start_sequence
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of session {self.session_id}>"
 
     def stream(self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False) -> RunChunks[Chunk]:
-        """The chunks of this run, kept ones first, then live, until it ends or suspends.
+        """Iterate over the chunks of this run, stored ones first, then live, until it ends or suspends.
 
-        A failed run ends the iteration too, after its `error` chunk; `result` says why. The stream belongs to the
-        session: asked for after the next turn has begun, it begins with that turn. An `anext` that is cancelled, as by
-        `asyncio.wait_for`, loses nothing: the next one goes on. Raises `RunLost`, or what else ended the run, if there
-        is nobody left to close the stream. `follow`: read on when the run has come to rest, over all further runs,
-        until the session is deleted; a run that is lost is waited for. `wait`: if nothing has been streamed yet, wait.
+        A failed run also ends the iteration, after its `error` chunk; `result` says why. The stream belongs to the
+        session: if the next turn has started already, it starts with that turn. An `anext` that is cancelled, as by
+        `asyncio.wait_for`, loses nothing: the next one continues. Raises `RunLost`, or the error that ended the run, if
+        no process is left to close the stream. `follow`: continue after the run has stopped, over all later runs, until
+        the session is deleted; a lost run is waited for. `wait`: if nothing has been streamed yet, wait.
         """
         return self._read(self._place(from_sequence, follow, wait), lambda stored: stored.chunk)
 
     def stored_chunks(
         self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False
     ) -> RunChunks[StoredChunk]:
-        """Like `stream`, with the sequences to resume from."""
+        """Iterate like `stream`, with the sequences to resume from."""
         return self._read(self._place(from_sequence, follow, wait), lambda stored: stored)
 
     def _read(self, place: StreamPlace, made: Callable[[StoredChunk], T]) -> RunChunks[T]:
@@ -135,7 +136,7 @@ class RunHandle(Generic[Output]):
         return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait, starts_over=True)
 
     async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
-        """Nobody may be left to close the stream of a run that was lost: its readers must not wait for that."""
+        """Stop reading when the run is lost: no process may be left to close its stream."""
         error = await (self._lost_elsewhere() if self._task is None else self._lost_here(self._task))
         if error is None:
             return
@@ -149,7 +150,8 @@ class RunHandle(Generic[Output]):
         await reader.close()
 
     async def _lost_here(self, task: asyncio.Task[AgentResult]) -> BaseException | None:
-        """Return what a run of this process was lost by; None if it stopped, for then it has closed its stream."""
+        """Return the error by which a run of this process was lost; None if it stopped, because then it has closed its
+        stream."""
         await asyncio.wait({task})
         if task.cancelled():
             return RunLost(self.session_id, self.run_id, "its executor was closed")
@@ -159,7 +161,7 @@ class RunHandle(Generic[Output]):
         return task.exception()
 
     async def _lost_elsewhere(self) -> BaseException:
-        """Return once the run of another process has died and nobody is going to close the stream."""
+        """Return once the run of another process has died and no process will close the stream."""
         while True:
             await asyncio.sleep(LIVENESS.first_seconds)
             try:
@@ -203,7 +205,7 @@ class RunHandle(Generic[Output]):
         return msgspec.structs.replace(result, output=typed, session_id=self.session_id, run_id=self.run_id)
 
     async def stopped_here(self) -> None:
-        """Wait until this process no longer works on the run. Raises what the run was lost by."""
+        """Wait until this process no longer works on the run. Raises the error by which the run was lost."""
         if self._task is not None:
             await self._result_here(self._task)
 
@@ -213,7 +215,7 @@ class RunHandle(Generic[Output]):
                 result = await self._result_here(self._task)
                 if result.status != "active":
                     return result
-                self._task = None  # handed over: wait for whoever continues it
+                self._task = None  # handed over: wait for the process that continues it
             found = await find(self._services, self.session_id)
             if found.session is None:
                 raise SessionNotFound(self.session_id)
@@ -241,7 +243,7 @@ class RunHandle(Generic[Output]):
         return AgentResult(cast(SessionStatus, run.status), run.output, run.error)
 
     async def _told(self, result: AgentResult) -> AgentResult:
-        """The result with what the stream tells of the run's steps: it may have run in another process."""
+        """Return the result with warnings from the stream: the run may have been in another process."""
         stored = await self._services.streams.get_all_chunks(self._stream_id)
         commits = [
             one.chunk for one in stored if one.sequence > self._start_sequence and one.chunk["type"] == "step_committed"
@@ -260,11 +262,11 @@ class RunHandle(Generic[Output]):
             raise RunLost(self.session_id, self.run_id, "its executor was closed") from None
 
     async def can_resume(self) -> CanResume:
-        """Whether `resume` would go on, and why or why not."""
+        """Return whether `resume` would continue, and why or why not."""
         return await self._steering.can_resume(self.session_id)
 
     async def resume(self, *, message: str | None = None, deps: Any = None) -> RunHandle[Output]:
-        """Go on with the session; the new run has a handle of its own."""
+        """Continue the session; return a handle on the new run."""
         return await self._steering.resume(self._agent, self.session_id, message=message, deps=deps)
 
     async def interrupt(self, reason: str | None = None) -> None:
@@ -272,15 +274,15 @@ class RunHandle(Generic[Output]):
         await self._steering.interrupt(self.session_id, reason)
 
     async def abort(self, reason: str | None = None) -> None:
-        """Stop the run at once, its tools included; the session ends `failed`."""
+        """Stop the run immediately, its tools included; the session ends `failed`."""
         await self._steering.abort(self.session_id, reason)
 
     async def get_state(self) -> SessionState:
-        """The session as it is stored now."""
+        """Return the session as it is stored now."""
         return await self._session()
 
     async def get_usage_rollup(self) -> UsageRollup:
-        """What the session and its sub-agents have spent; all zero without a usage store."""
+        """Return the usage of the session and its sub-agents; all zero without a usage store."""
         usage = self._services.usage
         session = await self._services.store.load_state(self.session_id) if usage is not None else None
         if usage is None or session is None:

@@ -1,7 +1,7 @@
-"""Everything that waits for a person or a client, over all sessions: a walk over the index of suspended ones.
+"""List everything that waits for a person or a client, over all sessions, by the index of suspended ones.
 
-A question is listed from the moment its run has come to rest, which is when nobody else is going to answer it. It stays
-until it is answered, its deadline passes, or the session goes on without it.
+A question is listed once its run has stopped. It stays until it is answered, its deadline passes, or the session
+continues without it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class _Place(NamedTuple):
-    """Behind all sessions up to `after`, a cursor of the store, and behind one call of the session that follows."""
+    """The position after the session at `after`, a cursor of the store, and after one call of the next session."""
 
     after: str | None = None
     session_id: str = ""
@@ -57,7 +57,7 @@ class _Place(NamedTuple):
 async def list_waiting(
     store: StateStore, now: int, *, user_id: str | None, agent_type: str | None, limit: int, cursor: str | None
 ) -> Page[Waiting]:
-    """One page of what waits, sessions newest first."""
+    """Return one page of waiting questions, newest sessions first."""
     ensure_limit(limit)
     place = _Place() if cursor is None else _from_cursor(cursor)
     found: list[Waiting] = []

@@ -72,7 +72,7 @@ async def open_run(
         stream=stream,
         watch=watch,
         stop=stop,
-        hooks=HookCaller(services.hooks, _told_of(services, agent, claim, parent)),
+        hooks=HookCaller(services.hooks, _run_info(services, agent, claim, parent)),
         artifacts=Artifacts(services.blobs, session.root_session_id or session.session_id, owned.messages),
         then=list(claim.then),
         first_step=run.first_step,
@@ -89,7 +89,7 @@ async def open_run(
     return Run(context, children)
 
 
-def _told_of(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
+def _run_info(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
     """Return what hooks learn about a run."""
     return RunInfo(
         session_id=claim.session.session_id,
@@ -119,5 +119,5 @@ async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: Ow
     except StreamFenced as error:
         raise claim.lost() from error
     except StreamNotActive:
-        await owned.refresh()  # whoever closed the stream may have taken the session, too: that is the better news
+        await owned.refresh()  # if another process claimed the session, `RunLost` says more
         raise

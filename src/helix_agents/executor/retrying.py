@@ -1,9 +1,9 @@
-"""Patience: a store that is away for a few seconds does not end a run, whatever the backend.
+"""Retries: a store that is unavailable for a few seconds does not end a run, on any backend.
 
-A call that got no reply is tried again until it gets one, as `OUTAGE` says and at least once: it may be this process
-that was away, frozen or asleep. Then `StoreUnavailable` goes on to the caller. A call whose reply was lost may
-have happened: reads, and writes that say the same again, are repeated; the commit and the begin of a run are looked for
-first. All else (`append_messages`, say) is not tried again here, and the executor does not use it.
+A call without a reply is retried for as long as `OUTAGE` says, and at least once: this process itself may have been
+frozen or asleep. After that, `StoreUnavailable` is raised to the caller. A call whose reply was lost may have happened:
+reads and idempotent writes are repeated; for a commit and the start of a run, the outcome is checked first. Other calls
+(`append_messages`, for example) are not retried here, and the executor does not use them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ async def patiently(
     refusals: tuple[type[Exception], ...] = (),
     retry: Retry = OUTAGE,
 ) -> Reply:
-    """The reply of a call, tried again while the store is away.
+    """Return the reply of a call, retried while the store is unavailable.
 
-    `happened` looks whether a call without a reply has done its work; it is asked before each further try, and when one
-    of those is refused with one of `refusals`, which the call may have brought about itself.
+    `happened` checks whether a call without a reply took effect. It is called before each retry, and when a retry is
+    rejected with one of `refusals`, which the first try may have caused.
     """
     loop = asyncio.get_running_loop()
     deadline, tries = loop.time() + retry.within_seconds, 0
@@ -58,7 +58,7 @@ async def patiently(
                 return found
             return await call()
         except StoreUnavailable as error:
-            # Whoever is sure that nothing was written (a lock, a full disk) has waited already.
+            # A backend that knows that nothing was written (a lock, a full disk) has waited already.
             if error.nothing_written or (tries and loop.time() >= deadline):
                 raise
             await asyncio.sleep(retry.delay_seconds(tries))
@@ -70,27 +70,27 @@ async def patiently(
 
 
 def patient_store(store: StateStore) -> StateStore:
-    """The same store, more patient."""
+    """Return the same store with retries."""
     return cast(StateStore, _PatientState(store))
 
 
 def patient_streams(streams: StreamManager) -> StreamManager:
-    """The same streams, more patient. Writers have a patience of their own."""
+    """Return the same streams with retries. Writers retry by themselves."""
     return cast(StreamManager, _Patient(streams))
 
 
 def patient_usage(usage: UsageStore | None) -> UsageStore | None:
-    """The same usage store, more patient: what is recorded twice counts once."""
+    """Return the same usage store with retries: an entry recorded twice counts once."""
     return None if usage is None else cast(UsageStore, _Patient(usage))
 
 
 def impatient(store: Kind) -> Kind:
-    """The store itself, for whoever would rather hear at once that it is away."""
+    """Return the unwrapped store, whose calls fail fast."""
     return cast(Kind, store._inner) if isinstance(store, _Patient) else store
 
 
 class _Patient:
-    """Repeats calls that may be repeated; passes all else on."""
+    """Retries calls that may be repeated; passes the others on."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -149,7 +149,7 @@ class _PatientState(_Patient):
         checkpoint: CheckpointMeta,
         expected: int | None,
     ) -> Committed:
-        """The reply of a commit, which is looked for by its checkpoint before each further try."""
+        """Return the reply of a commit, which is looked for by its checkpoint before each further try."""
         store: StateStore = self._inner
 
         async def happened() -> Committed | None:
@@ -219,7 +219,7 @@ class _PatientState(_Patient):
             except IllegalTransition as error:
                 if tries == 1 or error.current != status:
                     raise
-                # A try whose reply was lost has done it. The guard stays: meanwhile another may own the session.
+                # A try whose reply was lost has done it. The guard stays: another process may own the session by now.
                 changes["expected_status"] = status
                 return await store.update_run_status(run_id, status, **changes)
 

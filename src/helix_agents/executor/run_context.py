@@ -1,4 +1,4 @@
-"""RunContext: one run and all that it works with, for the rooms that share its work. Data; it decides nothing."""
+"""RunContext: one run and everything it works with, shared by the modules that execute it. Data only."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class RunContext:
     artifacts: Artifacts
     """Large results and media of the session tree."""
     then: list[Message]
-    """What the user said while the step was open; it follows that step's outcomes."""
+    """Messages that arrived while the step was open; they follow that step's outcomes."""
     first_step: int
-    """How many steps the session had when the turn began."""
+    """How many steps the session had when the turn started."""
     heard: list[Message] = field(default_factory=list)
-    """What the user has said since the model was asked last."""
+    """The user's messages since the model was last called."""
     deps: Any = None
-    """What the tools get of the process that runs them."""
+    """The dependencies of the tools."""
     warnings: list[str] = field(default_factory=list)
     """The writes that were lost in the steps of this run."""
     releases: bool = False

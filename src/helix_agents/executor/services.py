@@ -1,4 +1,4 @@
-"""Services: what the runs of one executor share, and how the stores that are given become its own.
+"""Services: what the runs of one executor share, made from the given stores.
 
 A run gets `RunServices`, which lead to no state store and to no stream manager: it writes through its `OwnedSession`
 and its `FencedStream` only.
@@ -73,7 +73,7 @@ class Services(RunServices):
     lease_seconds: float = 10.0
     poll_seconds: float = 0.06
     carries: bool = False
-    """Whether writes of the state store can take chunks and usage along."""
+    """Whether writes of the state store can carry chunks and usage."""
 
     @cached_property
     def for_runs(self) -> RunServices:

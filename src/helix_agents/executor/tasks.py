@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-async def all_of(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def gather_or_cancel(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run jobs concurrently; the first error cancels the others and is raised once they have ended.
 
     Takes functions, so that a caller cancelled before it starts leaves no coroutine that was never awaited.
@@ -26,8 +26,8 @@ async def all_of(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise
 
 
-async def unbroken(job: Coroutine[Any, Any, None]) -> None:
-    """Do a job to its end, however often the caller is cancelled meanwhile; that is raised afterwards."""
+async def finish_despite_cancel(job: Coroutine[Any, Any, None]) -> None:
+    """Finish a job even if the caller is cancelled, then raise the cancellation."""
     task = asyncio.ensure_future(job)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -49,7 +49,7 @@ _runners = threading.local()
 
 
 def _runner() -> asyncio.Runner:
-    """The loop of this thread. Stores cling to the loop in which they were used first, so it stays."""
+    """Return the loop of this thread. Stores cling to the loop in which they were used first, so it stays."""
     runner: asyncio.Runner | None = getattr(_runners, "runner", None)
     if runner is None:
         runner = _runners.runner = asyncio.Runner()

@@ -42,7 +42,7 @@ class FileSnapshots:
         await asyncio.to_thread(self._restore, self._path(snapshot_id), Path(workspace))
 
     async def list(self, session_id: str) -> list[str]:
-        """The ids of a session's snapshots, oldest first."""
+        """Return the ids of a session's snapshots, oldest first."""
         home = _home(session_id)
 
         def look() -> list[str]:

@@ -167,7 +167,8 @@ class DictDraft(Draft, MutableMapping[str, Any]):
         return self
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """As for a dict. An empty container is `ensure`: parallel tools may all create it and fill it together."""
+        """Set a missing key, as for a dict. An empty container is `ensure`: parallel tools may all create it and fill
+        it together."""
         if key in self:
             return self[key]
         kind = default.__class__

@@ -24,7 +24,7 @@ class Carrier:
     """A state store whose writes may carry chunks and usage."""
 
     def carries(self, streams: StreamManager, usage: UsageStore | None) -> bool:
-        """Whether writes can carry chunks and usage `along` to these stores: then all of it happens, or none."""
+        """Return whether writes can carry chunks and usage `along` to these stores: then all of it happens, or none."""
         return False
 
     def carries_to(self, session_id: str, stream_id: str) -> bool:

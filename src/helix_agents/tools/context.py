@@ -73,7 +73,7 @@ class ToolContext(Generic[Deps, State]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, kinds: Any) -> Any:
-            """What is left out may be anything: type variables have no defaults before Python 3.13."""
+            """Return what is left out may be anything: type variables have no defaults before Python 3.13."""
             given = kinds if isinstance(kinds, tuple) else (kinds,)
             return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 

@@ -142,7 +142,7 @@ class Tool:
         return self._requires_approval if isinstance(self._requires_approval, bool) else None
 
     def is_offered(self, state: Any) -> bool:
-        """Whether the model has the tool while the custom state is this."""
+        """Return whether the model has the tool while the custom state is this."""
         if self._when is None:
             return True
         try:
@@ -168,7 +168,7 @@ class Tool:
         return self.execute == "client" or self._requires_approval is not False
 
     async def needs_approval(self, arguments: dict[str, Any]) -> bool:
-        """Whether a person must agree before these arguments may run."""
+        """Return whether a person must agree before these arguments may run."""
         rule = self._requires_approval
         if isinstance(rule, bool):
             return rule
@@ -250,7 +250,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 
 def _names_of_caller() -> Mapping[str, Any]:
-    """What is defined where a function is decorated: its annotations may be texts that mean local classes."""
+    """Return what is defined where a function is decorated: its annotations may be texts that mean local classes."""
     frame = sys._getframe(2)
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

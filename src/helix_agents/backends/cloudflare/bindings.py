@@ -23,7 +23,7 @@ _ANY_TABLE = r"SELECT 1 FROM sqlite_master WHERE name LIKE '%\_\_agents\_%' ESCA
 
 
 def unwrapped(binding: Any) -> Any:
-    """The JavaScript object behind what `workers-runtime-sdk` wraps; a bare one is left as it is."""
+    """Return the JavaScript object behind what `workers-runtime-sdk` wraps; a bare one is left as it is."""
     return getattr(binding, "_binding", binding)
 
 
@@ -87,7 +87,7 @@ class ObjectStorage(CloudflareDriver):
         return Reply(self.transaction(lambda: [self._rows(sql, params) for sql, params in batch]))
 
     def batch_now(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """The same without waiting, for there is nothing to wait for."""
+        """Return the same without waiting, for there is nothing to wait for."""
         if not statements:
             return []
         ready = [to_wire(each) for each in statements]

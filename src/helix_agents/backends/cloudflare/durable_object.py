@@ -1,8 +1,8 @@
-"""Stores inside a Durable Object, on its own SQLite: no request leaves the object, and nothing is awaited in a write.
+"""Stores inside a Durable Object, on its own SQLite: no request leaves the object, and no write awaits anything.
 
     state = DOStateStore(ctx)
 
-A commit looks, decides and writes in one synchronous transaction. A chunk is stored and handed to every connected
+A commit reads, decides and writes in one synchronous transaction. A chunk is stored and handed to every connected
 WebSocket in one go, so that a client which replays and then listens can neither miss nor repeat one; its position lies
 in the socket's attachment and survives hibernation. Imported only inside a Worker.
 """
@@ -49,7 +49,7 @@ LastWord = Callable[[str, StreamOutcome | None], Awaitable[Word | None]]
 
 
 def storage_of(place: Any) -> ObjectStorage:
-    """The storage of an object: given itself, or as `ctx`, or as `ctx.storage`."""
+    """Return the storage of an object: given itself, or as `ctx`, or as `ctx.storage`."""
     if isinstance(place, ObjectStorage):
         return place
     return ObjectStorage(getattr(place, "storage", place))
@@ -282,7 +282,7 @@ class DOStreamManager(SqlStreamManager):
 
 
 async def _last_word_of_stream(about: str, outcome: StreamOutcome | None) -> Word | None:
-    """Where nobody knows more of a stream than what it says itself."""
+    """Return the final event of a stream, if there is no session to ask."""
     if outcome is None:
         return None
     if outcome.status == "failed":

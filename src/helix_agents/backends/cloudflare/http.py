@@ -94,7 +94,7 @@ class HttpClient:
         return status, body if isinstance(body, dict) else {}
 
     async def socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
-        """An open WebSocket. Raises `StoreUnavailable` (nothing written) if it does not open."""
+        """Return an open WebSocket. Raises `StoreUnavailable` (nothing written) if it does not open."""
         address, session = self.base.replace("http", "ws", 1) + path, self.session
         try:
             async with self._turns, asyncio.timeout(self.timeout_seconds):
@@ -115,7 +115,7 @@ class HttpClient:
 
 
 def unreachable(base: str, error: BaseException, *, nothing_written: bool = False) -> StoreUnavailable:
-    """The connection failed; unless said otherwise the request may have been carried out."""
+    """Return the connection failed; unless said otherwise the request may have been carried out."""
     # Not its repr: that of a refused handshake has the headers of the request, and so the token.
     if isinstance(error, aiohttp.ClientResponseError):
         why = f"it replied {error.status}"
@@ -125,12 +125,12 @@ def unreachable(base: str, error: BaseException, *, nothing_written: bool = Fals
 
 
 def not_allowed(base: str) -> StoreError:
-    """The token is wrong."""
+    """Return the token is wrong."""
     return StoreError(f"{base} does not accept this token: pass the secret that it was deployed with.")
 
 
 def other_version(base: str) -> StoreError:
-    """What answers there is not the bridge of this library."""
+    """Return what answers there is not the bridge of this library."""
     return StoreError(
         f"{base} is not a bridge of the version that this library speaks: deploy the bridge Worker that comes with it "
         "(helix_agents/backends/cloudflare/bridge_worker)."

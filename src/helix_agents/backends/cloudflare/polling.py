@@ -1,4 +1,4 @@
-"""The poorest wake-up there is: look again now and then. For streams in D1, which tells nobody that it has changed."""
+"""A wake-up by polling, for streams in D1, which has no notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebSockets that an object has accepted: who watches which stream, how far each has got, what it was told.
+"""The WebSockets that an object has accepted: the stream, position and user of each.
 
 All of it is stored in the sockets themselves, as tags and an attachment, so that it survives hibernation. Nothing is
 awaited in here. Imported only inside a Worker.
@@ -66,7 +66,7 @@ class Listener:
 
 
 def listeners(ctx: Any, stream_id: str) -> list[Listener]:
-    """Return everybody who watches this stream."""
+    """Return the listeners of this stream."""
     return [Listener(socket) for socket in ctx.getWebSockets(_tag("stream", stream_id))]
 
 
@@ -121,5 +121,5 @@ def _attachment(at: int, follow: bool, about: str, told: Moment | None, incarnat
 
 
 def _tag(kind: str, name: str) -> str:
-    """A tag has at most 256 bytes, an id may have more."""
+    """Return a tag has at most 256 bytes, an id may have more."""
     return hashlib.sha256(f"{kind} {name}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -81,11 +81,11 @@ class StreamHomes(Wakeup):
         self._wake: Wake = lambda stream_id: None
 
     def name_of(self, stream_id: str) -> str:
-        """The name of a stream's object."""
+        """Return the name of a stream's object."""
         return f"stream:{self._prefix}:{stream_id}"
 
     def home(self, stream_id: str) -> StreamHome:
-        """The home of a stream."""
+        """Return the home of a stream."""
         found = self._homes.get(stream_id)
         if found is None:
             if len(self._homes) >= MAX_OBJECTS:

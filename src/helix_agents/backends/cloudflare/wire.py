@@ -1,4 +1,4 @@
-"""What every way to Cloudflare's SQLite shares: how a statement travels, what is refused, and what refusals mean.
+"""The base of all drivers for Cloudflare's SQLite: how statements are encoded, what is rejected, and what errors mean.
 
 JavaScript has one kind of number and binds each of them as REAL, so an integer travels as text inside a CAST. Nothing
 here knows how the database is reached: that is the one method `_send` of each driver.
@@ -54,7 +54,7 @@ class MissingTable(StoreError):
 
 
 def to_wire(statement: Statement) -> WireStatement:
-    """A statement as Cloudflare can carry it. Raises `InvalidArgument` for a value that it cannot hold."""
+    """Return a statement as Cloudflare can carry it. Raises `InvalidArgument` for a value that it cannot hold."""
     params: list[WireValue] = []
     integers: list[int] = []
     for place, value in enumerate(statement.params, start=1):
@@ -65,7 +65,7 @@ def to_wire(statement: Statement) -> WireStatement:
 
 
 def wire_value(value: Value) -> WireValue:
-    """A value as it is sent: integers as text."""
+    """Return a value as it is sent: integers as text."""
     if isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise InvalidArgument(f"Cloudflare cannot hold the integer {value}: it is beyond 2**53-1.")
@@ -87,7 +87,7 @@ def _with_casts(sql: str, integers: tuple[int, ...]) -> str:
 
 
 def refusal(text: str) -> Exception:
-    """What Cloudflare said instead of an answer, as an outcome or an error of ours."""
+    """Return what Cloudflare said instead of an answer, as an outcome or an error of ours."""
     said = text.lower()
     if refused := refused_batch(text):
         return refused
@@ -124,7 +124,7 @@ class CloudflareDriver(ABC):
         return self.counted(await self._send([to_wire(each) for each in statements], read_only=read_only))
 
     def counted(self, reply: Reply) -> list[list[Row]]:
-        """The rows of a reply; adds up what it cost."""
+        """Return the rows of a reply; adds up what it cost."""
         self.rows_written += reply.rows_written
         self.rows_read += reply.rows_read
         self.size_bytes = reply.size or self.size_bytes

@@ -49,12 +49,12 @@ class CustomCells:
         """Numbers only go up, so the newest are last."""
 
     def text(self, name: CellName) -> str | None:
-        """What one cell holds."""
+        """Return what one cell holds."""
         cell = self.get(name)
         return None if cell is None else cell.text
 
     def get(self, name: CellName) -> Cell | None:
-        """One cell."""
+        """Return one cell."""
         cells = self.keys.get(name.key)
         return None if cells is None else cells.get(name.slot)
 
@@ -70,7 +70,7 @@ class CustomCells:
             self.keys.setdefault(key, {})[slot] = Cell(text, number)
 
     def at(self, number: int) -> CustomCells:
-        """A copy as of that checkpoint, without history."""
+        """Return a copy as of that checkpoint, without history."""
         then = CustomCells()
         for key, cells in self.keys.items():
             seen = {slot: cell for slot, cell in cells.items() if cell.since < number}
@@ -103,7 +103,7 @@ class CustomCells:
         self.keys = {key: cells for key, cells in self.keys.items() if cells}
 
     def fork(self, number: int | None) -> CustomCells:
-        """A copy as of that checkpoint, or as of now, that no checkpoint has seen."""
+        """Return a copy as of that checkpoint, or as of now, that no checkpoint has seen."""
         source = self if number is None else self.at(number)
         copy = CustomCells()
         copy.keys = {
@@ -112,7 +112,7 @@ class CustomCells:
         return copy
 
     def all(self) -> Iterator[tuple[str, str, Iterable[str]]]:
-        """Every key with its text and what is below it, as `rebuild` takes it."""
+        """Yield every key with its text and what is below it, as `rebuild` takes it."""
         for key, cells in self.keys.items():
             own = cells[None].text
             if own == LIST:
@@ -226,7 +226,7 @@ class Sessions:
         del self._by_age[bisect_left(self._by_age, place)]
 
     def newest_first(self, after: tuple[int, str] | None) -> Iterator[Session]:
-        """Sessions from the newest on, or from behind `after`."""
+        """Yield sessions from the newest on, or from behind `after`."""
         start = len(self._by_age) if after is None else bisect_left(self._by_age, after)
         for index in range(start - 1, -1, -1):
             yield self.by_id[self._by_age[index][1]]

@@ -131,7 +131,7 @@ class InMemoryStateStore(StateStoreBase):
         return commit, sequence
 
     def _seen(self, commit: Commit) -> Seen:
-        """All that has to be seen of the session to decide the commit."""
+        """Return all that has to be seen of the session to decide the commit."""
         seen, wanted = Seen(), needs(commit)
         if commit.run is not None:
             seen.run_is_taken = commit.run.run_id in self._data.run_owner
@@ -369,14 +369,15 @@ def _place_of(runs: list[RunRecord], run_id: str) -> int:
 
 
 def _detached(kept: Kept) -> Kept:
-    """The same values in containers of their own: changes to the caller's must not reach ours, nor the reverse."""
+    """Return the same values in containers of their own: changes to the caller's must not reach ours, nor the
+    reverse."""
     if not any(_CONTAINERS[type(kept)](kept)):
         return kept
     return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
 
 
 def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...]]:
-    """What returns the values of those fields of a struct that may be dicts or lists, or hold them."""
+    """Return what returns the values of those fields of a struct that may be dicts or lists, or hold them."""
     fields = msgspec.structs.fields(kind)
     may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
     names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]
@@ -388,7 +389,7 @@ _CONTAINERS = {kind: _containers_of(kind) for kind in (SessionState, RunRecord, 
 
 
 def _advanced(stored: SessionState, commit: Commit, after: Counters) -> SessionState:
-    """The session's fields after a commit."""
+    """Return the session's fields after a commit."""
     given = stored if commit.state is None else commit.state
     state = replace(
         given,

@@ -75,7 +75,7 @@ class InMemoryStream:
         )
 
     def passes(self, fence: int | None) -> bool:
-        """Whether a caller with this fence may change the stream; note the fence of a newer one."""
+        """Return whether a caller with this fence may change the stream; note the fence of a newer one."""
         if fence is not None and fence < self.fence:
             return False
         self.fence = self.fence if fence is None else fence

@@ -75,7 +75,7 @@ class InMemoryUsageStore(UsageStoreBase):
             self._below.setdefault(entry.session_id, set()).add(entry.sub_session_id)
 
     def _tree(self, session_id: str) -> set[str]:
-        """The session and all below it; a set, so that a circle ends."""
+        """Return the session and all below it; a set, so that a circle ends."""
         tree = {session_id}
         todo = [session_id]
         while todo:

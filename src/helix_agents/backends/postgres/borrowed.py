@@ -55,7 +55,7 @@ class BorrowedConnections:
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def take(self) -> Borrowed:
-        """A connection for one batch; give it back with `give`."""
+        """Return a connection for one batch; give it back with `give`."""
         while self._idle:
             lane = self._idle.pop()
             if not lane.connection.is_closed():
@@ -107,7 +107,7 @@ class BorrowedConnections:
         await asyncio.gather(*self._releasing, return_exceptions=True)
 
     def _has_room(self) -> bool:
-        """Whether others would get a connection even if we keep ours for a moment."""
+        """Return whether others would get a connection even if we keep ours for a moment."""
         return self._pool.get_idle_size() > 0 or self._pool.get_size() < self._pool.get_max_size()
 
     async def _wait(self) -> Borrowed:

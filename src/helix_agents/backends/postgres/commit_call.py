@@ -66,7 +66,7 @@ class CommitFunction:
         """Each with its type, as the function declares them; the texts come last."""
 
     def call(self, *, as_list: bool, temporary: bool) -> str:
-        """The statement that calls it, with its texts as one or as a list."""
+        """Return the statement that calls it, with its texts as one or as a list."""
         last = len(self.parameters)
         texts = f"${last}" if as_list else f"string_to_array(${last}, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
         name = f"pg_temp.{self.name}" if temporary else self._qualified
@@ -85,7 +85,7 @@ class CommitFunction:
 
 
 def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], bool]:
-    """What the function is given, and whether the texts go as a list."""
+    """Return what the function is given, and whether the texts go as a list."""
     state = commit.state
     packed = _BETWEEN.join([_NULL if each is None else each for each in texts])
     as_list = packed.count(_BETWEEN) != len(texts) - 1
@@ -107,7 +107,8 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
 
 
 def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
-    """The commit as the function's texts: how the session's row changes, guards, and everything that hangs on it."""
+    """Return the commit as the function's texts: how the session's row changes, guards, and everything that hangs on
+    it."""
     texts: list[Text] = _row(commit)
     if (copy := commit.copy) is not None:
         texts += _texts("copy", *copy)
@@ -139,7 +140,7 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
 
 
 def place_of(name: CellName) -> tuple[str, str]:
-    """The columns of a cell: key and slot, or what stands for them in the index."""
+    """Return the columns of a cell: key and slot, or what stands for them in the index."""
     return _place(escape_text(name.key)), _place(rows.slot_text(name.slot))
 
 
@@ -150,7 +151,7 @@ def _place(name: str) -> str:
 
 
 def _without_a_step(commit: Commit) -> list[Text]:
-    """What the commit that ends a step never has."""
+    """Return what the commit that ends a step never has."""
     texts: list[Text] = []
     if commit.status is not None:
         texts += ("status", commit.status)
@@ -185,7 +186,7 @@ def _branches(session_id: str, changes: BranchChanges) -> list[Text]:
 
 
 def applied(answer: str, want: Iterable[CellName]) -> tuple[Applied, dict[CellName, Text]]:
-    """What the function returns."""
+    """Return what the function returns."""
     counters, *texts = answer.split(_BETWEEN)
     cells = {name: None if text == _NULL else text for name, text in zip(want, texts, strict=True)}
     return Applied(*map(int, counters.split(","))), cells
@@ -269,7 +270,7 @@ class _CellTexts:
         self.texts += (word, *columns, seen, text)
 
     def _column(self, name: str) -> str:
-        """What the index holds; the database has to know what it stands for."""
+        """Return what the index holds; the database has to know what it stands for."""
         place = _place(name)
         if place is not name:
             self.texts += ("name", place, name)
@@ -277,7 +278,7 @@ class _CellTexts:
 
 
 def _is_plain(text: Text) -> bool:
-    """Whether a key holds one value, with nothing below it."""
+    """Return whether a key holds one value, with nothing below it."""
     return text is not None and text != LIST and text != OBJECT
 
 

@@ -18,36 +18,36 @@ _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
 
 def checked_schema(schema: str | None) -> str | None:
-    """The schema itself, if it is a plain name: it becomes part of statements."""
+    """Return the schema itself, if it is a plain name: it becomes part of statements."""
     if schema is not None and not _SCHEMA.fullmatch(schema):
         raise InvalidArgument(f"A schema name must be a plain identifier of at most 63 characters, not {schema!r}.")
     return schema
 
 
 def quoted(schema: str) -> str:
-    """The schema as statements name it; quotes keep capitals."""
+    """Return the schema as statements name it; quotes keep capitals."""
     return f'"{schema}"'
 
 
 def qualified(sql: str, schema: str | None) -> str:
-    """The same statement on the tables of a schema. Indexes and triggers are created where their table is."""
+    """Return the same statement on the tables of a schema. Indexes and triggers are created where their table is."""
     if schema is None:
         return sql
     return _NAME.sub(lambda found: found[0] if found[1] else f"{quoted(schema)}.{found[2]}", sql)
 
 
 def numbered(sql: str, offset: int = 0) -> str:
-    """`$n` for `?n`, counted on from `offset`."""
+    """Return the statement with `$n` for `?n`, numbered from `offset`."""
     return _PARAMETER.sub(lambda found: f"${int(found[1]) + offset}", sql)
 
 
 def parameter_count(sql: str) -> int:
-    """How many parameters a statement takes."""
+    """Return how many parameters a statement takes."""
     return max((int(number) for number in _PARAMETER.findall(sql)), default=0)
 
 
 def one_snapshot(statements: Sequence[Statement]) -> tuple[str, list[Value]]:
-    """Several SELECTs as one, which returns an array of rows for each: one round trip, one moment."""
+    """Return several SELECTs as one, which returns an array of rows for each: one round trip, one moment."""
     params: list[Value] = []
     columns = []
     for statement in statements:

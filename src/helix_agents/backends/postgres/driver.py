@@ -69,7 +69,7 @@ class PostgresDriver:
         return await self._repeatedly(lambda connection: self._run(connection, statements, read_only), read_only)
 
     async def call(self, sql: str, params: Sequence[Any]) -> Any:
-        """One statement that writes, given in Postgres's own words; the first value of its first row."""
+        """Return one statement that writes, given in Postgres's own words; the first value of its first row."""
         return await self._repeatedly(lambda connection: connection.fetchval(sql, *params), read_only=False)
 
     async def commit(self, params: Sequence[Any], *, as_list: bool) -> str:
@@ -208,7 +208,7 @@ class PostgresDriver:
         return answers
 
     def _numbered(self, statements: Sequence[Statement]) -> tuple[list[int], list[str | None]]:
-        """Statements as a batch function takes them."""
+        """Return statements as a batch function takes them."""
         return [self._operations[each.sql].number for each in statements], [
             each if each is None or each.__class__ is str else str(each)
             for statement in statements

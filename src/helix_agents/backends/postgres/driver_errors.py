@@ -1,4 +1,4 @@
-"""What went wrong, in our own words: errors of asyncpg, the server and the network as outcomes or errors of ours."""
+"""Translate errors of asyncpg, the server and the network to outcomes or errors of ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GUARD = "guard_"
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Whether the connection broke, so that it is unknown whether the batch has happened."""
+    """Return whether the connection broke, so that it is unknown whether the batch has happened."""
     if isinstance(error, asyncpg.PostgresError):
         return isinstance(error, asyncpg.PostgresConnectionError) or error.sqlstate in ("57P01", "57P02", "57P03")
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)

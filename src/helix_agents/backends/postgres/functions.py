@@ -103,7 +103,7 @@ class BatchFunction:
         return f"SELECT {qualified(self._read_name, self._schema)}($1::int[], $2::text[])"
 
     def operations(self) -> dict[str, Operation]:
-        """By text, where each statement is."""
+        """Return where each statement is, by its text."""
         return {
             text: Operation(self.name, number, parameter_count(text), bool(_WRITES.search(text)))
             for number, text in enumerate(self.statements.values())
@@ -132,7 +132,7 @@ class BatchFunction:
 
 
 def _belongs(name: str, text: str) -> bool:
-    """Whether this is a statement: not a part of one, and not a pattern that is completed elsewhere."""
+    """Return whether this is a statement: not a part of one, and not a pattern that is completed elsewhere."""
     if name in _NOT_AS_JSON:
         return False
     return bool(_STATEMENT.match(text)) and "{" not in re.sub(r"'[^']*'", "", text) and "__agents_doomed" not in text

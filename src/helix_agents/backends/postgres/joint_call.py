@@ -51,7 +51,7 @@ class JointFunction:
         self._count = len(given)
 
     def call(self, *, as_list: bool) -> str:
-        """The statement that calls it, with the texts of the commit as one or as a list."""
+        """Return the statement that calls it, with the texts of the commit as one or as a list."""
         last = self._count
         texts = f"${last}" if as_list else f"string_to_array(${last}, chr({ord(_BETWEEN)}), chr({ord(_NULL)}))"
         given = ", ".join(f"${number}" for number in range(1, last))

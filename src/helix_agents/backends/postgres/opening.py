@@ -109,7 +109,7 @@ async def _open_pool(url: StoresUrl) -> Any:
 
 
 def _dsn(url: StoresUrl) -> str:
-    """The address as asyncpg understands it: without what is ours."""
+    """Return the address as asyncpg understands it: without what is ours."""
     others = urlencode({name: value for name, value in url.options.items() if name not in OPTIONS})
     return f"postgresql:{url.place}" + (f"?{others}" if others else "")
 

@@ -1,4 +1,4 @@
-"""Bringing a Postgres database up to date: one process does it, the others wait, and none sees half of it.
+"""Migrate a Postgres database: one process does it, the others wait, and none sees a partial migration.
 
 All steps and the batch functions are one transaction under an advisory lock that ends with it, so nothing is left
 locked or half done whatever happens, also behind a pooler and also inside a transaction of the caller. A look without
@@ -46,14 +46,14 @@ class Found(NamedTuple):
 
 
 def batch_functions(schema: str | None, prefix: str) -> list[BatchFunction]:
-    """The functions that this version of the library calls, one for each file of statements."""
+    """Return the functions that this version of the library calls, one for each file of statements."""
     return [
         BatchFunction(file, label, schema=schema, prefix=prefix, own_writes=label == "state") for file, label in FILES
     ]
 
 
 def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
-    """All functions that this version of the library calls."""
+    """Return all functions that this version of the library calls."""
     batches, commit = batch_functions(schema, prefix), CommitFunction(schema=schema, prefix=prefix)
     return [*batches, commit, joint_function(batches, commit, schema, prefix)]
 
@@ -61,7 +61,7 @@ def server_functions(schema: str | None, prefix: str) -> list[ServerFunction]:
 def joint_function(
     batches: Sequence[BatchFunction], commit: CommitFunction, schema: str | None, prefix: str
 ) -> JointFunction:
-    """The function that commits with chunks and usage."""
+    """Return the function that commits with chunks and usage."""
     by_label = dict(zip([label for _, label in FILES], batches, strict=True))
     return JointFunction(commit, by_label["stream"], by_label["usage"], schema=schema, prefix=prefix)
 

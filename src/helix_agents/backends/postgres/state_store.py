@@ -160,13 +160,13 @@ class PostgresStateStore(SqlStateStore):
 
 
 def _session_from_one(row: Row) -> StoredSession:
-    """A row of `read_session_as_one`."""
+    """Return a row of `read_session_as_one`."""
     *columns, cells = row
     custom = rebuilt([cell.split("\x1f") for cell in cells.split("\x1e")]) if cells else {}
     return rows.session_from_row(tuple(columns), custom)
 
 
 def _texts(row: Row) -> list[str]:
-    """The messages in a row of `read_messages_as_one`."""
+    """Return the messages in a row of `read_messages_as_one`."""
     _, texts = row
     return [] if texts is None else texts.split("\x1e")

@@ -1,4 +1,4 @@
-"""How processes on one Postgres wake each other: NOTIFY says that a stream has changed, rows say what.
+"""Wake-ups between processes on one Postgres: NOTIFY names a changed stream, readers read the rows.
 
 One connection per process listens. A process that has changed a stream notifies after its commit, many streams at a
 time and in a transaction of its own: inside the writing transaction, NOTIFY would make all commits of the database
@@ -190,7 +190,7 @@ class PostgresWakeup(Wakeup):
         await self._drop()
 
     async def _look(self) -> list[Any]:
-        """The heads of the streams that have readers here."""
+        """Return the heads of the streams that have readers here."""
         watched = [*self._watched]
         if not self._can_listen:
             found = await self._driver.batch([Statement(self._heads, (watched,))], read_only=True)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ IN_EVERY_COMMIT = 10
 
 
 def checked_prefix(prefix: str) -> str:
-    """The prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
+    """Return the prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
     ensure_id(prefix, "prefix")
     if not prefix.strip(":"):
         raise InvalidArgument(f"prefix must contain more than colons, not {prefix!r}.")
@@ -163,17 +163,17 @@ class IndexKeys:
 
 
 def member_of(created_at: int, session_id: str) -> str:
-    """A session in an index: text order is the order of `(created_at, session_id)`."""
+    """Return a session in an index: text order is the order of `(created_at, session_id)`."""
     return f"{created_at:016d}:{session_id}"
 
 
 def session_of(member: str) -> tuple[int, str]:
-    """What `member_of` was given."""
+    """Return what `member_of` was given."""
     return int(member[:16]), member[17:]
 
 
 def labels_of(state: SessionState) -> list[str]:
-    """The facets of a session that do not change with its status."""
+    """Return the facets of a session that do not change with its status."""
     facets = ["all", f"agent={state.agent_type}"]
     facets.append("roots" if state.parent_session_id is None else f"parent={state.parent_session_id}")
     if state.user_id is not None:
@@ -189,12 +189,12 @@ def metadata_facet(key: str, text: str) -> str:
 
 
 def status_facet(status: str) -> str:
-    """The facet of a status."""
+    """Return the facet of a status."""
     return f"status={status}"
 
 
 def digest_of(state: SessionState) -> str:
-    """What the session itself remembers of its labels, to notice a change without sending them all."""
+    """Return what the session itself remembers of its labels, to notice a change without sending them all."""
     metadata = tuple(sorted(state.metadata.items()))
     return _digest(
         state.agent_type, state.parent_session_id, state.user_id, tuple(state.tags), metadata, state.expires_at
@@ -207,12 +207,12 @@ def _digest(*labels: object) -> str:
 
 
 def short_checkpoint_id(session_id: str, checkpoint_id: str) -> str:
-    """A checkpoint id without the part that all ids of its session share."""
+    """Return a checkpoint id without the part that all ids of its session share."""
     return checkpoint_id.removeprefix(f"cpv1-{session_id}-")
 
 
 def field_name(key: str) -> str:
-    """A key of custom state as a name that Redis can hold; lone surrogates have no UTF-8."""
+    """Return a key of custom state as a name that Redis can hold; lone surrogates have no UTF-8."""
     return escape_text(key)
 
 
@@ -250,7 +250,7 @@ class UsageKeys:
         return f"{self._prefix}:usage:entries:{{{session_id}}}"
 
     def session(self, session_id: str) -> str:
-        """The main key of the session, which the entries expire with."""
+        """Return the main key of the session, which the entries expire with."""
         return SessionKeys(self._prefix, session_id).main
 
     def below(self, session_id: str) -> str:

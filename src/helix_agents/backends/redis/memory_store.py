@@ -198,7 +198,7 @@ class RedisMemoryStore(MemoryStoreBase):
         return page, total if count else None
 
     async def _summaries(self, entity_id: str | None, source: str | None) -> AsyncIterator[EntitySummary]:
-        """Pairs of entity and source that have memories, in order; an entry without any is removed."""
+        """Yield pairs of entity and source that have memories, in order; an entry without any is removed."""
         key = self._keys.entities
         least = "-" if entity_id is None else f"[{entity_id}{SEPARATOR}"
         most = "+" if entity_id is None else f"({entity_id}{chr(ord(SEPARATOR) + 1)}"
@@ -229,7 +229,7 @@ class RedisMemoryStore(MemoryStoreBase):
 
 
 def _score(reply: list[object]) -> int:
-    """The score of the only member: flat (RESP 2) or a pair (RESP 3)."""
+    """Return the score of the only member: flat (RESP 2) or a pair (RESP 3)."""
     score = reply[1] if len(reply) == 2 else reply[0][1]  # type: ignore[index]  # a pair
     return int(float(score))  # type: ignore[arg-type]  # bytes or float
 

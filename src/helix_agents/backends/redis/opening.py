@@ -92,7 +92,7 @@ def _refused(url: StoresUrl, error: Exception) -> InvalidArgument:
 
 
 def client_from_url(url: str, **options: Any) -> Client:
-    """A client for `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`; the caller closes it."""
+    """Return a client for `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`; the caller closes it."""
     parts = urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):

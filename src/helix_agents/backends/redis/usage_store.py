@@ -63,7 +63,7 @@ class RedisUsageStore(UsageStoreBase):
         return sum(int(new) for each in done if isinstance(each, Done) for new in each.answers)
 
     def _programs(self, session_ids: Iterable[str]) -> dict[str, Program]:
-        """One program for everything; on a cluster one for the index and one for each session."""
+        """Return one program for everything; on a cluster one for the index and one for each session."""
         index = Program(self._keys.by_time)
         apart = self._servers.is_cluster
         programs = {INDEX: index} | {
@@ -194,7 +194,7 @@ class RedisUsageStore(UsageStoreBase):
     async def _removing(
         self, tree: list[str], gone: set[str], *, links: bool
     ) -> tuple[dict[str, Program], dict[str, int]]:
-        """What deletes the sessions of a tree, and how many entries each of them has.
+        """Return what deletes the sessions of a tree, and how many entries each of them has.
 
         `gone`: the members of the order by time that have to go, those of earlier attempts included.
         """
@@ -225,7 +225,7 @@ class RedisUsageStore(UsageStoreBase):
         return programs, counts
 
     async def _tree(self, session_id: str) -> list[str]:
-        """The session and all below it; each once, so that a circle ends."""
+        """Return the session and all below it; each once, so that a circle ends."""
         tree, level = {session_id: None}, [session_id]
         while level:
             asked = [("SMEMBERS", self._keys.below(each)) for each in level]
@@ -256,7 +256,7 @@ def _entry(text: str) -> UsageEntry:
 
 
 def _fits(entry: UsageEntry, wanted: UsageFilter) -> bool:
-    """Whether an entry is asked for; a field that its kind does not have never fits."""
+    """Return whether an entry is asked for; a field that its kind does not have never fits."""
     asked = msgspec.structs.asdict(wanted)
     for name in ("run_id", "model", "tool_name", "source"):
         if asked[name] is not None and getattr(entry, name, None) != asked[name]:

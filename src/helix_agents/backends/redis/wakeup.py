@@ -1,4 +1,4 @@
-"""How a process hears of changes that others made to streams: one subscription for all its readers.
+"""Notify a process of changes that others made to streams: one subscription for all its readers.
 
 Every write publishes on the stream's channel in the same atomic step. A message only says "look again", so nothing is
 lost with one: after a reconnect everything is looked at. Channels reach every node of a cluster, which a blocking XREAD
@@ -39,7 +39,7 @@ class ChannelWakeup(Wakeup):
         self._background: set[asyncio.Task[None]] = set()
 
     def channel(self, stream_id: str) -> str:
-        """Where changes of a stream are published."""
+        """Return where changes of a stream are published."""
         return f"{self._prefix}{{{stream_id}}}"
 
     async def start(self, wake: Wake) -> None:

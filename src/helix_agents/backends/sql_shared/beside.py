@@ -23,14 +23,14 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
                 await driver.migrate()
 
     def statements(self, along: Along) -> tuple[list[Statement], list[Statement]]:
-        """What the append and the usage come to."""
+        """Return what the append and the usage come to."""
         return (
             [] if along.append is None else self.streams.appending(along.append),
             self.spent(along),
         )
 
     def spent(self, along: Along) -> list[Statement]:
-        """The statements that record the usage."""
+        """Return the statements that record the usage."""
         return self.usage.insertion(self.usage.checked(along.usage)) if along.usage else []
 
     async def landed(self, along: Along, answers: list[list[Row]]) -> int:
@@ -42,7 +42,7 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
         return sequence
 
     async def refused(self, commit: Commit, along: Along, refused: BatchRefused) -> Applied:
-        """Why the stream undid a commit. What had been stored before has happened as a whole."""
+        """Return why the stream undid a commit. What had been stored before has happened as a whole."""
         assert along.append is not None
         sequence = await self.streams.refused(along.append, refused)
         if commit.bump_version:

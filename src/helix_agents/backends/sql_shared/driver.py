@@ -1,4 +1,4 @@
-"""SqlDriver: the one verb that a SQL technology must supply, an atomic batch.
+"""SqlDriver: the only verb that a SQL backend implements, an atomic batch.
 
 D1 and Durable Objects have no interactive transactions, so nothing here may open one, look, and decide. A batch
 carries its own conditions: a statement that finds a precondition violated inserts into `__agents_guard`, a table

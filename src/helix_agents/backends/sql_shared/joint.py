@@ -52,7 +52,7 @@ class JointCommits:
 
 @cache
 def joint_commits(prefix: str) -> JointCommits:
-    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
     return JointCommits(planned_commits(prefix), planned_appends(prefix))
 
 

@@ -33,19 +33,19 @@ class Queries:
         self.texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
 
     def __call__(self, name: str, *params: Value) -> Statement:
-        """The statement of that name with its parameters."""
+        """Return the statement of that name with its parameters."""
         return Statement(self.texts[name], params)
 
     def __getitem__(self, name: str) -> str:
         return self.texts[name]
 
     def names(self) -> Iterable[str]:
-        """All names in the order of the file."""
+        """Yield all names in the order of the file."""
         return self.texts.keys()
 
 
 def with_prefix(sql: str, prefix: str) -> str:
-    """The same SQL for an application that keeps its tables apart by a prefix."""
+    """Return the same SQL for an application that keeps its tables apart by a prefix."""
     if not prefix:
         return sql
     if not _PREFIX.fullmatch(prefix):

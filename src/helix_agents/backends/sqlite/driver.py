@@ -2,9 +2,9 @@
 
 The event loop never waits for the disk: a batch is handed to the worker thread, which replies through the loop. While
 the worker is syncing one transaction, further batches queue up; they share the next transaction, so that one sync pays
-for many commits. A conflict in one never spoils its neighbours: the group then starts over with a savepoint for each.
-Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own result.
-If others wait already, a group is answered when the next one goes to the disk: until then the worker needs the
+for many commits. A conflict in one batch does not affect the others: the group then starts over with a savepoint for
+each. Should the shared transaction be lost as a whole (a full disk), every batch is tried alone and gets its own
+result. If others wait already, a group is answered when the next one goes to the disk: until then the worker needs the
 interpreter itself, and from then on the event loop can have it.
 
 An acknowledged batch survives power loss: WAL with `synchronous=FULL`.

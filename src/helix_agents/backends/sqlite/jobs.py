@@ -1,4 +1,4 @@
-"""What waits for the worker thread of a SQLite file, and how answers get back to the callers.
+"""The queue of the worker thread of a SQLite file, and the way results return to the callers.
 
 Jobs come from any event loop and are done on the one thread; whatever waits when the thread becomes free is a group.
 
@@ -55,11 +55,11 @@ class JobQueue:
         self._ended = False
 
     def put(self, job: Job) -> None:
-        """Let a job wait."""
+        """Add a job."""
         self._queue.put(job)
 
     def close(self) -> None:
-        """No more jobs will come."""
+        """Close the queue: no more jobs will come."""
         self._queue.put(None)
 
     @property
@@ -73,7 +73,8 @@ class JobQueue:
         return bool(self._second_half) or not self._queue.empty()
 
     def take(self, *, halve: bool) -> list[Job]:
-        """All jobs that wait, or half of them. If there are none, wait for one; empty once the queue is closed."""
+        """Return all jobs that wait, or half of them. If there are none, wait for one; empty once the queue is
+        closed."""
         jobs, self._second_half = self._second_half, []
         while not self._ended and len(jobs) < MAX_GROUP and not (jobs and self._queue.empty()):
             job = self._queue.get()

@@ -63,7 +63,8 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
 
 
 def _has_ledger(path: str, ledger: str) -> bool:
-    """Whether there is a file with stores of ours. The driver cannot be asked: it makes a file, and makes it WAL."""
+    """Return whether there is a file with stores of ours. The driver cannot be asked: it makes a file, and makes it
+    WAL."""
     if not Path(path).is_file():
         return False
     try:

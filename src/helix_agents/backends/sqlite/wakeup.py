@@ -1,4 +1,4 @@
-"""How processes on one SQLite file wake each other: a datagram socket for each, in a folder beside the file.
+"""Wake-ups between processes on one SQLite file: each has a datagram socket in a folder beside the file.
 
 A process that has readers binds a Unix datagram socket in `<file>-wakeup/`. A process that commits to a stream sends
 the stream's id to every socket in there. No process waits for another, nothing touches the disk, and an idle reader

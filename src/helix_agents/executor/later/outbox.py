@@ -2,8 +2,8 @@
 
 Nothing is recorded about an event: it follows from the record of its run. What is stored, for each session and webhook,
 is how far delivery has come: a paused session of the library's own, written before a run does its first step. Until
-that run ends, workers look now and then; when it ends in good order, delivery starts immediately. So an event survives
-whatever its run survives, and a receiver that does not respond costs a run nothing.
+that run ends, workers poll; when it ends normally, delivery starts immediately. So an event survives whatever its run
+survives, and a receiver that does not respond costs a run nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = get_logger("helix_agents.executor")
 OUTBOX = f"{RESERVED_PREFIX}outbox"
 """What the ids and agent types of entries start with."""
 WATCH_SECONDS = 60.0
-"""How often workers look whether a run has ended that nobody reported."""
+"""How often workers check for a run that ended without being reported."""
 CLAIM_SECONDS = 30.0
 """For how long a worker that delivers keeps others away; more than one request takes."""
 AT_ONCE = 16
@@ -206,7 +206,7 @@ class Outbox(Hooks):
         raise StoreUnavailable(f"The outbox entry {stored.session_id!r} changes too fast to be written.")
 
     async def _reloaded(self, stored: SessionState, entry: Entry) -> SessionState:
-        """Return an entry that somebody has written to. Raises `VersionConflict` if it has moved."""
+        """Return an entry that another process has written to. Raises `VersionConflict` if it has moved."""
         found = await self._services.store.load_state(stored.session_id)
         if found is None or found.incarnation != stored.incarnation:
             raise SessionNotFound(stored.session_id)

@@ -1,5 +1,5 @@
-"""Spending: what a run or session has used so far, against its limits. Counted from what is durable, so a resumed run
-goes on where the dead one stopped counting."""
+"""Spending: what a run or session has used so far, against its limits. Counted from durable data, so a resumed run
+continues the count of the dead one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..step.open_step import OpenStep
 
 
 def ensure_countable(services: RunServices, *given: UsageLimits | None) -> None:
-    """Refuse limits that nobody would count."""
+    """Reject limits that need a usage store if there is none."""
     for limits in given:
         if limits is None:
             continue
@@ -30,14 +30,14 @@ def ensure_countable(services: RunServices, *given: UsageLimits | None) -> None:
 
 
 def limits_of(context: RunContext) -> list[UsageLimits]:
-    """The limits of the agent, and those that the run was started with, in whatever process."""
+    """Return the limits of the agent and those that the run was started with, in any process."""
     given = context.claim.run.limits
     own = [] if given is None else [msgspec.convert(given, UsageLimits)]
     return own if context.agent.limits is None else [context.agent.limits, *own]
 
 
 def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> TokensEntry:
-    """What a model call of a run has cost."""
+    """Return the usage entry of a model call."""
     return TokensEntry(
         id=id,
         session_id=context.session_id,
@@ -57,7 +57,8 @@ def token_entry(context: RunContext, id: str, step: int, usage: TokenUsage) -> T
 
 
 async def over_limit(context: RunContext, step: OpenStep | None = None) -> str | None:
-    """Why the model must not be asked again, or the calls of `step` must not run; None if nothing is used up."""
+    """Return why the model must not be called again, or the calls of `step` must not run; None if no limit is
+    reached."""
     for limits in limits_of(context):
         reason = await _over(context, limits, step)
         if reason is not None:
@@ -110,14 +111,14 @@ async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
 
 
 async def _began_at(context: RunContext) -> int:
-    """When the turn began, in whatever process."""
+    """Return when the turn started, in any process."""
     runs = await context.owned.list_runs()
     starts = [run.started_at for run in runs if run.turn == context.claim.run.turn]
     return min(starts, default=context.claim.run.started_at)
 
 
 async def _below(context: RunContext, began: int) -> list[str]:
-    """The sessions of sub-agents, at any depth, that have been at work since."""
+    """Return the sessions of sub-agents, at any depth, that have run since."""
     found: list[str] = []
     rest = [context.session_id]
     while rest:
@@ -130,7 +131,7 @@ async def _below(context: RunContext, began: int) -> list[str]:
 
 
 def _calls(messages: Sequence[Message], steps: int) -> int:
-    """The calls in the last so many answers."""
+    """Return the calls in the last so many replies."""
     count = 0
     for message in reversed(messages):
         if steps <= 0:

@@ -1,7 +1,7 @@
-"""Dependencies: what tools need of the process they run in, such as clients and settings. Given anew to every run.
+"""Dependencies: objects that tools need from their process, such as clients and settings. Every run gets its own.
 
-They are never stored. Whoever starts or resumes a run gives them, or the executor has a factory that makes them. An
-agent whose tools ask for them by type (`ToolContext[Deps]`) does not start without.
+They are never stored. The caller that starts or resumes a run passes them, or the executor has a factory. An agent
+whose tools require them by type (`ToolContext[Deps]`) does not start without them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ DepsFactory = Callable[[SessionState], Any | Awaitable[Any]]
 
 
 async def deps_for(agent: Agent, session: SessionState, given: Any, factory: DepsFactory | None) -> Any:
-    """What the tools of a run of this session get. Raises `InvalidArgument` if they need something and get nothing."""
+    """Return the dependencies for a run of this session. Raises `InvalidArgument` if its tools need some and there are
+    none."""
     if given is None and factory is not None:
         try:
             made = factory(session)
@@ -42,7 +43,7 @@ async def deps_for(agent: Agent, session: SessionState, given: Any, factory: Dep
 
 
 def _asks_for_deps(agent: Agent, seen: set[str]) -> Tool | None:
-    """A tool of the agent, or of one that it uses, that cannot do without."""
+    """Return a tool of the agent, or of one of its sub-agents, that requires dependencies."""
     seen.add(agent.name)
     for tool in agent.tools.values():
         if tool.needs_deps:
@@ -55,7 +56,7 @@ def _asks_for_deps(agent: Agent, seen: set[str]) -> Tool | None:
 
 
 def session_to_be(agent: Agent, session_id: str, options: Mapping[str, Any]) -> SessionState:
-    """The session that is about to be made, for those who have to know whose it is."""
+    """Return the session that is about to be created, for a factory that needs to know its user."""
     ensure_tags(options["tags"])
     ensure_metadata(options["metadata"])
     return SessionState(

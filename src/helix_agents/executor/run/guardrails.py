@@ -1,4 +1,5 @@
-"""Guards: an agent's own checks of what goes in and what comes out. Whatever they raise is an answer, never a crash."""
+"""Guards: an agent's own checks of what goes in and what comes out. Any exception they raise is a rejection, not a
+crash."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from ...tools.tool import ModelRetry
 from ..step.decisions import StepCommit
 
 INPUT_REFUSED = "input_refused"
-"""Why a run failed whose input a check refused."""
+"""The failure reason of a run whose input a guard rejected."""
 
 
 async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
-    """What the first guard that refuses raises."""
+    """Return the error of the first guard that rejects; None if none does."""
     for guard in guards:
         try:
             verdict = guard(value)
@@ -31,7 +32,7 @@ async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
 
 
 def new_input(messages: Sequence[Message]) -> list[Message]:
-    """What the user said since the last answer."""
+    """Return the user's messages since the last reply."""
     said: list[Message] = []
     for message in reversed(messages):
         if message["role"] == EFFECTS_ROLE:
@@ -43,7 +44,7 @@ def new_input(messages: Sequence[Message]) -> list[Message]:
 
 
 def refused_output(commit: StepCommit, refusal: Exception, *, steps_left: int) -> StepCommit:
-    """The commit of an output that must not pass: the model hears why, or the run ends."""
+    """Return the commit of a rejected output: the model is told why, or the run ends."""
     if isinstance(refusal, ModelRetry) and steps_left > 0:
         return StepCommit([*commit.messages, automatic_message(str(refusal))], "active")
     error = f"The output was refused: {refusal}"

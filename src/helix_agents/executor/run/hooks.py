@@ -1,6 +1,6 @@
 """Hooks: watch runs, steps, model calls and tools, before and after. Observation only; an error in one is logged.
 
-Derive from `Hooks`, override what you want to see, and give it to the executor. `tracing.py` is an example.
+Derive from `Hooks`, override what you want to see, and give it to the executor. `helix_agents.telemetry` has examples.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ INTERRUPTED = "interrupted"
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """Which run something happens in. `tracing_context` is what an earlier run of the session left.
+    """The run in which something happens. `tracing_context` was stored by an earlier run of the session.
 
     `parent_run_id` and `parent_tool_call_id` name the call that a sub-agent's run works for.
 
-    `model` and `provider` are those of the adapter that is asked, if it has attributes of these names.
+    `model` and `provider` are those of the adapter, if it has attributes of these names.
     """
 
     session_id: str
@@ -44,7 +44,7 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """What is known of a model's answer besides its contents. `model` is the name that the provider gave."""
+    """What is known about a model's reply besides its contents. `model` is the name that the provider gave."""
 
     requested_model: str | None = None
     model: str | None = None
@@ -53,52 +53,52 @@ class ModelAnswer(msgspec.Struct, frozen=True):
 
 
 class Hooks:
-    """What may be watched; every method may be left as it is."""
+    """The events to observe; override the methods you need."""
 
     async def run_started(self, run: RunInfo) -> TracingContext | None:
-        """A run begins or goes on. What is answered is stored, and given to the hooks of whoever resumes."""
+        """Return a run starts or continues. The returned context is stored and passed to the hooks of later runs."""
         return None
 
     async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
         """The run ended or was suspended, with the session's status; "lost" if another process took over."""
 
     async def step_started(self, run: RunInfo, step: int) -> None:
-        """A step begins, or an open one is taken up again."""
+        """A step starts, or an open one is continued."""
 
     async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
-        """A step was committed or put aside; `status` is the session's."""
+        """A step was committed or set aside; `status` is the session's."""
 
     async def writes_lost(self, run: RunInfo, step: int, warnings: Sequence[str]) -> None:
         """A step was committed in which parallel tools overwrote each other's writes; a sentence for each."""
 
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
-        """The model is about to be asked."""
+        """The model is about to be called."""
 
     async def model_answered(self, run: RunInfo, step: int, answer: ModelAnswer) -> None:
-        """The model gave a whole answer: which one, why it stopped, what it cost. `model_ended` follows."""
+        """The model gave a complete reply: which model, why it stopped, what it cost. `model_ended` follows."""
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
-        """The model answered, or did not; `error` is `"interrupted"` if it was cut off because the run was stopped.
+        """The model replied, or did not; `error` is `"interrupted"` if it was cut off because the run was stopped.
 
         `message` has a `finish_reason` if the model gave one.
         """
 
     async def tool_started(self, run: RunInfo, step: int, call: dict[str, Any]) -> None:
-        """A tool call (`id`, `name`, `arguments`) begins."""
+        """A tool call (`id`, `name`, `arguments`) starts."""
 
     async def tool_ended(self, run: RunInfo, step: int, call: dict[str, Any], outcome: Outcome) -> None:
         """A tool call has its outcome. The last outcomes of a step may become durable only with its commit."""
 
 
 class HookCaller:
-    """Calls all hooks for one run; none of them can break it."""
+    """Calls all hooks for one run; an error in one of them is logged."""
 
     def __init__(self, hooks: Sequence[Hooks], run: RunInfo) -> None:
         self._hooks = hooks
         self._run = run
 
     async def start(self) -> TracingContext | None:
-        """Tell all that the run began; the tracing context that one of them gave."""
+        """Call `run_started` of all hooks; return the tracing context that one of them gave."""
         given: TracingContext | None = None
         for hook in self._hooks:
             answer = await self._guard(hook.run_started)
@@ -106,7 +106,7 @@ class HookCaller:
         return given
 
     async def call(self, name: str, *args: Any) -> None:
-        """Tell all hooks of `name`."""
+        """Call the method `name` of all hooks."""
         for hook in self._hooks:
             await self._guard(getattr(hook, name), *args)
 

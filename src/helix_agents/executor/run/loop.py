@@ -1,8 +1,8 @@
-"""The agent loop, the only one: ask the model, run what it calls, commit, until there is an output or a reason to stop.
+"""The agent loop: call the model, run its tool calls, commit, until there is an output or a reason to stop.
 
-A `Run` owns a claimed session (`session/owned.py`) for as long as it lives. `step/decisions.py` decides what a step
-comes to, `step/work.py` works it out, `step/commit.py` writes it, in an order that survives a kill at any point: the
-answer is staged before its tools run, each outcome is staged before it is announced, chunks are flushed before the
+A `Run` owns a claimed session (`session/owned.py`) for as long as it lives. `step/decisions.py` decides the result of a
+step, `step/work.py` runs its calls, `step/commit.py` writes it, in an order that survives a kill at any point: the
+reply is staged before its tools run, each outcome is staged before it is announced, chunks are flushed before the
 commit.
 """
 
@@ -34,14 +34,14 @@ from ...types import StagedChanges
 from ..handle import AgentResult
 from ..run_context import RunContext
 from ..session.standing import UNOWNED
-from ..step.commit import Endings
+from ..step.commit import StepCommitter
 from ..step.decisions import NO_CUT, Cut, StagedAnswer, id_mark, step_id_of
 from ..step.effects import add_first_intents
 from ..step.ledger import effects_message
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
-from ..tasks import unbroken
+from ..tasks import finish_despite_cancel
 from .budget import over_limit, token_entry
 from .guardrails import INPUT_REFUSED, new_input, refusal_of
 from .model_call import Answered, ModelCall
@@ -53,12 +53,12 @@ logger = get_logger("helix_agents.executor")
 
 
 class Run:
-    """One run of one session, from its claim to its rest."""
+    """One run of one session, from its claim until it stops."""
 
     def __init__(self, context: RunContext, children: Children) -> None:
         self.context = context
         self._children = children
-        self._endings = Endings(context)
+        self._endings = StepCommitter(context)
         self._history = HistoryView(context)
         self._open: OpenStep | None = None
         """The step that is being worked on."""
@@ -68,11 +68,11 @@ class Run:
     # -- the life of a run
 
     def hand_over(self) -> None:
-        """Stop after the step that is being worked on, and leave the rest of the run to another process."""
+        """Stop after the current step, and leave the rest of the run to another process."""
         self._handing_over = True
 
     async def drive(self, *, steps: int | None = None) -> AgentResult:
-        """Execute until the session is at rest. Raises `RunLost` or `StoreError`, nothing that a model or tool did.
+        """Execute until the session stops. Raises `RunLost` or `StoreError`, but no errors of models or tools.
 
         `steps`: after so many commits the run is released, with the last of them: the result is `active`, and any
         process may continue it.
@@ -99,9 +99,9 @@ class Run:
                 logger.warning("Run %s of session %s broke off: %s", context.run_id, context.session_id, raised)
             raise
         finally:
-            # Whoever cancels a run may do so twice; what is half wound up would go on by itself.
+            # A run may be cancelled twice; a clean-up that is cut short would leave tasks running.
             over = clean and (status != "active" or context.released)
-            await unbroken(self._wind_up(body, clean=clean, over=over))
+            await finish_despite_cancel(self._wind_up(body, clean=clean, over=over))
             logger.info(
                 "Run %s of session %s stopped: %s after %d steps.",
                 context.run_id,
@@ -112,7 +112,7 @@ class Run:
             await context.hooks.call("run_ended", status, error)
 
     async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
-        """Leave nothing behind that runs."""
+        """Stop every task of the run."""
         context = self.context
         body.cancel()
         await asyncio.gather(body, return_exceptions=True)
@@ -134,16 +134,16 @@ class Run:
         except ToolsUnavailable as error:
             return await self._fail(str(error), "tools_unavailable")
         except (RunLost, StreamFenced, IllegalTransition, StoreError):
-            raise  # nothing can be written, or not by us: the session is left to whoever resumes it (`_let_go`)
+            raise  # nothing can be written, or not by this process: another one resumes the session (`_let_go`)
         except StreamError as error:
-            # The successor of a run that lost its session closes the stream, too; writing the end tells: it is fenced.
+            # A successor may have closed the stream. Writing the failure will show that: it is fenced.
             return await self._fail(str(error), "stream_error")
         except Exception as error:
             logger.warning("Run %s of session %s failed.", self.context.run_id, self.context.session_id, exc_info=error)
             return await self._fail(f"{type(error).__name__}: {error}", "error")
 
     async def _fail(self, error: str, reason: str) -> AgentResult:
-        """End the session as failed, whatever it was at. Others hear of that only once readers have what is stored."""
+        """End the session as failed at any point. The failure is announced only after the stored chunks."""
         if self.context.owned.session.status != "active":
             raise self.context.claim.lost(f"it broke down after its end was written ({error})")
         step, cut = self._open, NO_CUT
@@ -190,7 +190,7 @@ class Run:
                 return result
             step = None
             if self._is_enough():
-                await context.stream.flush()  # whoever goes on must not have to ask whether the commit was told
+                await context.stream.flush()  # so that the next process need not check whether the commit was announced
                 return AgentResult("active")
 
     async def _refused_input(self, said: Sequence[Message]) -> tuple[Exception, Cut] | None:
@@ -213,14 +213,14 @@ class Run:
         return refusal, Cut(first, [*rest, *kept])
 
     def _is_enough(self) -> bool:
-        """Whether the rest is left to another process, after one more step."""
+        """Return whether the rest is left to another process, after one more step."""
         if self._steps_left is not None:
             self._steps_left -= 1
             self.context.releases = self._steps_left == 1
         return self._handing_over or self._steps_left == 0
 
     async def _work(self, step: OpenStep) -> AgentResult | None:
-        """Bring an open step to its commit or put it aside; None if the run goes on."""
+        """Commit an open step or set it aside; return None if the run continues."""
         work = StepWork(self.context, step, self._children)
         while True:
             worked = await work.work()
@@ -234,7 +234,7 @@ class Run:
                 await self.context.owned.refresh()
 
     async def _let_go(self, *, in_good_order: bool) -> None:
-        """Leave the session to others at once, if it is still ours to leave."""
+        """Release the session immediately, if this run still owns it."""
         context = self.context
         if not in_good_order:
             with suppress(HelixError):
@@ -256,7 +256,7 @@ class Run:
     # -- the model
 
     async def _ask_model(self) -> OpenStep | Message | None:
-        """An open step; or, if the run was stopped, what the model had said by then."""
+        """Return an open step, or the partial reply if the run was stopped."""
         context, session = self.context, self.context.owned.session
         number = session.step_count + 1
         await context.agent.refresh_tools()
@@ -297,7 +297,8 @@ class Run:
         return step
 
     def _tool_choice(self) -> str:
-        """A tool that must be called must be called once a turn, or no turn would end."""
+        """Return the tool choice for the next request. A required call is required once per turn, or no turn would
+        end."""
         choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
         if choice in ("auto", "none"):
             return choice
@@ -306,9 +307,9 @@ class Run:
         return choice if possible and not begun else "auto"
 
     async def _stage_answer(self, step: OpenStep) -> None:
-        """Make the answer durable: from here on the model need not be asked again.
+        """Make the reply durable: from here on the model need not be called again.
 
-        Where all of its calls may run again it waits for the first outcome that is staged, or for the commit.
+        If all of its calls may run again, it is stored with the first staged outcome or with the commit.
         """
         context = self.context
         answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage, step.request))
@@ -327,7 +328,7 @@ class Run:
         return [msgspec.to_builtins(entry)]
 
     async def _take_back(self) -> None:
-        """Drop the chunks of an answer that broke off, before the model is asked again."""
+        """Drop the chunks of a reply that broke off, before the model is called again."""
         stream, session = self.context.stream, self.context.owned.session
         await stream.flush()
         await stream.rewind(session.step_count)

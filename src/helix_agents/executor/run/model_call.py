@@ -1,6 +1,6 @@
 """One model call: events become chunks as they arrive and a message at the end; errors that may pass are retried.
 
-Knows the model and the stream. What to do with the answer is the loop's business.
+Knows the model and the stream. The loop decides what to do with the reply.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .stop_signal import StopSignal
 logger = get_logger("helix_agents.executor")
 
 SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""A character in two halves, as a model's adapter gives it that counts in UTF-16."""
+"""Matches a character split into two surrogates, as adapters produce that count in UTF-16."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -52,33 +52,33 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     longest_wait_seconds: float = 30.0
 
     def wait_seconds(self, attempt: int, error: ModelError) -> float:
-        """How long to wait after the failed `attempt` (from 1)."""
+        """Return how long to wait after the failed `attempt` (from 1)."""
         wait = min(self.longest_wait_seconds, self.first_wait_seconds * 2.0 ** (attempt - 1))
         wait *= random.uniform(0.5, 1.0)
         return max(wait, min(error.retry_after_seconds or 0.0, self.longest_wait_seconds))
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The model's whole answer."""
+    """The model's complete reply."""
 
     message: Message
     usage: TokenUsage | None
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """What the model had said when the run was asked to stop; None if nothing."""
+    """The partial reply when the run was asked to stop; None if there was none."""
 
     message: Message | None
 
 
 def named(llm: LLM, what: str) -> str | None:
-    """What an adapter says of itself under a name; None if nothing."""
+    """Return an attribute of the adapter; None if it has none."""
     value = getattr(llm, what, None)
     return value if isinstance(value, str) else None
 
 
 class ModelCall:
-    """Asks one model in one run."""
+    """Calls one model in one run."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ModelCall:
         self._id_mark = id_mark
 
     async def ask(self, request: ModelRequest) -> Answered | CutOff:
-        """The answer, or what there was of it when the run was stopped. Raises `ModelError`."""
+        """Return the reply, or the part of it that arrived before the run was stopped. Raises `ModelError`."""
         attempt = 1
         while True:
             await self._hooks.call("model_started", request.step, attempt)
@@ -136,7 +136,7 @@ class ModelCall:
         )
 
     async def _listen(self, request: ModelRequest, answer: _Answer) -> bool:
-        """Take the whole answer; False if the run was stopped before its end."""
+        """Read the reply; return False if the run was stopped before its end."""
         consuming = asyncio.create_task(self._consume(request, answer))
         unsubscribe = self._stop.listen(lambda: consuming.cancel())
         if self._stop.requested:
@@ -175,7 +175,7 @@ class ModelCall:
                 await self._stream.write({"type": "thinking", "content": "", "is_complete": True})
         except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # SystemExit too: no adapter may end the process
+        except BaseException as error:  # also SystemExit: no adapter may end the process
             logger.warning("Session %s: the model's adapter failed.", request.session_id, exc_info=error)
             raise ModelError(f"The model's adapter failed: {type(error).__name__}: {error}") from error
         finally:
@@ -198,7 +198,7 @@ class ModelCall:
 
 
 class _Answer:
-    """An answer while it arrives."""
+    """A reply while it arrives."""
 
     def __init__(self, request: ModelRequest, taken_ids: Set[str], id_mark: str) -> None:
         self.usage: TokenUsage | None = None
@@ -215,11 +215,11 @@ class _Answer:
 
     @property
     def begun(self) -> bool:
-        """Whether readers have seen anything of it."""
+        """Return whether readers have seen any of it."""
         return bool(self._text or self._thinking or self._calls)
 
     def forget(self) -> None:
-        """Begin again: nothing of what came so far counts."""
+        """Start over: discard everything so far."""
         self.usage = self.finish_reason = None
         self.is_thinking = False
         self._text, self._thinking, self._calls = [], [], {}
@@ -227,7 +227,7 @@ class _Answer:
         self._native = None
 
     def take(self, event: ModelEvent) -> AnyChunk | None:
-        """Add an event; the chunk that shows it, if any."""
+        """Add an event; return its chunk, if any."""
         match event:
             case TextDelta(text=text):
                 return self._add("text", 0, self._whole("text", 0, text))
@@ -255,12 +255,12 @@ class _Answer:
         return None
 
     def rest(self) -> list[AnyChunk]:
-        """The chunks of half characters whose other half never came."""
+        """Return the chunks of surrogates whose other half never arrived."""
         halves, self._halves = self._halves, {}
         return [chunk for (kind, index), half in halves.items() if (chunk := self._add(kind, index, half)) is not None]
 
     def _whole(self, kind: str, index: int, text: str) -> str:
-        """The text without a half character at its end, which waits for the next delta: models cut anywhere."""
+        """Return the text without a surrogate at its end, which is held back for the next delta."""
         text = self._halves.pop((kind, index), "") + text
         if text.isascii():
             return text
@@ -283,17 +283,18 @@ class _Answer:
         return {"type": "tool_arg_delta", "tool_call_id": call.id, "tool_name": call.name, "delta": text}
 
     def message(self) -> Message:
-        """The whole answer."""
+        """Return the complete reply."""
         calls = [self._calls[index].finished() for index in sorted(self._calls)]
         message = answer_message("".join(self._text), "".join(self._thinking), calls, self.finish_reason)
         return with_native(message, self._native)
 
     def partial(self) -> Message | None:
-        """What there is of it; calls that were begun are dropped."""
+        """Return the partial reply without incomplete calls."""
         return partial_message("".join(self._text), "".join(self._thinking))
 
     def _free_id(self, event: ToolCallDelta) -> str:
-        """The provider's id if it is usable as a key and new to the conversation, else one made from its place."""
+        """Return the provider's id if it is a valid key and new to the conversation, else one made from its
+        position."""
         taken = {call.id for call in self._calls.values()}
         by_place = f"call_{self._request.step}_{event.index + 1}"
         try:

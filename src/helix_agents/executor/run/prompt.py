@@ -1,4 +1,5 @@
-"""HistoryView: asks the agent's history what the model shall see, checks it, and keeps the summaries that it makes."""
+"""HistoryView: lets the agent's history choose what the model sees, checks it, and stores the summaries that it
+makes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .budget import token_entry
 
 
 class HistoryError(HelixError):
-    """The agent's history raised, or returned what no model can be sent."""
+    """The agent's history raised, or returned messages that cannot be sent to a model."""
 
 
 class HistoryView:
@@ -31,7 +32,7 @@ class HistoryView:
         """The stored messages that were chosen last, as `[first, end]`, summaries not counted; None if others were."""
 
     async def choose(self, number: int) -> list[Message]:
-        """What the model is sent to ask for step `number`. Raises `HistoryError`."""
+        """Return the messages of the request for step `number`. Raises `HistoryError`."""
         said, summary = self._read(number)
         history = self._context.agent.history
         self.window = [0, len(said)]
@@ -72,22 +73,22 @@ class HistoryView:
         return messages
 
     def to_commit(self) -> list[Message]:
-        """The summary that was made for the step at hand, to be committed with it."""
+        """Return the summary that was made for this step, to be committed with it."""
         made, self._new = self._new, []
         return made
 
     def _read(self, number: int) -> tuple[list[Message], Summary | None]:
-        """The conversation without its summaries, and the latest of these."""
+        """Return the conversation without its summaries, and the latest summary."""
         stored = self._context.owned.messages
         said = [message for message in stored if message["role"] not in (SUMMARY_ROLE, EFFECTS_ROLE)]
         if not self._new and number == self._context.claim.session.step_count + 1:
-            # One that was made before a crash, for the very step that is asked for now.
+            # One that was made before a crash, for this step.
             self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]
         kept: Sequence[Message] = [m for m in [*stored, *self._new] if m["role"] == SUMMARY_ROLE]
         return said, Summary(kept[-1]["content"], kept[-1]["covers"]) if kept else None
 
     async def _record(self, usage: TokenUsage, number: int) -> None:
-        """Count what a history spends on models of its own."""
+        """Record what a history spends on its own models."""
         store = self._context.services.usage
         if store is not None:
             await store.record_entries(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class StopSignal:
-    """Asked for at most twice: first an interrupt, perhaps an abort after it. Lives in one event loop."""
+    """Requested at most twice: first an interrupt, perhaps an abort after it. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -16,7 +16,7 @@ class StopSignal:
         self._below: list[StopSignal] = []
 
     def request(self, reason: str | None, *, abort: bool = False) -> None:
-        """Ask to stop: at the next safe point, or at once."""
+        """Request a stop: at the next safe point, or immediately."""
         if self.requested and (self.aborted or not abort):
             return
         self.requested = True
@@ -28,7 +28,7 @@ class StopSignal:
             signal.request(reason, abort=abort)
 
     def child(self) -> StopSignal:
-        """A signal for a sub-agent, asked whenever this one is."""
+        """Return a signal for a sub-agent that is triggered with this one."""
         signal = StopSignal()
         self._below.append(signal)
         if self.requested:
@@ -36,6 +36,6 @@ class StopSignal:
         return signal
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener` at every request from now on; answers how to end that."""
+        """Call `listener` at every request from now on; return a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

@@ -1,8 +1,7 @@
-"""LeaseKeeper: one task per run that renews its lease and looks whether somebody asked it to stop.
+"""LeaseKeeper: one task per run that renews its lease and polls for a request to stop.
 
-A lease only says who is believed to be alive. That a run which lost its session cannot write is assured
-elsewhere: every commit carries the version (`owned.py`). The watch makes a run that lost its
-session notice early and be quiet.
+A lease only shows which process is believed to be alive. Elsewhere it is ensured that a run cannot write after it lost
+its session: every commit carries the version (`owned.py`). The lease keeper lets such a run notice early.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ UNBLOCK = (
 
 
 class LeaseKeeper:
-    """The life of one run as the store sees it."""
+    """Keeps the lease of one run."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class LeaseKeeper:
         self._ticking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._task = asyncio.create_task(self._run(), name=f"helix-watch-{self._run_id}")
 
     async def close(self) -> None:
@@ -83,7 +82,7 @@ class LeaseKeeper:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def pause(self) -> None:
-        """Renew the lease no more: it is about to be released."""
+        """Stop renewing the lease: it is about to be released."""
         async with self._polling:
             self._paused = True
 
@@ -94,8 +93,8 @@ class LeaseKeeper:
     async def ensure_owner(self) -> None:
         """Raise `RunLost` unless the session is this run's.
 
-        After the lease has lapsed (a frozen process, a sleeping machine) the session must be claimed again, against
-        anybody who may be claiming it just now.
+        After the lease has expired (a frozen process, a sleeping machine) the session must be claimed again, because
+        another process may be claiming it.
         """
         if self.lost is not None:
             raise self.lost
@@ -116,7 +115,7 @@ class LeaseKeeper:
                 self._ticking.cancel()
 
     def _tick(self, loop: asyncio.AbstractEventLoop, due: float | None = None) -> None:
-        """Notice late turns of the event loop; apart from the looks at the store, which may take their time."""
+        """Detect a blocked event loop; separate from the store calls, which may be slow."""
         now = loop.time()
         if due is not None:
             self._warn_if_blocked(now - due)
@@ -132,12 +131,12 @@ class LeaseKeeper:
             except RunLost:
                 return
             except StoreError:
-                continue  # the store is away, and nothing can be written; if it comes back too late, the claim fails
+                continue  # the store is unavailable, so nothing can be written; if it returns too late, the claim fails
             except HelixError as error:
                 self._lose(str(error))
 
     def _warn_if_blocked(self, late_seconds: float) -> None:
-        """Nobody renews a lease while the event loop stands still: say so before it costs somebody a session."""
+        """Warn about a blocked event loop, which cannot renew its leases, before a session is lost."""
         if late_seconds * 1000 > self._lease_ms / 2:
             logger.warning(
                 "The event loop was blocked for %.1f s while run %s of session %s has a lease of %.1f s: after that, "

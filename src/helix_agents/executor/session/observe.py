@@ -1,4 +1,4 @@
-"""Reading a session and its latest run, and how they stand now. Reads only: `claim.py` and `closing.py` write."""
+"""Read a session and its latest run, and determine its standing. Reads only: `claim.py` and `closing.py` write."""
 
 from __future__ import annotations
 

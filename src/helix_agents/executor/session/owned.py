@@ -1,8 +1,8 @@
-"""OwnedSession: a session in the hands of one run. Every write carries the version that the run saw last.
+"""OwnedSession: a session owned by one run. Every write carries the version that the run saw last.
 
-Somebody else may still write to the session, e.g. the answer to a client tool: then the version has moved but the run
-continues, on what is stored now. A process that claims the session raises its owner epoch in the same write: from then
-on every write of this run is rejected. The same holds for a session that was deleted and created again.
+Other processes may still write to the session, e.g. the response to a client tool: then the version has moved, and the
+run continues on the new state. A process that claims the session raises its owner epoch in the same write: from then on
+every write of this run is rejected. The same holds for a session that was deleted and created again.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class OwnedSession:
         raise self._lost("others keep writing to the session")
 
     async def _saved_before(self, changed: SessionState) -> bool:
-        """Whether a change of status was stored although its reply was lost: then nobody else has set it."""
+        """Return whether a change of status was stored although its reply was lost: then no other process has set
+        it."""
         if changed.status == self.session.status:
             return False  # saying the same again does no harm
         stored = await self._store.load_state(self.session_id)
@@ -137,7 +138,7 @@ class OwnedSession:
         return True
 
     async def claim_again(self) -> None:
-        """Make sure that the session is still this run's: whoever is about to take it over now will fail."""
+        """Claim the session again, so that a process that is about to take it over fails."""
         await self.save(lambda session: session)
 
     async def commit(
@@ -169,7 +170,7 @@ class OwnedSession:
                 await self.refresh()
                 continue
             if tries:
-                await self.refresh()  # somebody may have merged into custom state, too
+                await self.refresh()  # another process may also have merged into custom state
             return committed
         raise self._lost("others keep writing to the session")
 

@@ -1,8 +1,8 @@
 """Questions to the outside: what a client must execute, what a person must approve or find out, and their answers.
 
-A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. An answer is one guarded
-write by whoever has it, in any process; the run that asked, or the one that resumes, finds it there. The root session
-knows which session below asked what (`client_tool_call_ownership`), so an answer can always be sent to the root.
+A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. A response is one guarded
+write by any process; the run that asked, or the one that resumes, finds it there. The root session knows which session
+below asked what (`client_tool_call_ownership`), so an answer can always be sent to the root.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ReceiptStatus = Literal["accepted", "duplicate", "late"]
 
 
 class ToolResultReceipt(msgspec.Struct, frozen=True):
-    """What became of a submitted answer. `session_id` is the session that asked.
+    """The result of submitting a response. `session_id` is the session that asked.
 
     `accepted`: it will be used. `duplicate`: there was an answer already, this one changed nothing. `late`: the call
     was settled without it, or its deadline had passed; it is on record, but not used.
@@ -71,18 +71,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The calls that may be meant: a call's own id, or what an approval's id ends with."""
+        """Return the calls that may be meant: a call's own id, or the suffix of an approval's id."""
         if not self.id.startswith(APPROVAL_PREFIX):
             return [self.id]
         return [self.id, self.id.partition(APPROVAL_MARK)[2]]
 
     def is_stale_for(self, pending: PendingClientToolCall) -> bool:
-        """Whether it is an approval's id, and not that of the approval which is asked for now."""
+        """Return whether it is the id of an approval that is no longer the current one."""
         return self.id not in (pending.tool_call_id, pending.approval_id)
 
 
 async def question_of(tool: Tool, call: ToolCall) -> QuestionKind | None:
-    """What has to be asked before this call can have an outcome; None if it can run, if only into an error."""
+    """Return what must be asked before this call can run; None if it can run, even if it will fail."""
     try:
         tool.input.parse(call["arguments"])
     except InvalidArgument:
@@ -119,12 +119,12 @@ def pending_call(
 
 
 def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
-    """The name of one question about a call. It ends with the call's id, so that a late answer finds it, too."""
+    """Return the id of one question about a call. It ends with the call's id, so that a late response also finds it."""
     return f"{APPROVAL_PREFIX}{ids()}{APPROVAL_MARK}{tool_call_id}"
 
 
 def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest | ToolOutcomeRequest:
-    """The chunk that puts the question to the readers. Nobody is asked about a call that was deferred."""
+    """Return the chunk that announces the question. Nobody is asked about a call that was deferred."""
     chunk: Any = {"type": REQUESTS[pending.kind], "tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name}
     chunk["input"] = pending.input
     if pending.approval_id is not None:
@@ -140,7 +140,7 @@ def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | Clien
 
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
-    """What an answered or expired question comes to; None while it waits. `approved`: the call runs."""
+    """Return the outcome of an answered or expired question; None while it waits. `approved`: the call runs."""
     if pending.later == "timer":
         return "approved" if pending.deadline_at is None or now >= pending.deadline_at else None
     if has_expired(pending, now):
@@ -198,7 +198,7 @@ def message_instead(pending: PendingClientToolCall | None) -> Outcome:
 
 
 def changed_arguments(pending: PendingClientToolCall, call: ToolCall) -> dict[str, Any] | None:
-    """What a call shall run with instead of what the model asked for; None if a person has not changed that."""
+    """Return the arguments that a person has changed; None if unchanged."""
     match pending.response:
         case {"approved": True, "arguments": dict() as arguments}:
             return arguments
@@ -209,12 +209,12 @@ def changed_arguments(pending: PendingClientToolCall, call: ToolCall) -> dict[st
 
 
 def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
-    """The questions of one session that still wait."""
+    """Return the open questions of one session."""
     return [pending for pending in session.pending_client_tool_calls.values() if answer_to(pending, now) is None]
 
 
 async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
-    """The questions that wait in a session and in the suspended sessions below it."""
+    """Return the open questions of a session and its suspended descendants."""
     found: list[PendingClientToolCall] = []
     seen, rest = {session.session_id}, [session]
     while rest:
@@ -222,7 +222,7 @@ async def all_waiting(store: StateStore, session: SessionState, now: int) -> lis
         found += waiting(each, now)
         below = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
         for child_id in reversed(below):
-            if child_id not in seen:  # a store keeps any sessions that it is given, also those that wait in a circle
+            if child_id not in seen:  # a store accepts any sessions, also those that wait for each other in a cycle
                 seen.add(child_id)
                 child = await store.load_state(child_id)
                 if child is not None and child.status not in SESSION_TERMINAL:
@@ -329,7 +329,7 @@ async def submit(
 
 
 def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionState | None:
-    """The note that an answer came, which outlives the question; None if it is there."""
+    """Return the record that a response came, which outlives the question; None if it exists already."""
     if tool_call_id in session.completed_client_tool_calls and tool_call_id not in session.pending_client_tool_calls:
         return None
     stamps = {**session.completed_client_tool_calls, tool_call_id: now}
@@ -337,7 +337,7 @@ def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionSta
 
 
 async def _find_owner(store: StateStore, session_id: str, answer: Answer) -> tuple[str, str, str]:
-    """The call that the answer is for, the session that asked, and its root."""
+    """Return the call that the response is for, the session that asked, and its root."""
     session = await store.load_state(session_id)
     if session is None:
         raise SessionNotFound(session_id)
@@ -370,7 +370,7 @@ def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
 def _ensure_arguments(
     agents: AgentRegistry, owner: SessionState, pending: PendingClientToolCall, response: dict[str, Json]
 ) -> None:
-    """Refuse changed arguments that the tool would not take. A tool that is not known here checks them when it runs."""
+    """Reject changed arguments that the tool does not accept. A tool that is unknown here checks them when it runs."""
     tool = agents.get(owner.agent_type).tools.get(pending.tool_name) if owner.agent_type in agents else None
     if "arguments" not in response or tool is None:
         return

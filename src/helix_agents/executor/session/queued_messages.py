@@ -1,9 +1,9 @@
-"""Messages that came while a run was at work: kept in the session, in order, each read exactly once.
+"""Messages that arrived during a run: stored in the session, in order, each read exactly once.
 
-A message is entered by a guarded write on an active session (`queued_messages`). The run takes it over in the commit
-of a step: one atomic write appends it to the conversation and removes it from the queue. Both are guarded by the
-session's version, so whichever comes second sees the other: a run cannot end with a message in its queue that it has
-not read. What a run leaves behind that stops, fails or dies is read by the next one, in its claim or in its first step.
+A guarded write on an active session adds a message (`queued_messages`). The run takes it in the commit of a step: one
+atomic write appends it to the conversation and removes it from the queue. Both are guarded by the session's version, so
+whichever comes second sees the other: a run cannot end with a message in its queue that it has not read. Messages left
+by a run that stops, fails or dies are read by the next one, in its claim or its first step.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ...types import SessionState
 from .questions import change_session
 
 IfExists = Literal["continue", "reject"]
-"""What becomes of a message for a session that is there already."""
+"""What to do with a message for a session that exists."""
 
 IfRunning = Literal["reject", "enqueue", "interrupt"]
-"""What becomes of a message for a session that is running."""
+"""What to do with a message for a session that is running."""
 
 
 class NewlyQueued(Exception):
-    """A message came just before a commit: what the step comes to has to be decided again."""
+    """A message arrived just before a commit: the step must be decided again."""
 
 
 async def enqueue(
@@ -58,12 +58,12 @@ async def enqueue(
 
 
 def queued_in(session: SessionState) -> list[Message]:
-    """The messages that wait, in order."""
+    """Return the queued messages in order."""
     return [entry["message"] for entry in session.queued_messages]
 
 
 def in_order(session: SessionState, claimed: SessionState, said: Sequence[Message]) -> list[Message]:
-    """What the user said while a step was open: what waited at the claim, what was said with it, what came since."""
+    """Return the user's messages of an open step in order: queued at the claim, given with it, queued since."""
     known = [entry["id"] for entry in claimed.queued_messages]
     before = [entry["message"] for entry in session.queued_messages if entry["id"] in known]
     since = [entry["message"] for entry in session.queued_messages if entry["id"] not in known]
@@ -71,7 +71,7 @@ def in_order(session: SessionState, claimed: SessionState, said: Sequence[Messag
 
 
 def taken_from(session: SessionState) -> list[str]:
-    """The names of what waits, to be removed by the commit that holds the messages."""
+    """Return the ids of queued messages, to be removed by the commit that contains them."""
     return [entry["id"] for entry in session.queued_messages]
 
 

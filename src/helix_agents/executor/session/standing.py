@@ -244,7 +244,7 @@ CLAIMS: Final = frozenset(
         Action.BRANCH,
     }
 )
-"""Actions that take the session from whoever had it."""
+"""Actions that take the session from its owner."""
 
 
 @dataclass(frozen=True)

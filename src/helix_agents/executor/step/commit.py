@@ -1,7 +1,7 @@
-"""How steps and runs end: the write that `step.py` decided on, then the news of it, then the stream and the run record.
+"""End steps and runs: the decided write, then its announcement, then the stream and the run record.
 
-The order is always the same. Chunks are flushed before the write that refers to them; what is told after the write is
-told again by whoever takes the session up, if the process dies in between.
+The order is always the same. Chunks are flushed before the write that refers to them; if the process dies after the
+write, the next owner repeats the announcement.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .write import StepWriter
 logger = get_logger("helix_agents.executor")
 
 
-class Endings:
+class StepCommitter:
     """Ends the steps of one run, and the run."""
 
     def __init__(self, context: RunContext) -> None:
@@ -54,7 +54,7 @@ class Endings:
     # -- a step
 
     async def commit(self, step: OpenStep) -> AgentResult | None:
-        """Commit a step all of whose calls have an outcome; None if the run goes on."""
+        """Commit a step whose calls all have an outcome; return None if the run continues."""
         try:
             return await self._commit(step)
         except UNSTORABLE as error:
@@ -63,9 +63,9 @@ class Endings:
             return await self._commit_without(step, error)
 
     async def _commit_without(self, step: OpenStep, error: HelixError) -> AgentResult | None:
-        """Commit a step after a refusal: the call that is to blame becomes a failed one.
+        """Commit a step after a rejection: the call that caused it becomes a failed one.
 
-        Otherwise whoever resumes the session would be refused for the same reason, for ever.
+        Otherwise every process that resumes the session would be rejected for the same reason.
         """
         logger.warning("Session %s, step %d cannot be stored: %s", self._context.session_id, step.number, error)
         suspects = [call for call in step.calls if call["id"] in step.rows and step.outcomes[call["id"]].success]
@@ -97,7 +97,7 @@ class Endings:
         await self._settle_again(step, call, row, outcome)
 
     async def _settle_again(self, step: OpenStep, call: ToolCall, row: StagedChanges, outcome: Outcome) -> None:
-        """Put another outcome in the place of one, for the store and for the readers: the last word counts."""
+        """Replace an outcome, in the store and for the readers: the last one counts."""
         if row.tool_call_id in step.unstaged:
             step.unstaged[row.tool_call_id] = row
         else:
@@ -108,7 +108,7 @@ class Endings:
         if patches:
             self._context.stream.emit({"type": "state_patch", "patches": patches})
         if row.tool_call_id in step.news:
-            step.news[row.tool_call_id] = tool_end_chunk(call, outcome)  # nobody has heard of the other one
+            step.news[row.tool_call_id] = tool_end_chunk(call, outcome)  # no reader has seen the other one
         else:
             self._context.stream.emit(tool_end_chunk(call, outcome))
 
@@ -120,7 +120,7 @@ class Endings:
                 continue  # the session was loaded again, with what the user has just said
 
     async def _commit_with_queue(self, step: OpenStep) -> AgentResult | None:
-        """Commit with what was said meanwhile. Raises `NewlyQueued`, with nothing written, if there is more by then."""
+        """Commit with the queued messages. Raises `NewlyQueued`, with nothing written, if more have arrived."""
         context = self._context
         used = self._owned.session.step_count + 1 - context.first_step
         heard = in_order(self._owned.session, context.claim.session, context.then)
@@ -145,7 +145,7 @@ class Endings:
         return None if commit.status == "active" else await self._finish(commit)
 
     async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:
-        """Put a step aside. Raises `VersionConflict` if the session changed, perhaps by the very answer."""
+        """Set a step aside. Raises `VersionConflict` if the session changed, perhaps by the response itself."""
         missing = {call["id"] for call in step.missing}
         pending = {k: v for k, v in self._owned.session.pending_client_tool_calls.items() if k in missing}
         suspension = put_aside(
@@ -159,7 +159,7 @@ class Endings:
         return await self._rest(cast(RunStatus, suspension.status))
 
     async def stop_between_steps(self, said: Message | None) -> AgentResult:
-        """Come to rest where no step is open; what the model had said is kept as a step of its own."""
+        """Stop while no step is open; a partial reply is stored as a step of its own."""
         if said is None:
             return await self._stop_with(StepCommit([], "interrupted"), None)
         number = self._owned.session.step_count + 1
@@ -181,7 +181,7 @@ class Endings:
         return await self._stop_with(commit, step)
 
     async def refuse_calls(self, step: OpenStep, error: str, reason: str) -> AgentResult:
-        """End the session as failed with an answer whose calls must not run."""
+        """End the session as failed with a reply whose calls must not run."""
         outcomes = {call["id"]: Outcome(success=False, error=f"Not executed: {error}") for call in step.missing}
         closed = close_step(
             step.answer,
@@ -202,18 +202,18 @@ class Endings:
         return await self._finish(commit)
 
     async def take_back(self, step: OpenStep) -> None:
-        """Let readers have the committed state again before a step is given up; to them it was as good as written."""
+        """Revert what readers were shown of a step that is abandoned, back to the committed state."""
         patches = step.sequencer.take_back()
         if patches:
             self._context.stream.emit({"type": "state_patch", "patches": patches})
-        if not await self._tell(self._context.stream.flush):  # nobody knows which chunks got through
+        if not await self._tell(self._context.stream.flush):  # it is unknown which chunks were stored
             await self._tell(self._context.stream.settle)
             await self._tell(partial(self._context.stream.rewind, self._owned.session.step_count))
 
     # -- the run
 
     async def _stop_with(self, commit: StepCommit, step: OpenStep | None) -> AgentResult:
-        """End the run because somebody asked for it."""
+        """End the run on request."""
         if self._stop.aborted:
             error = self._stop.reason or "The run was aborted."
             commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted", taken=commit.taken)
@@ -266,7 +266,7 @@ class Endings:
         )
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> bool:
-        """Tell the readers of an end that nothing can change, least of all a stream that is gone or broken."""
+        """Announce an end, best effort: a stream that is gone or broken cannot change it."""
         try:
             await tell()
             return True

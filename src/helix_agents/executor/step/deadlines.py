@@ -7,15 +7,15 @@ from ...types import PendingClientToolCall
 
 
 def deadline_of(tool: Tool, asked_at: int) -> int | None:
-    """Until when a question of this tool may be answered; None: for ever."""
+    """Return until when a question of this tool may be answered; None: without limit."""
     return None if tool.deadline_seconds is None else asked_at + int(tool.deadline_seconds * 1000)
 
 
 def has_expired(pending: PendingClientToolCall, now: int) -> bool:
-    """Whether nobody has answered in time."""
+    """Return whether the deadline has passed without a response."""
     return pending.submitted_at is None and pending.deadline_at is not None and now >= pending.deadline_at
 
 
 def is_too_late(pending: PendingClientToolCall, submitted_at: int) -> bool:
-    """Whether an answer that comes at this time no longer counts."""
+    """Return whether a response at this time is too late."""
     return pending.deadline_at is not None and submitted_at > pending.deadline_at

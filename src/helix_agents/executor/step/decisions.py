@@ -1,8 +1,8 @@
-"""The pure heart of a step: the model's answer and the outcomes of its calls become one commit or one suspension.
+"""The pure part of a step: turn the model's reply and the outcomes of its calls into one commit or one suspension.
 
-Rules of this file: no I/O, no clock, no store. A step is *open* from the moment its answer is durable until its commit.
-While it is open its answer and the outcomes of finished calls lie in the store's staging under the step's id, so that
-whoever resumes the session finds them and runs only what is missing. The loop carries out what is decided here.
+Rules of this file: no I/O, no clock, no store. A step is *open* from the moment its reply is durable until its commit.
+While it is open, its reply and the outcomes of finished calls are staged under the step's id, so that a process that
+resumes the session runs only the missing calls. The loop carries out what is decided here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Suspension(msgspec.Struct, frozen=True):
 
 
 def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
-    """The checkpoint with which a run begins its turn."""
+    """Return the checkpoint with which a run starts its turn."""
     return CheckpointMeta(step_id(run_id, step_count), step_count, kind="turn")
 
 
@@ -105,15 +105,16 @@ def aside_checkpoint(
 
 
 def step_id_of(session: SessionState, run_id: str) -> str:
-    """The id under which the open step is staged: noted in the session, or else that of the run's next step."""
+    """Return the id under which the open step is staged: the one stored in the session, else that of the run's next
+    step."""
     return session.suspended_step_id or step_id(run_id, session.step_count + 1)
 
 
 def id_mark(session: SessionState) -> str:
-    """What the ids of a sub-agent's tool calls end with, since an answer to the root must find the one who asked.
+    """Return the suffix that makes a sub-agent's tool call ids unique within its root session.
 
-    Models number their calls anew in every conversation. The mark follows from the place below the root, so a resumed
-    run gives the same ids; it is short enough for providers that allow 40 characters.
+    Models restart their numbering in every conversation. The suffix follows from the session's position in the tree, so
+    a resumed run gives the same ids; it is short enough for providers that allow 40 characters.
     """
     if session.parent_session_id is None:
         return ""
@@ -122,7 +123,7 @@ def id_mark(session: SessionState) -> str:
 
 
 def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finish_reason: str | None = None) -> Message:
-    """The model's answer as a message."""
+    """Return the model's reply as a message."""
     message: Message = {"role": "assistant", "content": content}
     if thinking:
         message["thinking"] = thinking
@@ -134,7 +135,7 @@ def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finis
 
 
 def last_finish_reason(messages: Sequence[Message]) -> str | None:
-    """Why the model stopped when it answered last, if it said so."""
+    """Return why the model stopped in its last reply, if known."""
     for message in reversed(messages):
         if message["role"] == "assistant":
             reason = message.get("finish_reason")
@@ -143,14 +144,14 @@ def last_finish_reason(messages: Sequence[Message]) -> str | None:
 
 
 def partial_message(content: str, thinking: str) -> Message | None:
-    """What a model had said when it was interrupted; None if nothing."""
+    """Return the partial reply of a model that was interrupted; None if there is none."""
     if not content and not thinking:
         return None
     return {**answer_message(content, thinking, []), "interrupted": True}
 
 
 def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
-    """The outcome of a call as the model reads it."""
+    """Return the outcome of a call as the model reads it."""
     content = _content(outcome)
     if outcome.arguments is not None:
         content = _after(f"{CHANGED} {encode(outcome.arguments)}", content)
@@ -191,7 +192,7 @@ def _after(text: str, content: Content) -> Content:
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[ToolCall]]:
-    """The last assistant message and those of its calls that no tool message answers."""
+    """Return the last assistant message and those of its calls that have no tool message."""
     answered: set[str] = set()
     for message in reversed(messages):
         if message["role"] == EFFECTS_ROLE:
@@ -206,7 +207,7 @@ def unanswered_calls(messages: Sequence[Message]) -> tuple[Message | None, list[
 
 
 def abandoned(messages: Sequence[Message], why: str) -> list[Message]:
-    """Tool messages for calls that will never run, so that the conversation stays well formed."""
+    """Return tool messages for calls that will never run, so that the conversation stays well formed."""
     _, calls = unanswered_calls(messages)
     return [tool_message(call, Outcome(success=False, error=why)) for call in calls]
 
@@ -253,7 +254,7 @@ def put_aside(
     children: Mapping[str, SuspendedChildWait],
     interrupted: bool,
 ) -> Suspension:
-    """The suspension of a step some of whose calls have no outcome yet."""
+    """Return the suspension of a step with calls that have no outcome yet."""
     status: SessionStatus
     if interrupted:
         status = "interrupted"
@@ -267,7 +268,7 @@ def put_aside(
 
 
 def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[str]) -> SessionState:
-    """The session as the commit leaves it; custom state comes from staging."""
+    """Return the session after the commit; custom state comes from staging."""
     done = set(calls)
     return msgspec.structs.replace(
         session,
@@ -285,7 +286,7 @@ def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[s
 
 
 def suspended_state(session: SessionState, suspension: Suspension, step_id: str) -> SessionState:
-    """The session as the suspension leaves it. Answers that came meanwhile are kept."""
+    """Return the session after the suspension. Responses that arrived in the meantime are retained."""
     return msgspec.structs.replace(
         session,
         custom_state=None,

@@ -1,4 +1,4 @@
-"""OpenStep: a step whose answer is durable and which is not committed yet, with the outcomes it has so far."""
+"""OpenStep: a step whose reply is durable but not committed yet, with its outcomes so far."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OpenStep:
         return calls
 
     def index_of(self, call_id: str) -> int:
-        """The place of a call in the model's message."""
+        """Return the index of a call in the model's message."""
         return next(index for index, call in enumerate(self.calls) if call["id"] == call_id)
 
     @property
@@ -76,7 +76,7 @@ class OpenStep:
         return [call for call in self.calls if call["id"] not in self.outcomes]
 
     def take_up(self, rows: Sequence[StagedChanges]) -> list[FinishedCall]:
-        """Adopt what is staged already; the finished calls with the patches that show their writes."""
+        """Adopt what is staged; return the finished calls with the patches that show their writes."""
         found: list[FinishedCall] = []
         by_id = {call["id"]: call for call in self.calls}
         for row in sorted(rows, key=lambda row: row.index):
@@ -110,7 +110,7 @@ def part_id(call_id: str, name: str) -> str:
 
 
 def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall:
-    """The call as it runs, if a person has changed its arguments."""
+    """Return the call with the arguments that a person has changed."""
     if arguments is None:
         return call
     changed: ToolCall = {**call, "arguments": arguments}
@@ -118,7 +118,7 @@ def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall
 
 
 def tool_start_chunk(call: ToolCall) -> ToolStart:
-    """The chunk that tells that a call begins."""
+    """Return the chunk that announces the start of a call."""
     return {
         "type": "tool_start",
         "tool_call_id": call["id"],
@@ -128,7 +128,7 @@ def tool_start_chunk(call: ToolCall) -> ToolStart:
 
 
 def tool_end_chunk(call: ToolCall, outcome: Outcome) -> ToolEnd:
-    """The chunk that tells how a call ended."""
+    """Return the chunk that announces the outcome of a call."""
     return {
         "type": "tool_end",
         "tool_call_id": call["id"],

@@ -1,6 +1,6 @@
 """Stager: makes the outcomes of an open step durable. Those that are ready together leave in one write.
 
-Knows rows, not tools: when a row may wait for the commit is asked of `may_run_again` by the rooms that make rows.
+Knows rows, not tools: the callers ask `may_run_again` whether a row may wait for the commit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .decisions import Outcome
 from .open_step import OpenStep
 
 UNSTORABLE: tuple[type[HelixError], ...] = (InvalidArgument, StoreError)
-"""What a store raises for a value that it cannot hold; `is_passing` tells the others apart."""
+"""Errors of a store for a value that it cannot store; `is_passing` recognizes the others."""
 
 
 def is_passing(error: HelixError) -> bool:
-    """Whether an error says something about the store's health and nothing about what was to be written."""
+    """Return whether an error is about the store's availability, not about the value."""
     return isinstance(error, StoreUnavailable | StoreCorrupt | SchemaTooNew)
 
 
@@ -37,21 +37,22 @@ def not_storable(error: Exception, effect_key: str | None = None) -> Outcome:
 
 
 def may_run_again(tool: Tool, durability: Durability) -> bool:
-    """Whether a call need not be durable before its step commits. Sub-agents and questions always are."""
+    """Return whether a call need not be durable before its step commits. Sub-agents and questions always must be."""
     if isinstance(tool, AgentTool) or tool.asks_outside or tool.happens_once:
         return False
     return tool.idempotent or durability == "step"
 
 
 class _Waiting(NamedTuple):
-    """A row on its way, the chunk that announces it, and who waits for it; neither for a row that could wait."""
+    """A row to be written, the chunk that announces it, and the future of its caller; both None for a row that could
+    wait."""
 
     row: StagedChanges
     news: AnyChunk | None = None
     done: asyncio.Future[None] | None = None
 
     def settle(self, error: Exception | None = None) -> None:
-        """Let the call go on, or hear of the error."""
+        """Resolve the caller's future, with or without an error."""
         if self.done is None or self.done.done():
             return
         if error is None:
@@ -70,7 +71,7 @@ class Stager:
         self._writing: asyncio.Task[None] | None = None
 
     async def stage(self, step: OpenStep, row: StagedChanges, news: AnyChunk | None = None) -> None:
-        """Make a row durable, with whatever else is ready, and emit its news. Raises what the store raises for it."""
+        """Make a row durable, together with other ready rows, and emit its chunk. Raises the store's error for it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(row, news, done))
         if self._writing is None:
@@ -78,7 +79,7 @@ class Stager:
         await asyncio.shield(done)
 
     async def settle(self) -> None:
-        """Wait until nothing is on its way: a row that lands after its step was committed would stay for ever."""
+        """Wait until no write is in flight: a row stored after its step was committed would never be removed."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
 
@@ -99,7 +100,7 @@ class Stager:
                     each.done.cancel()
 
     def _completes(self, step: OpenStep, batch: list[_Waiting]) -> bool:
-        """Whether these are the last outcomes of the step, and nothing can come between them and its commit."""
+        """Return whether these are the last outcomes of the step, so that its commit follows immediately."""
         if not self._context.stream.carries or self._waiting or self._context.agent.output_guards:
             return False
         last = {each.row.tool_call_id for each in batch if each.row.kind == "call"}
@@ -121,12 +122,12 @@ class Stager:
             if is_passing(error) or len(everything) == 1:
                 _fail(batch, error)
                 return
-            # One of them cannot be stored: find out which, the others must not suffer.
+            # One of them cannot be stored: find out which, and store the others.
             for each in everything:
                 try:
                     await self._stage(step, [each])
                 except Exception as refused:
-                    each.settle(refused)  # one that nobody waits for stays unstaged, and the commit finds out
+                    each.settle(refused)  # a row without a waiting caller stays unstaged, and the commit reports it
         except Exception as error:
             _fail(batch, error)
 
@@ -148,7 +149,7 @@ def _fail(batch: list[_Waiting], error: Exception) -> None:
 
 
 async def flush_unstaged(context: RunContext, step: OpenStep) -> None:
-    """Stage what waits for the commit, because there will be none for now."""
+    """Stage what waits for the commit, because the step is not committed now."""
     rows = list(step.unstaged.values())
     async with context.stream.carrying(*step.news.values()) as load:
         load.sequence = await context.owned.stage(step.step_id, rows, along=load.along)

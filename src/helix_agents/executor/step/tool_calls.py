@@ -1,7 +1,7 @@
 """The tool calls of one open step: each on its own tracker, staged when it finishes, shown in one order.
 
-A call ends with an `Outcome`, whatever its function does; only a lost session or a broken store gets out of here.
-Children and people are not this room's business: it runs functions.
+A call ends with an `Outcome`, whatever its function does; only a lost session or a store error is raised. This module
+runs functions, not sub-agents or questions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...values import InvalidInput
 from ..run.stop_signal import StopSignal
 from ..run_context import RunContext
 from ..stream.fenced import FencedStream
-from ..tasks import unbroken
+from ..tasks import finish_despite_cancel
 from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
 from .deferring import Deferring
 from .effects import EffectGuard
@@ -100,7 +100,7 @@ class ToolRunner:
         await self.settle(step, call, outcome, writes=writes, usage=usage)
 
     async def _put_away(self, tool: Tool, outcome: Outcome) -> Outcome:
-        """Keep what is large as an artifact; a result that cannot be kept is a failed call."""
+        """Store a large result as an artifact; a result that cannot be stored is a failed call."""
         try:
             result = await self._context.artifacts.put_away(outcome.result, tool.max_result_chars)
         except InvalidArgument as error:
@@ -128,7 +128,7 @@ class ToolRunner:
             step.outcomes[call["id"]] = await self._stage(step, call, outcome, writes, entries, executed)
             step.usage += entries
 
-        await unbroken(record())
+        await finish_despite_cancel(record())
         if executed:
             await self._context.hooks.call("tool_ended", step.number, call, step.outcomes[call["id"]])
 
@@ -164,7 +164,7 @@ class ToolRunner:
         return outcome
 
     def _may_wait(self, call: ToolCall) -> bool:
-        """Whether the outcome of a call may be lost with the process until its step commits."""
+        """Return whether the outcome of a call may be lost with the process until its step commits."""
         tool = self._context.find_tool(call["name"])
         if tool is None:
             return call["name"] == FINISH_TOOL  # its outcome follows from its arguments
@@ -197,7 +197,8 @@ class ToolRunner:
         }
 
     async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> tuple[Outcome, bool]:
-        """What the call comes to, and whether running it again may help. Never raises for what a tool or model did."""
+        """Return the outcome of the call, and whether running it again may help. Never raises errors of a tool or
+        model."""
         try:
             if call["name"] == FINISH_TOOL and self._agent.output is not None:
                 ensure_arguments(call)
@@ -302,12 +303,12 @@ class _Outlet:
             self._show(self._step.sequencer.grow(self._index, ops, state, writes))
 
     def finish(self, writes: StepWrites) -> None:
-        """The call has ended well, with these writes."""
+        """The call succeeded, with these writes."""
         if writes.ops:
             self._show(self._step.sequencer.finish(self._index, writes))
 
     def withdraw(self) -> None:
-        """Take back what a failed call has shown."""
+        """Revert what a failed call has shown."""
         self._withdrawn = True
         self._show(self._step.sequencer.withdraw(self._index))
 

@@ -1,4 +1,4 @@
-"""The work of an open step: put its questions, take their answers, run what can run, until nothing more can be done."""
+"""The work of an open step: ask its questions, read their responses, run its calls, until nothing more can be done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..session.questions import (
     question_of,
     request_chunk,
 )
-from ..tasks import all_of
+from ..tasks import gather_or_cancel
 from .decisions import Outcome
 from .deferring import store_pending
 from .ledger import EffectRecord, step_records
@@ -32,32 +32,32 @@ from .open_step import OpenStep
 from .tool_calls import ToolRunner, offered_tool
 
 PARENT_SUSPENDED = "parent_suspended"
-"""Why a sub-agent was interrupted that would have kept its parent from suspending."""
+"""The reason of a sub-agent that was interrupted to let its parent suspend."""
 
 PARENT_FAILED = "parent_failed"
-"""Why a sub-agent was ended whose parent broke down in the middle of a step."""
+"""The reason of a sub-agent that was ended because its parent failed in the middle of a step."""
 
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
 ChildOutcome = Outcome | SuspendedChildWait | None
-"""How a sub-agent's run came to rest; None if it was asked to stop and goes on when its parent does."""
+"""How a sub-agent's run stopped; None if it was asked to stop and continues with its parent."""
 
 
 class Children(Protocol):
-    """Who runs sub-agents. Handed in, because a child is a run like any other."""
+    """Runs sub-agents. Passed in, because a child is a run like any other."""
 
     def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
-        """The session that a call runs in."""
+        """Return the session that a call runs in."""
         ...
 
     async def call(
         self, parent: RunContext, step: OpenStep, call: ToolCall, tool: AgentTool, stop: StopSignal
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
-        """Run the child of one call until it is at rest, or asked to stop; what that costs."""
+        """Run the child of one call until it stops or is asked to stop."""
         ...
 
     async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: str) -> None:
-        """End the child of one call, which nobody will continue."""
+        """End the child of one call, which no run will continue."""
         ...
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
@@ -66,13 +66,13 @@ class Children(Protocol):
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """An abort cut the calls off; what it left without an outcome has these."""
+    """An abort cut off the calls; these are the outcomes of those without one."""
 
     outcomes: dict[str, Outcome]
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """All that could be done was done; `waits` are the sub-agents that wait for somebody."""
+    """Everything possible was done; `waits` are the sub-agents that wait for a response."""
 
     waits: dict[str, SuspendedChildWait]
 
@@ -108,7 +108,7 @@ class StepWork:
                 continue
             if not self._step.missing or not asked:
                 return Worked(self._waits)
-            await self._context.owned.refresh()  # an answer may have come while the others worked
+            await self._context.owned.refresh()  # a response may have arrived while the other calls ran
             if len(self._unanswered(asked)) == sum(call["id"] in asked for call in self._step.missing):
                 return Worked(self._waits)
 
@@ -125,7 +125,7 @@ class StepWork:
                 await self._tools.settle(self._step, call, outcome, executed=False)
 
     async def _ask_outside(self) -> dict[str, QuestionKind]:
-        """Put the questions of the step that were not put yet; all of its questions by call id."""
+        """Ask the questions of the step that were not asked yet; return all of its questions by call id."""
         context = self._context
         asked: dict[str, QuestionKind] = {}
         new: dict[str, PendingClientToolCall] = {}
@@ -161,7 +161,7 @@ class StepWork:
         return asked
 
     async def _put(self, new: dict[str, PendingClientToolCall]) -> None:
-        """Make questions durable, then let the readers know: whoever hears of one can answer it."""
+        """Make questions durable, then announce them, so that an announced question can be answered."""
         await store_pending(self._context, new)
         for pending in new.values():
             self._context.stream.emit(request_chunk(pending))
@@ -171,7 +171,7 @@ class StepWork:
         return None if pending is None else answer_to(pending, self._context.services.clock())
 
     def _must_wait(self, call: ToolCall, asked: Mapping[str, QuestionKind]) -> bool:
-        """Whether a call must not run: a question, unless it was answered by an approval."""
+        """Return whether a call must not run: it has a question that was not answered by an approval."""
         return call["id"] in asked and self._answer(call["id"]) != "approved"
 
     async def _settle_answered(self, asked: Mapping[str, QuestionKind]) -> None:
@@ -191,7 +191,8 @@ class StepWork:
         return [call["id"] for call in self._step.missing if call["id"] in asked and self._answer(call["id"]) is None]
 
     async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
-        """Run calls side by side; False if an abort cut them off. A run with questions may put its sub-agents off."""
+        """Run calls concurrently; return False if an abort cut them off. A run with questions may defer its
+        sub-agents."""
         grace = self._context.services.suspend_grace_seconds
         timer = None
         if calls and questions and grace is not None:
@@ -199,7 +200,9 @@ class StepWork:
         children = [call for call in calls if isinstance(self._context.find_tool(call["name"]), AgentTool)]
         functions = [call for call in calls if call not in children]
         try:
-            await all_of(partial(self._run_functions, functions), *(partial(self._run_one, call) for call in children))
+            await gather_or_cancel(
+                partial(self._run_functions, functions), *(partial(self._run_one, call) for call in children)
+            )
         finally:
             if timer is not None:
                 timer.cancel()
@@ -220,7 +223,7 @@ class StepWork:
         return {call["id"]: self._effects.unknown_at_abort(call) or cut_off for call in self._step.missing}
 
     async def _run_functions(self, calls: list[ToolCall]) -> None:
-        """Run calls that an abort cuts off. Sub-agents are no such calls: they hear of it and write their own end."""
+        """Run calls that an abort cuts off. Sub-agents are not: they are notified and end themselves."""
         if not calls:
             return
         stop = self._context.stop
@@ -228,7 +231,7 @@ class StepWork:
         queue = [call for call in calls if (tool := tools.get(call["name"])) is not None and tool.sequential]
         rest = [call for call in calls if call not in queue]
         jobs = asyncio.ensure_future(
-            all_of(partial(self._run_in_turn, queue), *(partial(self._run_one, call) for call in rest))
+            gather_or_cancel(partial(self._run_in_turn, queue), *(partial(self._run_one, call) for call in rest))
         )
         unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
@@ -270,7 +273,7 @@ class StepWork:
 
     async def _run_child(self, call: ToolCall, tool: AgentTool) -> None:
         child_id = self._children.session_id(self._context.session_id, tool, call)
-        # Two calls of one persistent child are two turns of it, the second only after the first is settled.
+        # Two calls of one persistent child are two turns: the second starts after the first is settled.
         async with self._child_locks.setdefault(child_id, asyncio.Lock()):
             if any(wait.child_session_id == child_id for wait in self._waits.values()):
                 return

@@ -33,12 +33,12 @@ from .staging import flush_unstaged
 logger = get_logger("helix_agents.executor")
 
 SLOW_COMMIT_SECONDS = 1.0
-"""A commit that takes longer is worth a line in the log."""
+"""A commit that takes longer is logged."""
 
 
 def _warnings(step: OpenStep, lost: Sequence[str]) -> list[str]:
-    """Which writes of a step were lost."""
-    # Both merges lose the same; the sequencer's counts tools as the model's message does.
+    """Return which writes of a step were lost."""
+    # Both merges report the same losses; the sequencer numbers tools as the model did.
     counted = step.sequencer.warnings if lost and step.sequencer.warnings else lost
     return [*counted, *step.sequencer.likely_lost_counts()]
 
@@ -65,7 +65,7 @@ class StepWriter:
     async def write(
         self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
     ) -> None:
-        """The one atomic write that ends a step, then the news of it."""
+        """Do the one atomic write that ends a step, then announce it."""
         calls = [call["id"] for call in step.calls]
 
         def change(session: SessionState) -> SessionState:
@@ -150,7 +150,7 @@ class StepWriter:
         return change
 
     async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
-        """Tell hooks and the log; what was lost must not be lost silently."""
+        """Notify hooks and the log, which also report lost writes."""
         context = self._context
         warnings = _warnings(step, committed.warnings)
         if not warnings:
@@ -161,7 +161,7 @@ class StepWriter:
         await context.hooks.call("writes_lost", step.number, list(warnings))
 
     def _news(self, step: OpenStep, commit: StepCommit, checkpoint_id: str, lost: Sequence[str]) -> list[AnyChunk]:
-        """The chunks that tell readers of a commit, and of the output that it came to."""
+        """Return the chunks that announce a commit and its output."""
         warnings, reason = _warnings(step, lost), step.answer.get("finish_reason")
         news: list[AnyChunk] = [
             step_committed_chunk(
@@ -236,7 +236,7 @@ class StepWriter:
                 )
 
     async def _flush(self, step: OpenStep) -> int:
-        """Make durable what a step has shown and spent; the last sequence."""
+        """Store the chunks and usage of a step; return the last sequence."""
         if self._services.usage is None or not step.usage:
             return await self._context.stream.flush()
         usage = self._services.usage.record_entries(step.usage)

@@ -135,7 +135,7 @@ def step_committed_chunk(
 
 
 def shown_again(step: OpenStep) -> list[AnyChunk]:
-    """The chunks of an answer that was shown once and then rewound: whole, not in the pieces it came in."""
+    """Return the chunks of an answer that was shown once and then rewound: whole, not in the pieces it came in."""
     chunks: list[AnyChunk] = []
     answer = step.answer
     if answer.get("thinking"):

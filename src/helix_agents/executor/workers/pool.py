@@ -228,7 +228,7 @@ class WorkerPool:
 
 
 async def list_workers(streams: StreamManager, now: int) -> list[WorkerInfo]:
-    """The workers that were there during the last three heartbeats, by name."""
+    """Return the workers that were there during the last three heartbeats, by name."""
     info = await streams.get_stream_info(WORKERS)
     if info is None or info.latest_sequence < info.first_sequence:
         return []

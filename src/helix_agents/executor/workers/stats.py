@@ -29,6 +29,6 @@ async def note_recovered(streams: StreamManager, session_id: str, now: int) -> N
 
 
 async def recovered_today(streams: StreamManager, now: int) -> int:
-    """How many runs were taken up after a crash since midnight, UTC."""
+    """Return how many runs were taken up after a crash since midnight, UTC."""
     info = await streams.get_stream_info(_stream_of(now))
     return 0 if info is None else info.latest_sequence

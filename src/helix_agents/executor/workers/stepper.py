@@ -195,7 +195,7 @@ class Stepper:
         raise StaleTicket(session.session_id, f"{done} more {'step has' if done == 1 else 'steps have'} been done")
 
     async def _is_of_its_turn(self, ticket: Ticket, run: RunRecord) -> bool:
-        """Whether a run is the ticket's, or went on with that one after it had stopped or died."""
+        """Return whether a run is the ticket's, or went on with that one after it had stopped or died."""
         if run.run_id == ticket.run_id:
             return True
         runs = await self._services.store.list_runs(ticket.session_id)

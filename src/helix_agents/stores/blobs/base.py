@@ -146,7 +146,8 @@ class BlobStoreBase(BlobStore):
     # -- how
 
     async def _renewed(self, space: str, digests: Sequence[str]) -> dict[str, BlobInfo]:
-        """Return those blobs that the space has, as stored now: a deletion of what was there before leaves them."""
+        """Renew those blobs that the space has, so that a deletion of an earlier incarnation spares them; return their
+        digests."""
         found = {}
         for info in await self._heads(space, [*digests]) if digests else []:
             fresh = msgspec.structs.replace(info, stored_at=self._clock())

@@ -125,7 +125,7 @@ class BranchTree:
         return self._changes(moves)
 
     def cut(self, number: int) -> BranchChanges:
-        """Drop the branches that part after a checkpoint: what follows it is about to go for good."""
+        """Drop the branches that start after a checkpoint, because everything after it is about to be deleted."""
         return BranchChanges(dropped=tuple(self._after((number + 1, -1))))
 
     def _after(self, parts_at: tuple[int, int]) -> list[str]:

@@ -154,7 +154,8 @@ class StateStoreVerbs(StateStore):
     async def _read_conversation(
         self, session_id: str, offset: int | None, *, custom_state: bool
     ) -> StoredConversation | None:
-        """The session, its messages from `offset` on (None: none of them), its latest run and its latest checkpoint.
+        """Return the session, its messages from `offset` on (None: none of them), its latest run and its latest
+        checkpoint.
 
         Read at one moment, in one round trip. A negative offset counts from the end.
         """
@@ -173,11 +174,12 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _read_branches(self, session_id: str) -> dict[str, str] | None:
-        """What is stored about each branch, by id."""
+        """Return what is stored about each branch, by id."""
 
     @abstractmethod
     async def _read_branch_state(self, session_id: str, branch_id: str) -> str | None:
-        """The fields of the session as they were when the branch was put aside; None if there is no such branch."""
+        """Return the fields of the session as they were when the branch was put aside; None if there is no such
+        branch."""
 
     @abstractmethod
     async def _scan_sessions(

@@ -139,7 +139,7 @@ class UsageStoreBase(UsageStore):
         return _rollup(await self._sums(session_id, include_sub_sessions))
 
     async def _sums_of_life(self, session_id: str, include_sub_sessions: bool, incarnation: str) -> list[UsageSums]:
-        """Add up without what another session left under the id: only sub-agents that the entries name count."""
+        """Add up only this incarnation of the session, and only the sub-agents that its entries name."""
         own = await self.get_entries(session_id, incarnation=incarnation)
         sums = [sums_of(entry) for entry in own]
         if include_sub_sessions:

@@ -39,7 +39,7 @@ _gates: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 def _gate_of(pool: Any) -> asyncio.Semaphore:
-    """The gate of a pool, shared by all stores that use it."""
+    """Return the gate of a pool, shared by all stores that use it."""
     gate = _gates.get(pool)
     if gate is None:
         limit = min(MAX_AT_ONCE, max(1, getattr(pool, "max_connections", MAX_AT_ONCE) // 2))
@@ -48,7 +48,7 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
 
 
 def packed(command: Command) -> bytes:
-    """A command in the protocol's words, by hiredis if it can."""
+    """Return a command in the protocol's words, by hiredis if it can."""
     if _pack is not None:
         return bytes(_pack(tuple(command)))
     words = [word if word.__class__ is bytes else str(word).encode() for word in command]
@@ -80,7 +80,7 @@ async def _send(connection: Any, data: bytes) -> None:
 
 
 class Link:
-    """One connection in our hands."""
+    """One connection in exclusive use."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -112,7 +112,7 @@ class Link:
 
 
 def checked(reply: Any) -> Any:
-    """The reply, unless it is an error."""
+    """Return the reply, unless it is an error."""
     if isinstance(reply, Exception):
         raise reply
     return reply
@@ -144,7 +144,7 @@ class Node:
             await self._give_back(connection)
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """One exchange on any connection."""
+        """Return one exchange on any connection."""
         connection = await self._take()
         try:
             return await Link(connection).ask(commands)

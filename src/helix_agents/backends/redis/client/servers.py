@@ -1,4 +1,5 @@
-"""Where keys live: routing, redirections, and patience with a server that is away. Connections are in `connection.py`.
+"""Route commands to servers, follow redirections, and wait for a server that is unavailable. Connections are in
+`connection.py`.
 
 A lost reply to a write is a `StoreUnavailable`, since the write may have happened. What was not sent yet, or was
 refused before anything happened, waits for a server that is away for a moment; what only reads is asked again. On a
@@ -38,10 +39,8 @@ _reached: WeakSet[Any] = WeakSet()
 
 
 class Patience:
-    """The time that one call has for servers that are away or refuse it, where nothing has happened.
-
-    A server that was never reached is not waited for: its address may be wrong. The first redirection is followed
-    immediately.
+    """How long one call waits for servers that are unavailable or reject it before anything has happened. A server that
+    was never reached is not waited for: its address may be wrong. The first redirection is followed immediately.
     """
 
     def __init__(self, servers: Servers) -> None:
@@ -80,7 +79,7 @@ class Servers:
         return self._cluster is not None
 
     async def node_of(self, key: str) -> Node:
-        """The server that holds a key."""
+        """Return the server that holds a key."""
         if self._single is not None:
             return self._single
         cluster: Any = self._cluster
@@ -122,7 +121,7 @@ class Servers:
                 raise
 
     async def ask(self, key: str, commands: Sequence[Command]) -> list[Any]:
-        """One exchange with the server that holds a key. Refusals are the caller's."""
+        """Return one exchange with the server that holds a key. Refusals are the caller's."""
         patience = None
         while True:
             try:
@@ -206,7 +205,7 @@ class Servers:
         return replies
 
     async def new_connection(self) -> Any:
-        """A connection of its own, not yet open, for listening; the caller closes it."""
+        """Return a connection of its own, not yet open, for listening; the caller closes it."""
         if self._single is not None:
             pool = self._client.connection_pool
             made, kwargs = pool.connection_class, pool.connection_kwargs
@@ -219,7 +218,7 @@ class Servers:
         return made(**{**kwargs, "protocol": 2, "socket_timeout": None, "retry": Retry(NoBackoff(), 0)})
 
     async def masters(self) -> list[Node]:
-        """Every server that holds keys."""
+        """Return every server that holds keys."""
         if self._single is not None:
             return [self._single]
         cluster: Any = self._cluster

@@ -1,8 +1,8 @@
 """The index of sessions that are due: open runs by the end of their lease, suspended sessions by `due_at`.
 
 Like the listing index (`sessions.py`) it lives in a slot of its own and may be ahead of the sessions, never behind: an
-entry is made, or moved to an earlier time, before the session is written. A reader of an entry looks at the session.
-An entry that is too early is moved, and one that is wrong is removed, unless a writer may have made it just now.
+entry is made, or moved to an earlier time, before the session is written. A reader of an entry reads the session. An
+entry that is too early is moved, and a wrong one is removed, unless a writer may have just made it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ClaimableIndex:
     # -- reading
 
     async def claimable(self, wanted: ClaimableFilter, limit: int) -> list[Claimable]:
-        """The sessions that match, in the order of the index."""
+        """Return the sessions that match, in the order of the index."""
         found: list[Claimable] = []
         stale: list[Looked] = []
         size = min(PAGE, limit + SPARE)
@@ -109,13 +109,13 @@ class ClaimableIndex:
         return found
 
     async def next_due(self, now: int) -> int | None:
-        """The first moment after `now` in the index."""
+        """Return the first moment after `now` in the index."""
         words = (self._key, f"({now}", "+inf", "WITHSCORES", "LIMIT", "0", "1")
         entries = _entries(await self._servers.one(self._key, "ZRANGEBYSCORE", *words))
         return entries[0].due_at if entries else None
 
     async def _rank_after(self, place: ClaimablePlace | None) -> int:
-        """How many entries are up to a place: a page begins there, whatever became of the entry itself."""
+        """Return how many entries are up to a place: a page begins there, whatever became of the entry itself."""
         if place is None:
             return 0
         member = f"{place.started_at:016d}:{place.session_id}{SEPARATOR}".encode() + b"\xff"  # after every run's id
@@ -137,7 +137,7 @@ class ClaimableIndex:
             start += size
 
     async def _look(self, entries: list[Entry]) -> list[Looked]:
-        """The sessions of these entries as they are, with their latest runs."""
+        """Return the sessions of these entries as they are, with their latest runs."""
         keys = [SessionKeys(self._prefix, entry.session_id) for entry in entries]
         commands: list[tuple[str, Command]] = []
         for each in keys:
@@ -178,7 +178,7 @@ class ClaimableIndex:
 
 
 def _claimable(wanted: ClaimableFilter, looked: Looked) -> Claimable | None:
-    """The session of an entry, if it is due by that entry and fits."""
+    """Return the session of an entry, if it is due by that entry and fits."""
     entry, state, run, due_at = looked
     place = None if state is None else wanted.place_of(state, run, due_at)
     if state is None or place is None or not wanted.matches(state):
@@ -191,12 +191,12 @@ def _claimable(wanted: ClaimableFilter, looked: Looked) -> Claimable | None:
 
 
 def member_of(run: RunRecord) -> str:
-    """A run in the index: text order is the order of their starts."""
+    """Return a run in the index: text order is the order of their starts."""
     return f"{run.started_at:016d}:{run.session_id}{SEPARATOR}{run.run_id}"
 
 
 def _entries(reply: Any) -> list[Entry]:
-    """The reply to a command WITHSCORES: pairs, or a flat list (RESP 2)."""
+    """Return the reply to a command WITHSCORES: pairs, or a flat list (RESP 2)."""
     pairs = reply if not reply or isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
     return [_entry(member.decode(), int(float(score))) for member, score in pairs]
 

@@ -1,4 +1,4 @@
-"""Listing sessions: walk the smallest index that a filter allows, look at each session, keep those that fit.
+"""List sessions: walk the smallest index that a filter allows, read each session, and keep those that match.
 
 The index may hold entries that are not, or no longer, true. What is listed is what the sessions themselves say; a wrong
 entry that is met on the way is removed. A page costs what it shows; an exact total costs a look at everything that the
@@ -43,7 +43,7 @@ class Listing:
     async def scan(
         self, wanted: SessionFilter, *, limit: int, offset: int, count: bool
     ) -> tuple[list[SessionState], int | None]:
-        """Up to `limit` sessions that match, newest first, and how many match in all."""
+        """Return up to `limit` sessions that match, newest first, and how many match in all."""
         page: list[SessionState] = []
         total = skipped = 0
         async for state in self._matching(wanted, from_start=count):
@@ -59,7 +59,7 @@ class Listing:
         return page, total if count else None
 
     async def count_by_status(self) -> dict[SessionStatus, int]:
-        """What the index holds of each status, less the share that a sample shows to be no longer true."""
+        """Return what the index holds of each status, less the share that a sample shows to be no longer true."""
         statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
         return {status: await self._count(status_facet(status)) for status in statuses}
 
@@ -72,7 +72,7 @@ class Listing:
         return round(size * true / len(sample)) if sample else 0
 
     async def children(self, session_id: str) -> list[SessionState]:
-        """The sessions whose parent this is."""
+        """Return the sessions whose parent this is."""
         wanted = SessionFilter(parent_session_id=session_id)
         return [state async for state in self._matching(wanted, from_start=True)]
 
@@ -89,7 +89,7 @@ class Listing:
     # -- the index
 
     async def _narrowest(self, wanted: SessionFilter) -> list[str]:
-        """The facet, or the group of facets, with the fewest entries."""
+        """Return the facet, or the group of facets, with the fewest entries."""
         groups = [["all"]]
         if wanted.user_id is not None:
             groups.append([f"user={wanted.user_id}"])
@@ -118,7 +118,7 @@ class Listing:
     async def _walk(
         self, wanted: SessionFilter, facets: list[str], from_start: bool
     ) -> AsyncIterator[dict[str, tuple[str, ...]]]:
-        """Entries page by page, newest first, each with the facets under which it was found."""
+        """Yield entries page by page, newest first, each with the facets under which it was found."""
         least = "-" if wanted.created_from is None else f"[{wanted.created_from:016d}"
         most = "+" if wanted.created_to is None else f"({wanted.created_to:016d}"
         if wanted.after is not None and not from_start:
@@ -161,7 +161,7 @@ class Listing:
         ]
 
     async def _is_true(self, found: Found) -> bool:
-        """Whether the session is what the index says; if not, the entry goes."""
+        """Return whether the session is what the index says; if not, the entry goes."""
         if found.state is None:
             entered = await self._index.entered(found.session_id)
             if entered.fresh is None:

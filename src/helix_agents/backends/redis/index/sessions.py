@@ -92,7 +92,7 @@ class SessionIndex:
         )
 
     async def entered(self, session_id: str) -> Entered:
-        """What the index says of a session now; needed for `forget`."""
+        """Return what the index says of a session now; needed for `forget`."""
         entry = self.keys.entry(session_id)
         commands = [("SMEMBERS", entry), ("GET", self.keys.fresh(session_id))]
         pairs, fresh = await self._runner.servers.run(entry, commands, atomic=True)
@@ -146,14 +146,14 @@ class SessionIndex:
         await self._runner.run(program)
 
     async def take_referrers(self, session_id: str, referred: Sequence[str]) -> list[str]:
-        """The sessions that may hold a ref to a session that is gone; that, and its own notes, are forgotten."""
+        """Return the sessions that may hold a ref to a session that is gone; that, and its own notes, are forgotten."""
         own = self.keys.referrers(session_id)
         commands: list[Command] = [("SMEMBERS", own), ("DEL", own)]
         commands += [("SREM", self.keys.referrers(each), session_id) for each in referred]
         return as_texts((await self._runner.servers.run(own, commands, atomic=True))[0])
 
     async def overdue(self) -> list[str]:
-        """A few sessions that may have expired without anybody noticing."""
+        """Return a few sessions that may have expired without anybody noticing."""
         now = str(int(time.time() * 1000))
         deadlines = self.keys.deadlines
         words = ("ZRANGEBYSCORE", deadlines, "-inf", now, "LIMIT", "0", str(SWEEP_SIZE))

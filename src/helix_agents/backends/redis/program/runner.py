@@ -58,7 +58,7 @@ STREAM = Script("append", "stream")
 
 
 def is_forbidden(error: Exception) -> bool:
-    """Whether the server says that scripts are not allowed at all."""
+    """Return whether the server says that scripts are not allowed at all."""
     text = str(error)
     if "in script" in text or "script:" in text:
         return False  # a script ran and failed
@@ -67,7 +67,7 @@ def is_forbidden(error: Exception) -> bool:
 
 
 async def evaluate(servers: Servers, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-    """Run a script; the server learns it if it does not know it. Raises the driver's error if it is refused."""
+    """Run a script, loading it into the server if necessary. Raises the driver's error if it is rejected."""
     by_digest = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
     patience = Patience(servers)
     while True:

@@ -29,7 +29,7 @@ class MultiStreams:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, keys: StreamKeys, what: str, arguments: dict[str, Any]) -> Any:
-        """The same reply as the script's."""
+        """Return the same reply as the script's."""
         lock = self._locks.get(keys.meta)
         if lock is None:
             lock = self._locks[keys.meta] = asyncio.Lock()
@@ -109,7 +109,7 @@ class StreamChange:
         return await self.refusal() or [b"stored", str(await self.store(self._a["chunks"])).encode()]
 
     async def refusal(self) -> list[bytes] | None:
-        """Why an append changes nothing, with the number that goes with the reason."""
+        """Return why an append changes nothing, with the number that goes with the reason."""
         if self._missing:
             return [b"deleted"]
         known = await self._link.one("HGET", self._keys.producers, self._a["producer"])

@@ -63,7 +63,8 @@ class Program:
 
     @classmethod
     def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
-        """A program that writes a session: the script knows the session's main hash and its keys by their places."""
+        """Return a program that writes a session: the script knows the session's main hash and its keys by their
+        places."""
         program = cls(keys.main)
         program.keys = list(keys.of_commit)
         program.header = (ttl_ms, keys.head, keys.tail)
@@ -71,7 +72,7 @@ class Program:
         return program
 
     def key(self, name: str) -> int:
-        """The place of a key, counted from 1."""
+        """Return the place of a key, counted from 1."""
         place = self._places.get(name)
         if place is None:
             self.keys.append(name)
@@ -160,7 +161,7 @@ class Program:
         return self.header[0] != ""
 
     def watched(self) -> Iterable[str]:
-        """The keys that must not change between looking and writing, where the two are apart."""
+        """Yield the keys that must not change between looking and writing, where the two are apart."""
         if self.is_session:  # every write of a session touches its hash, every append the head of its stream
             return [self.keys[0], *self._streams]
         return sorted(self._guarded)
@@ -174,6 +175,6 @@ class Program:
             at = last
 
     def arguments(self) -> Sequence[Argument]:
-        """The program as arguments of the script."""
+        """Return the program as arguments of the script."""
         words = [*self.header, *self._guards, *self._writes]
         return words if len(words) < MAX_ARGUMENTS else [_encoder.encode(list(map(str, words)))]

@@ -36,7 +36,7 @@ class MultiRunner:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, program: Program) -> list[Any]:
-        """The same reply as that of the script."""
+        """Return the same reply as that of the script."""
         lock = self._locks.get(program.keys[0])
         if lock is None:
             lock = self._locks[program.keys[0]] = asyncio.Lock()
@@ -115,7 +115,7 @@ class _Attempt:
         return None
 
     def counted(self) -> list[int]:
-        """What the script would have counted, and the counters of the session."""
+        """Return what the script would have counted, and the counters of the session."""
         session = [int(self._main.get(field, 0)) for field in ("version", "step_count", "resume_count")]
         messages = self._lengths.get(self._keys[MESSAGES], 0) if self._program.is_session else 0
         return [self._removed, self._turn, self._moved, *session, messages, self._sequence]
@@ -136,7 +136,7 @@ class _Attempt:
         return reply.decode() if isinstance(reply, bytes) else None if reply is None else str(reply)
 
     async def _length(self, key: str) -> int:
-        """The length of a list, as it will be by now."""
+        """Return the length of a list, as it will be by now."""
         if key not in self._lengths:
             self._lengths[key] = int(await self._link.one("LLEN", key))
         return self._lengths[key]

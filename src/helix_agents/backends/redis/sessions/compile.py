@@ -59,7 +59,7 @@ def compiled(
     load: Load | None = None,
     moving: Moving | None = None,
 ) -> Program:
-    """The program of a commit.
+    """Return the program of a commit.
 
     `announced`: the index knows where this commit will put the session, so it need not refuse. `run_taken`: the run id
     belongs to another session, which is known already but has its place among the guards. `unique` names what this
@@ -198,17 +198,17 @@ def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys
 
 
 def staged_field(*names: str) -> str:
-    """How a staged row is called: step, kind, tool call and token, or the beginning of that."""
+    """Return how a staged row is called: step, kind, tool call and token, or the beginning of that."""
     return "\x1f".join(names) + "\x1f"
 
 
 def promoted_rows(step: StagedStep) -> list[str]:
-    """The names of the staged rows of a step."""
+    """Return the names of the staged rows of a step."""
     return [staged_field(step.step_id, *row) for row in dict.fromkeys(step.rows)]
 
 
 def status_word(status: str) -> str:
-    """A status as it stands among those that the index knows of a session."""
+    """Return a status as it stands among those that the index knows of a session."""
     return f"|{status}|"
 
 
@@ -322,7 +322,7 @@ def _entry(*parts: str) -> str:
 
 
 def cell_command(keys: SessionKeys, name: CellName) -> tuple[Any, ...] | None:
-    """The command that reads a cell; None for a cell that cannot be."""
+    """Return the command that reads a cell; None for a cell that cannot be."""
     field = field_name(name.key)
     if name.slot is None:
         return "HGET", keys.custom, field

@@ -27,12 +27,12 @@ Entry = list[str]
 
 
 def entry_of(text: str) -> Entry:
-    """One entry of the log."""
+    """Return one entry of the log."""
     return text.split(SEPARATOR)
 
 
 def shelves_of(entries: Sequence[Entry]) -> dict[str, str]:
-    """The shelves that entries name, with `l` or `o` for what is on them."""
+    """Return the shelves that entries name, with `l` or `o` for what is on them."""
     return {entry[2]: entry[0] for entry in entries if entry[0] in "lo" and entry[2]}
 
 
@@ -67,7 +67,8 @@ class CustomImage:
             del holder[int(place) :]
 
     def cells(self) -> Iterator[tuple[str, str, Iterable[str]]]:
-        """Every key with its text and what is below it, as `rebuild` takes it: names are stored with JSON's escapes."""
+        """Yield every key with its text and what is below it, as `rebuild` takes it: names are stored with JSON's
+        escapes."""
         for field, holder in self._holders.items():
             if isinstance(holder, str):
                 yield f'"{field}"', holder, ()
@@ -77,7 +78,7 @@ class CustomImage:
                 yield f'"{field}"', OBJECT, [f'"{member}":{text}' for member, text in holder.items()]
 
     def contents(self) -> dict[str, KeyContent]:
-        """The same as what a commit would set."""
+        """Return the same as what a commit would set."""
         made: dict[str, KeyContent] = {}
         for field, holder in self._holders.items():
             if isinstance(holder, str):

@@ -91,7 +91,7 @@ class RedisReads(StateStoreBase):
         return StoredSession(from_hash(session_id, as_fields(fields)), int(messages), int(checkpoints))
 
     async def _if_exists(self, keys: SessionKeys, commands: list[Command]) -> list[Any] | None:
-        """The replies of one moment, or None if there is no session."""
+        """Return the replies of one moment, or None if there is no session."""
         exists, *replies = await self._servers.run(keys.main, [("EXISTS", keys.main), *commands], atomic=True)
         return replies if exists else None
 
@@ -229,5 +229,5 @@ def _stored(session_id: str, read: SessionRead, *, custom_state: bool) -> Stored
 
 
 def _without_surrogates(text: str) -> str:
-    """What no stored id can be, as a text that can be sent."""
+    """Return what no stored id can be, as a text that can be sent."""
     return text.encode("utf-8", "replace").decode()

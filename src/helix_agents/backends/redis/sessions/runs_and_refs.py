@@ -109,7 +109,7 @@ class RedisRecords(RedisReads):
         raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
 
     async def _reread(self, change: RunChange | None) -> RunChange | None:
-        """The same change of a run whose other fields have moved on; None if the refusal stands.
+        """Return the same change of a run whose other fields have moved on; None if the refusal stands.
 
         The guard compares the whole record, as text. The contract refuses only if status or lease differ.
         """
@@ -173,7 +173,7 @@ class RedisRecords(RedisReads):
             await self._own_run(run_id, session_id)
 
     async def _ids_of(self, keys: SessionKeys) -> tuple[list[str], list[str]]:
-        """The runs and refs of a session."""
+        """Return the runs and refs of a session."""
         commands = [("LRANGE", keys.run_ids, 0, -1), ("LRANGE", keys.ref_ids, 0, -1)]
         run_ids, ref_ids = await self._servers.run(keys.main, commands, atomic=True)
         return as_texts(run_ids), as_texts(ref_ids)

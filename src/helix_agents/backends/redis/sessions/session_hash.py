@@ -24,7 +24,7 @@ SWAPPED = ("error", "failure_reason", "interrupt_context")
 
 
 def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The fields to set and those to remove for what `save_state` may change, besides status and counters."""
+    """Return the fields to set and those to remove for what `save_state` may change, besides status and counters."""
     kept: dict[str, Any] = {"state": fields_to_text(state) if text is None else text}
     gone: list[str] = []
     if state.stream_id:
@@ -43,7 +43,7 @@ def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any
 
 
 def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
-    """The session, without custom state."""
+    """Return the session, without custom state."""
     try:
         flag, origin = fields.get("interrupt_flag"), fields.get("forked_from")
         changed: dict[str, Any] = {
@@ -69,23 +69,23 @@ def from_hash(session_id: str, fields: Mapping[str, str]) -> SessionState:
 
 
 def struct_text(value: msgspec.Struct) -> str:
-    """A struct as JSON, lone surrogates included."""
+    """Return a struct as JSON, lone surrogates included."""
     return encode(msgspec.to_builtins(value))
 
 
 def as_fields(reply: Any) -> dict[str, str]:
-    """The reply to HGETALL, a flat list (RESP 2) or a map (RESP 3), as texts."""
+    """Return the reply to HGETALL, a flat list (RESP 2) or a map (RESP 3), as texts."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): text.decode() for name, text in pairs}
 
 
 def as_texts(reply: Any) -> list[str]:
-    """A list of bulk replies as texts."""
+    """Return a list of bulk replies as texts."""
     return [each.decode() for each in reply]
 
 
 def text_or_none(reply: Any) -> str | None:
-    """One bulk reply as text."""
+    """Return one bulk reply as text."""
     return None if reply is None else str(reply.decode())
 
 
@@ -94,16 +94,16 @@ class _Record(RunRecord, frozen=True, omit_defaults=True):
 
 
 def run_text(run: RunRecord) -> str:
-    """A run's record without its turn, which the write puts before it: equal for equal runs."""
+    """Return a run's record without its turn, which the write puts before it: equal for equal runs."""
     return struct_text(_Record(*msgspec.structs.astuple(msgspec.structs.replace(run, turn=0))))
 
 
 def numbered_run(run: RunRecord) -> str:
-    """A run whose turn is known, as it is stored."""
+    """Return a run whose turn is known, as it is stored."""
     return f"{run.turn}:{run_text(run)}"
 
 
 def run_from(text: str) -> RunRecord:
-    """What `numbered_run` was given."""
+    """Return what `numbered_run` was given."""
     turn, _, record = text.partition(":")
     return msgspec.structs.replace(to_struct(RunRecord, decode(record)), turn=int(turn))

@@ -55,7 +55,7 @@ class Guess(NamedTuple):
 
 
 def checkpoint_from(text: str, number: int) -> CheckpointRead:
-    """A row of the checkpoint list."""
+    """Return a row of the checkpoint list."""
     try:
         undo_length, version, message_count, status, born_at, incarnation, facts, state = text.split(SEPARATOR)
         checkpoint_id, step_id, step_count, stream_sequence, created_at, kind = decode(facts)
@@ -95,7 +95,7 @@ class SessionReader:
         custom_state: bool = True,
         latest: bool = False,
     ) -> SessionRead | None:
-        """The session, now or as of a checkpoint; messages from and to (inclusive) if asked for.
+        """Return the session, now or as of a checkpoint; messages from and to (inclusive) if asked for.
 
         `latest`: with its latest run and checkpoint. None if there is no session, or no longer that checkpoint.
         """

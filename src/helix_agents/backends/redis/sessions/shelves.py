@@ -65,7 +65,7 @@ class Shelf(msgspec.Struct):
         return checkpoint_from(self.checkpoints[0], self.number).undo_length
 
     def after(self, number: int, kept: int) -> Shelf:
-        """The end of this end."""
+        """Return the end of this end."""
         checkpoints = self.checkpoints[number - self.number :]
         undo = self.undo[checkpoint_from(checkpoints[0], number).undo_length - self.undo_kept :]
         entries = [entry_of(text) for text in undo]
@@ -253,7 +253,7 @@ def _short_ids(keys: SessionKeys, rows: Iterable[str]) -> list[str]:
 
 
 def _touched(entries: Iterable[Entry]) -> dict[str, Content]:
-    """The keys that entries touch, and what of them; texts are still missing."""
+    """Return the keys that entries touch, and what of them; texts are still missing."""
     found: dict[str, Content] = {}
     for kind, field, *rest in entries:
         content = found.setdefault(field, Content(members={}, single={}))
@@ -290,7 +290,7 @@ def _reads(keys: SessionKeys, touched: dict[str, Content], shelves: dict[str, st
 def _contents(
     answers: Sequence[Any], touched: dict[str, Content], shelves: dict[str, str]
 ) -> tuple[dict[str, Content], dict[str, list[str] | dict[str, str]]]:
-    """The replies to `_reads`."""
+    """Return the replies to `_reads`."""
     left, custom = iter(answers), dict[str, Content]()
     for field, content in touched.items():
         text, items, members = text_or_none(next(left)), as_texts(next(left)), next(left)
@@ -308,7 +308,7 @@ def _contents(
 
 
 def _narrowed(content: Content, touched: Content) -> Content:
-    """What a part of an undo log touches, of what all of it does."""
+    """Return what a part of an undo log touches, of what all of it does."""
     if touched.whole:
         return content
     first = (content.start or 0) if not content.whole else 0

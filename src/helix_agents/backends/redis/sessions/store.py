@@ -130,7 +130,7 @@ class RedisStateStore(RedisRecords):
         return text_or_none(await self._servers.one(keys.branches, "HGET", keys.branches, STATE + branch_id))
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
-        """The index knows a session before there is one."""
+        """Return the index knows a session before there is one."""
         if not commit.create:
             return None
         assert commit.state is not None
@@ -186,7 +186,7 @@ class RedisStateStore(RedisRecords):
                 await self._index.forget(session_id, entered)
 
     async def _read_rewind(self, keys: SessionKeys, number: int) -> Rewind | None:
-        """What a restore would take back; None if there is no such checkpoint."""
+        """Return what a restore would take back; None if there is no such checkpoint."""
         row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
         if row is None:
             return None
@@ -257,7 +257,7 @@ class RedisStateStore(RedisRecords):
     # -- whole sessions
 
     async def _with_copy(self, commit: Commit) -> Commit:
-        """The commit of a new session, with the messages and custom state that it copies from another."""
+        """Return the commit of a new session, with the messages and custom state that it copies from another."""
         if (copy := commit.copy) is None:
             return commit
         keys, at = self._keys(copy.session_id), None

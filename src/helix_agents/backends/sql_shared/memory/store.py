@@ -66,7 +66,7 @@ class SqlMemoryStore(MemoryStoreBase):
         return [Candidate(memory_id, words.split(" ")) for memory_id, words in rows]
 
     def _expression(self, scope: str, wanted: Sequence[str]) -> str:
-        """All words, each as a beginning, in the words of the index: FTS5 unless a technology has another one.
+        """Return all words, each as a beginning, in the words of the index: FTS5 unless a technology has another one.
 
         Words hold letters and digits only, so nothing in here can be taken for syntax.
         """
@@ -108,7 +108,7 @@ class SqlMemoryStore(MemoryStoreBase):
 
 
 def _scope(entity_id: str) -> str:
-    """A mark of fixed length that the entity's words carry in the index.
+    """Return a mark of fixed length that the entity's words carry in the index.
 
     Two entities may share one by chance; every statement asks for the entity itself as well.
     """
@@ -116,7 +116,7 @@ def _scope(entity_id: str) -> str:
 
 
 def _pack(vector: tuple[float, ...]) -> str:
-    """The exact bytes of the numbers as text, since not every technology can carry bytes."""
+    """Return the exact bytes of the numbers as text, since not every technology can carry bytes."""
     return base64.b64encode(struct.pack(f"<{len(vector)}d", *vector)).decode()
 
 

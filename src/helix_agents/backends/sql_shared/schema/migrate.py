@@ -65,20 +65,21 @@ class Migration(NamedTuple):
         return frozenset(family for family, _ in self.parts)
 
     def of(self, families: Collection[str]) -> tuple[str, ...]:
-        """The statements that concern these families, in the order of the file."""
+        """Return the statements that concern these families, in the order of the file."""
         tree = " WITHOUT ROWID" if COMPACT in families else ""
         return tuple(
             text.replace(" {compact}", tree) for family, texts in self.parts if family in families for text in texts
         )
 
     def title(self, families: Collection[str]) -> str:
-        """How the ledger calls the step when these of its families are done: the bare name if that is all of them."""
+        """Return how the ledger calls the step when these of its families are done: the bare name if that is all of
+        them."""
         if self.families <= set(families):
             return self.name
         return f"{self.name}: {', '.join(sorted(self.families.intersection(families)))}"
 
     def done(self, title: str | None) -> frozenset[str]:
-        """The families that are done, according to the ledger."""
+        """Return the families that are done, according to the ledger."""
         if title is None:
             return frozenset()
         _, colon, listed = title.partition(": ")
@@ -86,7 +87,7 @@ class Migration(NamedTuple):
 
 
 def known_migrations(dialect: Dialect) -> list[Migration]:
-    """All steps in order, in the wording of `dialect`."""
+    """Return all steps in order, in the wording of `dialect`."""
     found: dict[int, tuple[str, str]] = {}
     for resource in sorted(FOLDER.iterdir(), key=lambda each: each.name):
         match = _FILE.fullmatch(resource.name)
@@ -98,7 +99,7 @@ def known_migrations(dialect: Dialect) -> list[Migration]:
 
 
 async def applied_versions(driver: SqlDriver, *, prefix: str = "") -> list[int]:
-    """The versions that the database has; creates the ledger if need be."""
+    """Return the versions that the database has; creates the ledger if need be."""
     return list(await _ledger(driver, prefix))
 
 
@@ -137,7 +138,7 @@ async def migrate(
 def _missing(
     migrations: list[Migration], ledger: dict[int, str], families: Collection[str]
 ) -> list[tuple[Migration, frozenset[str]]]:
-    """The steps that a database still needs to hold these families, each with those of its families."""
+    """Return the steps that a database still needs to hold these families, each with those of its families."""
     return [
         (each, lacking)
         for each in migrations
@@ -148,7 +149,7 @@ def _missing(
 def _steps(
     migration: Migration, lacking: frozenset[str], title: str | None, now: int, *, compact: bool
 ) -> list[Statement]:
-    """The statements that create what these families lack, and the row in the ledger that records it."""
+    """Return the statements that create what these families lack, and the row in the ledger that records it."""
     version, now_done = migration.version, migration.title(lacking | migration.done(title))
     record = (
         [Statement(_RECORD, (version, now_done, now))]
@@ -172,7 +173,8 @@ async def ensure_migrated(
 
 
 async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
-    """The ledger, created if need be. It looks first, so as not to wait for a writer where nothing is missing."""
+    """Return the ledger, created if need be. It looks first, so as not to wait for a writer where nothing is
+    missing."""
     found = await _ledger_as_it_is(driver, prefix) if driver.dialect == "sqlite" else None
     if found is not None:
         return found
@@ -181,7 +183,7 @@ async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
 
 
 async def _ledger_as_it_is(driver: SqlDriver, prefix: str) -> dict[int, str] | None:
-    """The ledger of a SQLite file; None if there is none."""
+    """Return the ledger of a SQLite file; None if there is none."""
     name = with_prefix(LEDGER, prefix)
     there = Statement("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", (name,))
     if not (await driver.batch([there], read_only=True))[0][0][0]:
@@ -197,7 +199,8 @@ def _parts(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Statements end with `;` at the end of a line; a trigger's inner statements are indented on lines of their own."""
+    """Return statements end with `;` at the end of a line; a trigger's inner statements are indented on lines of their
+    own."""
     without_comments = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
     parts: list[str] = []
     pending = ""

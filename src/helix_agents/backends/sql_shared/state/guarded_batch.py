@@ -49,7 +49,7 @@ class CommitBatch:
             self._add("read_cells", commit.session_id, cell_names_text(self._want))
 
     def applied(self, results: list[list[Row]]) -> tuple[Applied, dict[CellName, str | None]]:
-        """What the batch's rows say."""
+        """Return what the batch's rows say."""
         version, message_count, step_count, resume_count = results[self._counters][0]
         removed = sum(len(results[place]) for place in self._removals)
         if self._cut is not None:
@@ -219,7 +219,7 @@ class CommitBatch:
         return [text for text, _ in self._text_parts(entries)]
 
     def _text_parts(self, entries: Sequence[Entry]) -> list[tuple[str, int]]:
-        """The entries as JSON texts that fit a parameter each, and how many are in each."""
+        """Return the entries as JSON texts that fit a parameter each, and how many are in each."""
         if not entries:
             return []
         text = encode(entries)
@@ -234,7 +234,7 @@ def _cell(name: CellName, text: str | None) -> list[str | None]:
 
 
 def key_cells(keys: dict[str, KeyContent]) -> Iterator[tuple[str, str, str]]:
-    """All cells of these keys: key and slot as their columns, and the text."""
+    """Yield all cells of these keys: key and slot as their columns, and the text."""
     for name, content in keys.items():
         key = escape_text(name)
         yield key, rows.slot_text(None), content.text
@@ -247,10 +247,10 @@ def key_cells(keys: dict[str, KeyContent]) -> Iterator[tuple[str, str, str]]:
 
 
 def cell_names_text(names: Iterable[CellName]) -> str:
-    """Cells by name, as `read_cells` takes them."""
+    """Return cells by name, as `read_cells` takes them."""
     return encode([[escape_text(name.key), rows.slot_text(name.slot)] for name in names])
 
 
 def cell_name(key: str, slot: str) -> CellName:
-    """The name of a cell from its columns."""
+    """Return the name of a cell from its columns."""
     return CellName(unescape_text(key), rows.slot_of(slot))

@@ -34,12 +34,12 @@ class _Conditions:
 
 
 def page_statements(queries: Queries, wanted: SessionFilter, limit: int) -> list[Statement]:
-    """Statements that return up to `limit` matching sessions each, newest first."""
+    """Return statements that return up to `limit` matching sessions each, newest first."""
     return [_page(queries, wanted, status, limit) for status in wanted.statuses or (None,)]
 
 
 def merged_page(results: list[list[Row]], limit: int, offset: int) -> list[Row]:
-    """The rows of the page from those of its statements."""
+    """Return the rows of the page from those of its statements."""
     found = [row for rows in results for row in rows]
     if len(results) > 1:
         found.sort(key=lambda row: (row[CREATED_AT], row[0]), reverse=True)
@@ -47,7 +47,7 @@ def merged_page(results: list[list[Row]], limit: int, offset: int) -> list[Row]:
 
 
 def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
-    """A statement that counts all matching sessions, wherever the page begins."""
+    """Return a statement that counts all matching sessions, wherever the page begins."""
     table, conditions = _matching(queries, wanted, None, keyset=False)
     if wanted.statuses:
         marks = " OR ".join("s.status = ?" for _ in wanted.statuses)
@@ -56,7 +56,7 @@ def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
 
 
 def prefix_statement(queries: Queries, prefix: str, user_id: str | None, limit: int) -> Statement:
-    """A statement that finds sessions by the beginning of their ids, among the first few thousand of those."""
+    """Return a statement that finds sessions by the beginning of their ids, among the first few thousand of those."""
     states = queries["states_table"]
     columns, flags = _session_columns(queries)
     conditions = _Conditions()
@@ -77,7 +77,7 @@ def prefix_statement(queries: Queries, prefix: str, user_id: str | None, limit: 
 
 
 def after_prefix(prefix: str) -> str | None:
-    """The least text behind all that begin with `prefix`; None if there is none."""
+    """Return the least text behind all that begin with `prefix`; None if there is none."""
     kept = prefix.rstrip(LAST_CHARACTER)
     if not kept:
         return None
@@ -86,7 +86,7 @@ def after_prefix(prefix: str) -> str | None:
 
 
 def claimable_statements(queries: Queries, wanted: ClaimableFilter, limit: int) -> list[Statement]:
-    """Statements that find up to `limit` due sessions each: by the leases of open runs, and by `due_at`."""
+    """Return statements that find up to `limit` due sessions each: by the leases of open runs, and by `due_at`."""
     states, runs = queries["states_table"], queries["runs_table"]
     latest = f"r.position = (SELECT MAX(n.position) FROM {runs} AS n WHERE n.session_id = s.session_id)"
     flags = _session_columns(queries)[1]
@@ -129,7 +129,7 @@ def _due_page(queries: Queries, tables: str, conditions: _Conditions, moment: st
 
 
 def _session_columns(queries: Queries) -> tuple[str, str]:
-    """How a session is read: its columns, and the join that brings its flag."""
+    """Return how a session is read: its columns, and the join that brings its flag."""
     columns, rest = queries["read_session"].split("FROM", 1)
     return columns, rest.split("LEFT JOIN", 1)[1].split("WHERE", 1)[0]
 

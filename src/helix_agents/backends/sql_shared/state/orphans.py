@@ -7,7 +7,7 @@ from ..queries import Queries
 
 
 def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
-    """A statement that finds the sessions which one table speaks of, and which are not there."""
+    """Return a statement that finds the sessions which one table speaks of, and which are not there."""
     states, branches = queries["states_table"], queries["branches_table"]
     name = states.removesuffix("__agents_states") + table
     sql = (
@@ -19,7 +19,7 @@ def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
 
 
 def drop_orphan_statement(queries: Queries, table: str, session_id: str) -> Statement:
-    """A statement that removes the rows of a session from one table, unless it is there after all."""
+    """Return a statement that removes the rows of a session from one table, unless it is there after all."""
     states = queries["states_table"]
     name = states.removesuffix("__agents_states") + table
     sql = (

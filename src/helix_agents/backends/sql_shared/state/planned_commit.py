@@ -1,9 +1,9 @@
-"""Commits on a database that can be looked at inside a transaction: SQLite, and a Durable Object.
+"""Commits on a database that can be read inside a transaction: SQLite, and a Durable Object.
 
-The writer has the database to itself for the length of a transaction. It looks at what a commit needs, lets the planner
-decide (`stores/state/plan.py`), and writes the plan with bound values. Commits of many sessions that share a
-transaction are looked at together and written together, a table at a time. Nothing here begins or ends a transaction,
-and nothing knows which library the connection is from.
+During a transaction, the writer has exclusive access. It reads what a commit needs, lets the planner decide
+(`stores/state/plan.py`), and writes the plan with bound values. Commits of many sessions that share a transaction are
+read together and written together, one table at a time. This module does not start or end transactions, and does not
+know the library of the connection.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PlannedCommits:
         self._max_value_bytes = max_value_bytes
 
     def run(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | CommitRefused]:
-        """Make the commits visible; of one that is refused nothing is written."""
+        """Apply the commits; a rejected one writes nothing."""
         if len(requests) == 1:
             return self._together(connection, requests)
         answers: dict[int, Answer | CommitRefused] = {}
@@ -156,7 +156,7 @@ class PlannedCommits:
 
 @cache
 def planned_commits(prefix: str) -> PlannedCommits:
-    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
     return PlannedCommits(prefix)
 
 
@@ -208,7 +208,7 @@ class _Writes:
         }
 
     def add(self, found: _SeenCommit, plan: Plan) -> None:
-        """What a commit wants written."""
+        """Add what a commit writes."""
         commit, session_id, wanted = found.commit, found.commit.session_id, self.rows
         self._add_rare(commit, plan)
         if plan.unstage is not None:
@@ -237,7 +237,7 @@ class _Writes:
             )
 
     def _add_cells(self, session_id: str, plan: CellPlan, since: int) -> list[Row]:
-        """Rows of cells; returns what has to be kept: key, slot, text and since when."""
+        """Return rows of cells; returns what has to be kept: key, slot, text and since when."""
         self.rows["put_cell"] += [
             (session_id, escape_text(key), rows.slot_text(slot), text, since) for (key, slot), text in plan.put
         ]
@@ -300,7 +300,7 @@ class _Writes:
 
 
 def _waves(requests: Sequence[Request]) -> list[list[int]]:
-    """Places of requests, those of one session apart from each other and in order, so that they see each other.
+    """Return places of requests, those of one session apart from each other and in order, so that they see each other.
 
     A commit that copies a session counts as one of that session.
     """

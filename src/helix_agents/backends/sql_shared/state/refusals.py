@@ -11,7 +11,7 @@ _UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
 
 
 def refused_batch(text: str) -> BatchRefused | None:
-    """The guard that a message of SQLite names, if it names one."""
+    """Return the guard that a message of SQLite names, if it names one."""
     if found := _CHECK.search(text):
         return BatchRefused(found[1])
     if found := _UNIQUE.search(text):

@@ -47,17 +47,17 @@ def _string_or_none(text: str | None) -> str | None:
 
 
 def identity_columns(state: SessionState) -> tuple[Value, ...]:
-    """What a session is created with and keeps: incarnation, agent_type, user_id."""
+    """Return what a session is created with and keeps: incarnation, agent_type, user_id."""
     return state.incarnation, state.agent_type, state.user_id
 
 
 def origin_column(state: SessionState) -> Value:
-    """What a session was forked from."""
+    """Return what a session was forked from."""
     return None if state.forked_from is None else encode(msgspec.to_builtins(state.forked_from))
 
 
 def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
-    """What else indexes hold: stream_id, parent, root, status, expires_at, due_at, tags, metadata."""
+    """Return what else indexes hold: stream_id, parent, root, status, expires_at, due_at, tags, metadata."""
     return (
         state.stream_id or state.session_id,
         state.parent_session_id,
@@ -73,7 +73,7 @@ def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
 
 
 def content_columns(state: SessionState) -> tuple[Value, ...]:
-    """What no index holds, from step_count to interrupt_context."""
+    """Return what no index holds, from step_count to interrupt_context."""
     calls = state.pending_client_tool_calls
     return (
         state.step_count,
@@ -154,7 +154,7 @@ class SessionRow(NamedTuple):
 
 
 def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> StoredSession:
-    """A row of `read_session`."""
+    """Return a row of `read_session`."""
     found = SessionRow(*row)
     packed, calls, done = found.suspension_context, found.pending_client_tool_calls, found.completed_client_tool_calls
     suspension = _NOT_SUSPENDED if packed is None else to_struct(_Suspension, decode(packed))
@@ -217,7 +217,7 @@ def flag_columns(flag: InterruptFlag) -> tuple[Value, ...]:
 
 
 def flag_from_row(row: Row) -> InterruptFlag | None:
-    """A row of `read_flag`."""
+    """Return a row of `read_flag`."""
     set_at, reason, run_id, abort = row
     return None if set_at is None else InterruptFlag(_string_or_none(reason), run_id, set_at, abort=bool(abort))
 
@@ -226,14 +226,14 @@ def flag_from_row(row: Row) -> InterruptFlag | None:
 
 
 def slot_text(slot: Slot) -> str:
-    """A slot as its column: '' a key itself, '#0000000007' an item, '.name' a member."""
+    """Return a slot as its column: '' a key itself, '#0000000007' an item, '.name' a member."""
     if slot is None:
         return ""
     return f"#{slot:010d}" if isinstance(slot, int) else "." + escape_text(slot)
 
 
 def slot_of(text: str) -> Slot:
-    """What `slot_text` was given."""
+    """Return what `slot_text` was given."""
     if not text:
         return None
     return int(text[1:]) if text[0] == "#" else unescape_text(text[1:])
@@ -243,7 +243,7 @@ def slot_of(text: str) -> Slot:
 
 
 def checkpoint_from_row(row: Row) -> StoredCheckpoint:
-    """A row of `read_checkpoint`."""
+    """Return a row of `read_checkpoint`."""
     return StoredCheckpoint(*row)
 
 
@@ -290,7 +290,7 @@ class RunRow(NamedTuple):
 
 
 def run_from_row(row: Row) -> RunRecord:
-    """A row of `read_run`."""
+    """Return a row of `read_run`."""
     found = RunRow(*row)
     return RunRecord(
         run_id=found.run_id,
@@ -312,7 +312,7 @@ def run_from_row(row: Row) -> RunRecord:
 def conversation_from_rows(
     stored: StoredSession, messages: list[str], runs: list[Row], checkpoints: list[Row]
 ) -> StoredConversation:
-    """A session with what was read beside it: at most one run and one checkpoint."""
+    """Return a session with what was read beside it: at most one run and one checkpoint."""
     run = run_from_row(runs[0]) if runs else None
     return StoredConversation(stored, messages, run, checkpoint_from_row(checkpoints[0]) if checkpoints else None)
 
@@ -321,14 +321,14 @@ RUN_COLUMNS = ", ".join(f"r.{name}" for name in RunRow._fields)
 
 
 def claimable_from_row(row: Row) -> Claimable:
-    """A row of a claimable listing: a session, its latest run (or NULL), since when it is due."""
+    """Return a row of a claimable listing: a session, its latest run (or NULL), since when it is due."""
     width = len(SessionRow._fields)
     *run, due_at = row[width:]
     return Claimable(session_from_row(row[:width]).state, None if run[0] is None else run_from_row(tuple(run)), due_at)
 
 
 def ref_columns(ref: SubSessionRef) -> tuple[Value, ...]:
-    """All of a ref but its position, as `put_ref` takes it."""
+    """Return all of a ref but its position, as `put_ref` takes it."""
     return (
         ref.sub_session_id,
         ref.agent_type,
@@ -347,7 +347,7 @@ REF_COLUMNS = {"remote": "remote_json"}
 
 
 def ref_value(field: str, value: Any) -> Value:
-    """One field of a ref as its column holds it."""
+    """Return one field of a ref as its column holds it."""
     if field == "remote":
         return _json_or_null(value)
     if field in ("name", "status"):
@@ -357,7 +357,7 @@ def ref_value(field: str, value: Any) -> Value:
 
 
 def ref_from_row(row: Row) -> SubSessionRef:
-    """A row of `read_refs`."""
+    """Return a row of `read_refs`."""
     sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote, started_at, completed_at = row
     return SubSessionRef(
         sub_session_id=sub_session_id,

@@ -174,7 +174,7 @@ class SqlStateStore(StateStoreBase):
         return rows.ref_from_row(found[0]) if found else None
 
     def _owner_guard(self, session_id: str, owner: Owner | None) -> list[Statement]:
-        """The statement that undoes a batch unless the session is the owner's."""
+        """Return the statement that undoes a batch unless the session is the owner's."""
         if owner is None:
             return []
         return [self._queries("guard_session", session_id, owner.incarnation, None, owner.epoch, None)]
@@ -335,7 +335,7 @@ class SqlStateStore(StateStoreBase):
 
 
 def rebuilt(cells: Iterable[Sequence[str]]) -> dict[str, Json]:
-    """Custom state from rows of `read_custom_state`, in which a key's own cell comes before those below it.
+    """Return custom state from rows of `read_custom_state`, in which a key's own cell comes before those below it.
 
     Keys and names are stored with JSON's escapes, so they are JSON as soon as they have quotes around them.
     """

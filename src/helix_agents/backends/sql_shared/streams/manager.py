@@ -87,7 +87,7 @@ class SqlStreamManager(StreamManagerBase):
         return await self.appended(append, answers)
 
     def appending(self, append: Append) -> list[Statement]:
-        """The statements of an append, for whichever transaction they run in."""
+        """Return the statements of an append, for whichever transaction they run in."""
         query, stream_id, now = self._queries, append.stream_id, append.now
         expired_before = self._expired_before(now)
         longest = max([len(chunk.text) for chunk in append.chunks])
@@ -106,7 +106,7 @@ class SqlStreamManager(StreamManagerBase):
         return statements
 
     def _ending(self, append: Append) -> list[Statement]:
-        """The end of the stream, if these are its last chunks."""
+        """Return the end of the stream, if these are its last chunks."""
         if append.ends is None:
             return []
         status, output, error = append.ends
@@ -114,7 +114,7 @@ class SqlStreamManager(StreamManagerBase):
         return [self._queries("set_status", append.stream_id, status, "active", "", "", *about)]
 
     def planned(self, append: Append) -> AppendPlan:
-        """The same for a database that can be looked at."""
+        """Return the same for a database that can be looked at."""
         expired_before = self._expired_before(append.now)
         segments = [
             (step, len(texts), array)
@@ -142,7 +142,7 @@ class SqlStreamManager(StreamManagerBase):
         return int(answers[0][0][0])
 
     async def refused(self, append: Append, refused: BatchRefused) -> int:
-        """The sequence of an append that had been stored before; else raises why it was refused."""
+        """Return the sequence of an append that had been stored before; else raises why it was refused."""
         return await self._refused(append.stream_id, append.producer_id, refused, append.fence, append.now)
 
     @property
@@ -163,7 +163,8 @@ class SqlStreamManager(StreamManagerBase):
         return StreamPage(head, self._chunks(small or large, max(after, head.floor), limit, max_chars))
 
     def _chunks(self, rows: list[Row], after: int, limit: int, max_chars: int) -> list[StoredText]:
-        """The chunks of `small_chunks` or `large_chunks`; here a row holds those of one append, one after the other."""
+        """Return the chunks of `small_chunks` or `large_chunks`; here a row holds those of one append, one after the
+        other."""
         found: list[StoredText] = []
         chars = 0
         for first_sequence, step, array in rows:
@@ -246,7 +247,7 @@ class SqlStreamManager(StreamManagerBase):
             await self._ensure_not_fenced(stream_id, refused, fence, now)
 
     def _home(self, stream_id: str) -> SqlDriver:
-        """Where the rows of a stream live, for backends that give each stream a database of its own."""
+        """Return where the rows of a stream live, for backends that give each stream a database of its own."""
         return self._driver
 
     # -- parts of the batches
@@ -276,7 +277,7 @@ class SqlStreamManager(StreamManagerBase):
         return [self._queries(name, stream_id, expired_before) for name in names]
 
     def _inserts(self, stream_id: str, chunks: Sequence[NewChunk], now: int) -> Iterator[Statement]:
-        """One statement for each run of chunks of the same step, split where a parameter would get too long."""
+        """Yield one statement for each run of chunks of the same step, split where a parameter would get too long."""
         below_latest = len(chunks) - 1
         for step, group in groupby(chunks, key=attrgetter("step")):
             for texts, array in self._arrays([chunk.text for chunk in group]):

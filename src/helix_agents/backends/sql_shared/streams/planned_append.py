@@ -40,7 +40,7 @@ class PlannedAppends:
         self._texts = Queries("streams/planned_append", "sqlite", prefix).texts
 
     def run(self, connection: RowConnection, plans: Sequence[AppendPlan]) -> list[Appended | BatchRefused]:
-        """Append all; of one that is refused nothing is written."""
+        """Append all; a rejected append writes nothing."""
         return [self.one(connection, plan) for plan in plans]
 
     def one(self, connection: RowConnection, plan: AppendPlan) -> Appended | BatchRefused:
@@ -72,5 +72,5 @@ class PlannedAppends:
 
 @cache
 def planned_appends(prefix: str) -> PlannedAppends:
-    """The one for tables with that prefix: stores that share a driver share transactions by sharing this."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
     return PlannedAppends(prefix)

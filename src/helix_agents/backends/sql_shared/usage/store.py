@@ -28,7 +28,7 @@ class SqlUsageStore(UsageStoreBase):
         return sum(len(rows) for rows in answers[: len(entries)])
 
     def insertion(self, entries: Sequence[UsageEntry]) -> list[Statement]:
-        """The statements that keep entries: their own first, then those of the links that they name."""
+        """Return the statements that keep entries: their own first, then those of the links that they name."""
         statements = [self._queries("insert_entry", *_row(entry)) for entry in entries]
         for entry in entries:
             if entry.parent_session_id:
@@ -71,7 +71,7 @@ class SqlUsageStore(UsageStoreBase):
         return len((await self._driver.batch([self._queries("delete_life", session_id, incarnation)]))[0])
 
     def _filtered(self, name: str, wanted: UsageFilter, params: tuple[Value, ...]) -> Statement:
-        """The statement with the conditions of `wanted`, whose parameters come after `params`."""
+        """Return the statement with the conditions of `wanted`, whose parameters come after `params`."""
         conditions = []
         for field in wanted.__struct_fields__:
             value = getattr(wanted, field)
@@ -85,7 +85,7 @@ class SqlUsageStore(UsageStoreBase):
 
 
 def _row(entry: UsageEntry) -> tuple[Value, ...]:
-    """An entry as the parameters of `insert_entry`."""
+    """Return an entry as the parameters of `insert_entry`."""
     name: str
     sub_session_id = duration_ms = success = whole = real = None
     tokens: tuple[Value, ...] = (None,) * 6
@@ -107,7 +107,7 @@ def _row(entry: UsageEntry) -> tuple[Value, ...]:
 
 
 def _entry(row: Row) -> UsageEntry:
-    """A row in the order of `insert_entry` as an entry."""
+    """Return a row in the order of `insert_entry` as an entry."""
     session_id, entry_id, kind, name, run_id, step_count, source, timestamp, parent, sub_session_id = row[:10]
     prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, whole, real, life = row[10:]
     shared: dict[str, Any] = {
