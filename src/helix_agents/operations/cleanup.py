@@ -105,7 +105,7 @@ async def _reap(
     if dry_run:
         return
     stores = SessionStores(state_store, stream_manager)
-    if await fail_session(stores, session.session_id, Ending("failed", error, FAILURE_REASON)):
+    if await fail_session(stores, session.session_id, Ending("failed", error, FAILURE_REASON), expired=session):
         tally.marked += 1
     else:
         tally.already_terminal += 1

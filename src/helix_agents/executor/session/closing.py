@@ -150,17 +150,25 @@ async def _put_aside(services: Sessions, found: Found) -> OpenStep | None:
     return step
 
 
-async def fail_session(services: Sessions, session_id: str, ending: Ending, check: OwnerCheck | None = None) -> bool:
+async def fail_session(
+    services: Sessions,
+    session_id: str,
+    ending: Ending,
+    check: OwnerCheck | None = None,
+    *,
+    expired: SessionState | None = None,
+) -> bool:
     """Fail a session and its descendants, whoever owns it; return whether this call did.
 
     `check` is asked after the session was read and before it is ended: a successor that uses it changes its version.
+    `expired`: the session as the caller found it. One that was created again or got more time since then stays.
     """
     for _ in CLOSING.attempts():
         found = await find(services, session_id)
         if check is not None:
             await check()
         action = decide(found.seen, Intent.FAIL).action
-        if action is Action.RETURN:
+        if action is Action.RETURN or (expired is not None and not _is_still(expired, found.session)):
             return False
         try:
             if action is Action.END:
@@ -173,6 +181,11 @@ async def fail_session(services: Sessions, session_id: str, ending: Ending, chec
         except (AlreadyRunning, RunLost):
             await asyncio.sleep(CLOSING.first_seconds)  # it has changed: read it again
     return False
+
+
+def _is_still(expired: SessionState, stored: SessionState | None) -> bool:
+    """Return whether a session is the one that has expired, with the same time."""
+    return stored is not None and (stored.incarnation, stored.expires_at) == (expired.incarnation, expired.expires_at)
 
 
 async def _note_failed(services: Sessions, session: SessionState) -> None:
