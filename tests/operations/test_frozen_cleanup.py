@@ -39,7 +39,7 @@ async def test_a_cleanup_that_stalls_anywhere_leaves_the_next_session_alone(afte
             async with AgentExecutor(stores.state, stores.streams, llm, clock=clock) as executor:
                 await executor.run(AGENT, "One", session_id="s", expires_at=1)
                 freezer = Freezer(number, after=after)
-                slow = freezer.wrap(stores)  # type: ignore[arg-type]
+                slow = freezer.wrap(stores)
                 cleaning = asyncio.ensure_future(expired_session_cleanup(slow.state, stream_manager=slow.streams))
                 freezing = asyncio.create_task(freezer.frozen.wait())
                 await asyncio.wait({cleaning, freezing}, return_when=asyncio.FIRST_COMPLETED)
