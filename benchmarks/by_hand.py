@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from benchmarks.steps import Step, now_ms
+from benchmarks.workload import Step, now_ms
 from helix_agents.types import SessionState
 
 _SCHEMA = """

@@ -25,7 +25,7 @@ from time import perf_counter_ns
 from benchmarks import machine
 from benchmarks.by_hand import SqliteByHand, grow_log
 from benchmarks.pairing import Paired, Report, pair_async
-from benchmarks.steps import OurSession, Step, steps
+from benchmarks.workload import OurSession, Step, steps
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 
 NAMES = [f"session-{number:04d}" for number in range(32)]

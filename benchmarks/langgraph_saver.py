@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from benchmarks.steps import Step
+from benchmarks.workload import Step
 
 try:
     from langgraph.checkpoint.base import empty_checkpoint

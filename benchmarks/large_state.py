@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.by_hand import grow_log
 from benchmarks.pairing import Paired, Report, pair_async
-from benchmarks.steps import START, OurSession, Step, steps
+from benchmarks.workload import START, OurSession, Step, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 from helix_agents.codec import encode

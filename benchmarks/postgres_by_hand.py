@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from benchmarks.steps import Step, now_ms
+from benchmarks.workload import Step, now_ms
 
 SCHEMA = """
 CREATE TABLE sessions (session_id TEXT PRIMARY KEY, agent_type TEXT NOT NULL, status TEXT NOT NULL,

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.steps import Step
+from benchmarks.workload import Step
 
 try:
     from langgraph.checkpoint.base import empty_checkpoint

@@ -18,7 +18,7 @@ from benchmarks import machine
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.postgres_state import grow_log
 from benchmarks.shapes import SHAPES, ByHand, Shape, ShapedSession
-from benchmarks.steps import Step, now_ms, steps
+from benchmarks.workload import Step, now_ms, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from tests.servers.postgres import PostgresServer
 

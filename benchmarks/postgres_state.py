@@ -18,8 +18,8 @@ import asyncpg
 from benchmarks import machine, postgres_by_hand
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.postgres_others import OTHERS, Other
-from benchmarks.steps import OurSession, in_turns, steps
 from benchmarks.turns import HandCommit, Run, commits_in_turns, together
+from benchmarks.workload import OurSession, in_turns, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import HOST

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.steps import Step, now_ms
+from benchmarks.workload import Step, now_ms
 
 SCRIPT = """
 if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return redis.error_reply('VERSION') end

@@ -17,8 +17,8 @@ from redis.asyncio import Redis
 from benchmarks import machine
 from benchmarks.pairing import Report
 from benchmarks.redis_by_hand import RedisByHand
-from benchmarks.steps import OurSession, steps
 from benchmarks.turns import Run, commits_in_turns, together
+from benchmarks.workload import OurSession, steps
 from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.state import StepWrites
 from tests.servers.proxy import Proxy

@@ -20,8 +20,8 @@ from benchmarks import machine
 from benchmarks.by_hand import DictByHand, SqliteByHand, grow_log
 from benchmarks.langgraph_saver import LangGraphSession, why_not
 from benchmarks.pairing import Paired, Report, pair_async
-from benchmarks.steps import OurSession, Step, in_turns, steps
 from benchmarks.turns import HandCommit, Run, commits_in_turns, together
+from benchmarks.workload import OurSession, Step, in_turns, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
 

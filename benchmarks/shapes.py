@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from benchmarks.steps import OurSession, Step
+from benchmarks.workload import OurSession, Step
 from helix_agents.state import StateTracker, StepWrites
 
 START: dict[str, Any] = {

@@ -1,118 +1,121 @@
-"""The session workload: what one step of an agent writes, the same for every contestant.
+"""What a step waits for: a whole step of the executor, against three raw commits on the same database, in turns.
 
-A step appends one assistant message (about 600 bytes) and two tool results (about 1.5 KB each), bumps a counter and
-appends one item of 200 bytes to a list. Texts are random words from a fixed seed, made before the clock runs.
+    ./dev bench steps [--steps 20] [--rounds 15]
+
+An instant model, one tool and three, a durable stream. A raw commit stores one row of 1 KB, as durable as ours: by
+sqlite3 in a thread, by asyncpg, by one Redis command. SQLite is also compared with other frameworks, in environments
+of their own (`./dev bench all` creates them).
 """
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from time import perf_counter_ns
-from typing import Any
+import argparse
+import asyncio
+import os
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
 
-from helix_agents import clock
-from helix_agents.state import StateTracker, StepWrites
-from helix_agents.stores.state.contract import StateStore
-from helix_agents.types import CheckpointMeta, SessionState
+import asyncpg
+from redis.asyncio import Redis
 
-SEED = 20
-START = {"counter": 0, "items": []}
+from benchmarks.all.contestants import OURS, available
+from benchmarks.all.figures import step_costs
+from benchmarks.executor_overhead import with_executor
+from helix_agents import Stores, open_stores
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis_server import RedisServer
 
+ROW = "x" * 1_000
+RAW_COMMITS = 3
+BARS = {"sqlite": 2.2, "postgres": 3.0, "redis": 2.5}
+"""The most that a step with one tool may cost, in units of three raw commits."""
+TOOLS_BAR = 1.25
 
-@dataclass(frozen=True)
-class Step:
-    """What one step writes. `logical_bytes` is the JSON text of it, the counter's few digits left aside."""
-
-    number: int
-    messages: list[dict[str, Any]]
-    item: dict[str, Any]
-
-    @property
-    def logical_bytes(self) -> int:
-        return sum(len(json.dumps(value, separators=(",", ":"))) for value in (*self.messages, self.item))
-
-
-def steps(count: int) -> Iterator[Step]:
-    """The steps of one session, numbered from 1."""
-    chance = random.Random(SEED)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(2_000)]
-
-    def text(length: int) -> str:
-        return " ".join(chance.choices(words, k=length // 2))[:length]
-
-    for number in range(1, count + 1):
-        calls = [{"id": f"call-{number}-{place}", "name": "search", "arguments": {"query": text(20)}} for place in "ab"]
-        messages: list[dict[str, Any]] = [{"role": "assistant", "content": text(390), "tool_calls": calls}]
-        messages += [{"role": "tool", "tool_call_id": call["id"], "content": text(1_430)} for call in calls]
-        yield Step(number, messages, {"number": number, "text": text(170)})
+Commit = Callable[[], Awaitable[object]]
 
 
-@dataclass
-class OurSession:
-    """One session on one of our stores, driven as an executor drives it: stage what the tool wrote, then commit."""
-
-    store: StateStore
-    session_id: str
-    start: dict[str, Any] = field(default_factory=lambda: dict(START))
-    version: int = 1
-
-    async def create(self) -> OurSession:
-        created = await self.store.create_session(self.session_id, agent_type="benchmark", custom_state=self.start)
-        self.fields = SessionState(self.session_id, "benchmark", created.stream_id, created_at=created.created_at)
-        self.tracker = StateTracker(self.start)
-        return self
-
-    def writes_of(self, step: Step) -> StepWrites:
-        """What the step's tool wrote, by way of its tracker."""
-
-        def change(draft: Any) -> None:
-            draft.increment("counter")
-            draft["items"].append(step.item)
-
-        self.tracker.reset_tracking()
-        self.tracker.update(change)
-        return self.tracker.get_step_writes()
-
-    async def stage(self, step: Step, writes: StepWrites) -> None:
-        await self.store.stage_changes(self.session_id, f"step-{step.number}", writes, tool_call_id="call-a")
-
-    async def commit(self, step: Step) -> None:
-        """The one atomic write that ends the step: `custom_state` None leaves it to the staged writes."""
-        done = await self.store.save_state_and_promote_staging(
-            self.session_id,
-            self.fields,
-            step.messages,
-            CheckpointMeta(f"step-{step.number}", step.number, step.number * 10),
-            expected_version=self.version,
-        )
-        self.version = done.new_version
-
-    async def whole_step(self, step: Step) -> None:
-        await self.stage(step, self.writes_of(step))
-        await self.commit(step)
+@asynccontextmanager
+async def raw_sqlite(folder: Path) -> AsyncIterator[Commit]:
+    database = sqlite3.connect(folder / "raw.db", check_same_thread=False, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("CREATE TABLE row (id INTEGER PRIMARY KEY, text TEXT)")
+    yield lambda: asyncio.to_thread(database.execute, "INSERT INTO row (text) VALUES (?)", (ROW,))
+    database.close()
 
 
-async def in_turns(
-    ours: OurSession, theirs: Callable[[Step], Awaitable[None]], count: int
-) -> tuple[dict[str, list[float]], int]:
-    """Our commits and those of somebody else on the same steps: nanoseconds of each, and the logical bytes of all."""
-    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
-    logical = 0
-    for step in steps(count):
-        logical += step.logical_bytes
-        await ours.stage(step, ours.writes_of(step))
-        start = perf_counter_ns()
-        await ours.commit(step)
-        between = perf_counter_ns()
-        await theirs(step)
-        samples["ours"].append(between - start)
-        samples["theirs"].append(perf_counter_ns() - between)
-    return samples, logical
+@asynccontextmanager
+async def raw_postgres(url: str) -> AsyncIterator[Commit]:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE raw_row (id BIGSERIAL PRIMARY KEY, text TEXT)")
+    yield lambda: connection.execute("INSERT INTO raw_row (text) VALUES ($1)", ROW)
+    await connection.close()
 
 
-def now_ms() -> int:
-    """The time as a hand-written store would stamp it."""
-    return clock.system_clock()
+@asynccontextmanager
+async def raw_redis(url: str) -> AsyncIterator[Commit]:
+    client = Redis.from_url(url)
+    yield lambda: client.rpush("raw", ROW)
+    await client.aclose()
+
+
+async def compare(name: str, stores: Stores, commit: Commit, steps: int, rounds: int) -> None:
+    """Measure in turns, print medians and ratios."""
+    ours: dict[int, list[float]] = {1: [], 3: []}
+    raw: list[float] = []
+    await with_executor(stores, f"{name}-warm-up", steps, 1, usage=True)
+    for number in range(rounds):
+        for tools, times in ours.items():
+            times.append(median(await with_executor(stores, f"{name}-{number}-{tools}", steps, tools, usage=True)))
+        began = perf_counter()
+        for _ in range(steps * RAW_COMMITS):
+            await commit()
+        raw.append((perf_counter() - began) / steps)
+    over = median(one / bare for one, bare in zip(ours[1], raw, strict=True))
+    more = median(three / one for three, one in zip(ours[3], ours[1], strict=True))
+    print(
+        f"{name:9} step {median(ours[1]) * 1e3:6.2f} ms, three raw commits {median(raw) * 1e3:6.2f} ms: "
+        f"{over:4.2f} times (bar {BARS[name]}); three tools over one: {more:4.2f} (bar {TOOLS_BAR})",
+        flush=True,
+    )
+
+
+async def run(steps: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        async with open_stores(f"sqlite:{folder / 'ours.db'}") as stores, raw_sqlite(folder) as commit:
+            await compare("sqlite", stores, commit, steps, rounds)
+        with PostgresServer() as postgres:
+            async with open_stores(postgres.url) as stores, raw_postgres(postgres.url) as commit:
+                await compare("postgres", stores, commit, steps, rounds)
+        with RedisServer() as redis:
+            async with open_stores(redis.url) as stores, raw_redis(redis.url) as commit:
+                await compare("redis", stores, commit, steps, rounds)
+
+
+def against_peers(steps: int, rounds: int) -> None:
+    """Print a step of every framework whose environment exists."""
+    for cost in step_costs(available(), steps=steps, rounds=rounds):
+        ours = cost.milliseconds[OURS]
+        others = ", ".join(f"{name} {ms:.2f}" for name, ms in cost.milliseconds.items() if name != OURS)
+        where = "SQLite" if cost.stored else "no database"
+        print(f"{cost.tools} tool(s), {where:11}: {OURS} {ours:.2f} ms; {others or 'no other framework is installed'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench steps", description=__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    print(f"load average {os.getloadavg()[0]:.1f}")
+    asyncio.run(run(given.steps, given.rounds))
+    against_peers(given.steps, max(1, given.rounds // 5))
+
+
+if __name__ == "__main__":
+    main()

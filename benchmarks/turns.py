@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from benchmarks.pairing import Paired, pair_async
-from benchmarks.steps import OurSession, Step, steps
+from benchmarks.workload import OurSession, Step, steps
 
 HandCommit = Callable[[Step], Awaitable[object]]
 

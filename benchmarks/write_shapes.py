@@ -29,7 +29,7 @@ from benchmarks import machine
 from benchmarks.by_hand import grow_log
 from benchmarks.pairing import Paired, Report, pair_async
 from benchmarks.redis_by_hand import RedisShapeByHand
-from benchmarks.steps import Step, now_ms, steps
+from benchmarks.workload import Step, now_ms, steps
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.redis.sessions.store import RedisStateStore
 from helix_agents.backends.sqlite.state_store import SqliteStateStore
