@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "skills").rglob("*.md"))]
 ROOT_PAGES = sorted(ROOT.glob("*.md"))
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 400
 
 BLOCK = re.compile(
     r"(?P<skip><!--\s*not run:\s*\S[^>]*-->\s*\n)?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -165,13 +166,15 @@ async def test_ctrl_c_stops_a_reply_and_not_the_chat(url: str) -> None:
 
 
 def _take_terminal() -> None:
-    """Make the terminal that standard input is the controlling one, so that Ctrl-C is a signal."""
+    """Make the terminal that standard input is the controlling one, so that Ctrl-C is a signal that is not ignored."""
     os.close(os.open(os.ttyname(0), os.O_RDWR))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _read_until(terminal: int, text: str) -> None:
     told = ""
     while text not in told:
+        assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], told
         told += os.read(terminal, 1024).decode(errors="replace")
 
 

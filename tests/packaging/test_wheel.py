@@ -24,6 +24,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "temporal": ("helix_agents.runtimes.temporal",),
     "dbos": ("helix_agents.runtimes.dbos",),
     "mcp": ("helix_agents.mcp",),
+    "schedules": ("cronsim", "tzdata"),
 }
 """What each extra is for."""
 

@@ -238,5 +238,5 @@ async def test_compact_tables_have_no_rows_beside_their_keys(tmp_path: Path) -> 
     await driver.close()
     compact, plain = dict(schema(tmp_path / "compact.db")), dict(await fresh_schema(tmp_path))
     changed = {name for name in plain if plain[name] != compact[name]}
-    assert changed == {"__agents_messages", "__agents_checkpoints", "__agents_usage"}
+    assert changed == {"__agents_branches", "__agents_messages", "__agents_checkpoints", "__agents_usage"}
     assert all(compact[name] == plain[name] + " WITHOUT ROWID" for name in changed)

@@ -11,5 +11,5 @@ export function rewrite(item, { branches, previous, edit, again, switchTo }) {
 	return h("span.rewrite",
 		at >= 0 && [arrow("‹", "Earlier branch", ways[at - 1]), h("span.dim", `${at + 1}/${ways.length}`), arrow("›", "Later branch", ways[at + 1])],
 		item.role === "user" && button("Edit", () => edit(item), { kind: "quiet tiny", label: "Edit message" }),
-		item.role === "assistant" && !item.calls.size && button("Again", () => again(item), { kind: "quiet tiny", label: "Regenerate reply" }));
+		item.role === "assistant" && !item.calls.size && button("Regenerate", () => again(item), { kind: "quiet tiny", label: "Regenerate reply" }));
 }
