@@ -21,7 +21,7 @@ from ...types import InterruptFlag, RunRecord, RunStatus, SessionState, SessionS
 UNOWNED: Final = 0
 """Lease value of a run that was released cleanly: any worker may continue it immediately."""
 
-POISONED_AFTER: Final = 10
+POISONED_AFTER: Final = 20
 """How many processes in a row may die at work on a session without a commit before it is failed."""
 
 
