@@ -98,7 +98,7 @@ class OurSession:
 async def in_turns(
     ours: OurSession, theirs: Callable[[Step], Awaitable[None]], count: int
 ) -> tuple[dict[str, list[float]], int]:
-    """Our commits and those of somebody else on the same steps: nanoseconds of each, and the logical bytes of all."""
+    """Our commits and those of another library on the same steps: nanoseconds of each, and the logical bytes of all."""
     samples: dict[str, list[float]] = {"ours": [], "theirs": []}
     logical = 0
     for step in steps(count):

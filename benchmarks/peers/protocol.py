@@ -1,6 +1,6 @@
 """What a contestant is asked and what it replies. Standard library only: every environment can import it.
 
-    python -m benchmarks.peers.NAME '{"tools": 1, "steps": 50, "database": "/tmp/x.db", "resume": false}'
+    python -m benchmarks.peers.NAME '{"tools": 1, "steps": 50, "database": "x.db", "resume": false}'
 
 The model is instant: it calls `tools` tools for `steps` steps, then says "Done.". The time of a step is the time
 between two model calls. With `resume`, the conversation is in the database already, and `first_call_ms` says how long

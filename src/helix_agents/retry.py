@@ -1,6 +1,6 @@
 """Retry: how often something is tried again and how long to wait in between. Every such bound of the package is here.
 
-A bound keeps a broken system from looping for ever; it is not a tuning knob. Use the instance whose sentence fits, and
+A bound keeps a broken system from looping forever; it is not a tuning knob. Use the instance whose sentence fits, and
 add one only for a situation that none of them describes.
 """
 
@@ -52,7 +52,7 @@ OUTAGE = Retry(first_seconds=0.02, longest_seconds=0.5, within_seconds=6.0)
 """A store that was there and does not reply: a restart, a failover or a moved slot must not end a run."""
 
 RECONNECT = Retry(first_seconds=0.05, longest_seconds=1.0)
-"""A connection that is only listened to. It is opened again for as long as somebody listens."""
+"""A connection that is only listened to. It is reopened as long as it has listeners."""
 
 APPEARING = Retry(first_seconds=0.02, longest_seconds=1.0)
 """A stream that another process is going to create."""

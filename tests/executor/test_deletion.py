@@ -1,4 +1,4 @@
-"""Deletions that stall, and a session that is created again under the id meanwhile."""
+"""Deletions that stall, and a session that is created again under the same id."""
 
 from __future__ import annotations
 

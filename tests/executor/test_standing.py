@@ -134,7 +134,7 @@ OWNED = (S.RUNNING, S.CLOSING)
 
 
 def test_nobody_claims_what_somebody_owns() -> None:
-    """Except the owner of the parent session, and whoever fails a session that must end."""
+    """Except the owner of the parent session, and a process that fails a session that must end."""
     claims = {(at, intent) for (at, intent), each in TABLE.items() if at in OWNED and each.action in CLAIMS}
     assert claims == {(at, intent) for at in OWNED for intent in (I.CALL_CHILD, I.CALL_CHILD_ANEW, I.FAIL)}
 

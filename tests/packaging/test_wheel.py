@@ -27,6 +27,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "schedules": ("cronsim", "tzdata"),
 }
 """What each extra is for."""
+USES = {extra: f"import {modules[-1]}" for extra, modules in EXTRAS.items()} | {
+    "schedules": "from helix_agents.executor.later.timetable import timetable; timetable(0, cron='0 9 * * *')"
+}
+"""What fails without the extra: an import, or the first cron expression."""
 
 
 def names_in(wheel: Path) -> list[str]:
@@ -90,7 +94,7 @@ print(*sorted(each.name for each in distributions()))
 
 def test_a_missing_extra_is_named(wheel: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "env", wheel, version="3.11")
-    for extra, modules in EXTRAS.items():
-        done = environment.run("python", "-c", f"import {modules[-1]}", cwd=tmp_path)
+    for extra, program in USES.items():
+        done = environment.run("python", "-c", program, cwd=tmp_path)
         assert done.returncode == 1, extra
         assert f"helix-agents[{extra}]" in done.stderr, done.stderr

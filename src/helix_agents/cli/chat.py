@@ -225,7 +225,7 @@ class Terminal:
                 return {"approved": True, "arguments": arguments}
 
     def _ask_what_happened(self) -> dict[str, Any]:
-        """Ask whether a call took effect. Enter is no answer: a habit must not let a call run again."""
+        """Ask whether a call took effect. An empty line is not accepted: a habit must not let a call run again."""
         while True:
             text = input("This call was cut off. Did it take effect? yes, no or unknown: ").strip().lower()
             if text in ("yes", "unknown"):

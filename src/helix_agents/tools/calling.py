@@ -22,7 +22,7 @@ class ToolEscape(Exception):
 
 
 class CallSuspended(BaseException):
-    """Ends the function of a call that cannot continue before somebody outside has answered.
+    """Ends the function of a call that cannot continue without a response from outside.
 
     Not an `Exception`, so that a tool's own `except Exception` lets it through.
     """

@@ -188,7 +188,7 @@ class ToolContext(Generic[Deps, State]):
             return self._tracker.get_step_writes(keys)
 
     def emit(self, name: str, data: Json = None) -> None:
-        """Send a `custom` chunk to whoever reads the stream."""
+        """Send a `custom` chunk to the readers of the stream."""
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"The name of a custom chunk must be a string, not {name!r}.")
         ensure_storable(data)  # here, where the tool hears of it, not when the chunk is written
@@ -247,7 +247,7 @@ class ToolContext(Generic[Deps, State]):
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody asked the run to stop; a long tool should look, and return early."""
+        """Whether the run was asked to stop; a long tool should check this and return early."""
         return self._outlet.interrupted
 
     def close(self) -> None:

@@ -114,7 +114,7 @@ class BridgeObject(CloudflareDriver):
         return reply_of(await (await self.open()).ask(request))
 
     async def open(self) -> ObjectSocket:
-        """Return the open socket; whoever comes while it opens waits for the same one."""
+        """Return the open socket; concurrent callers wait for the same one."""
         opening = self._opening
         if opening is not None and opening.done() and (opening.cancelled() or self._is_over(opening)):
             opening = None

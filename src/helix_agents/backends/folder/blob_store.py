@@ -11,8 +11,9 @@ import hashlib
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +35,9 @@ class FolderBlobStore(BlobStoreBase):
         super().__init__(max_bytes=max_bytes, piece_bytes=PIECE_BYTES, clock=clock)
         self._folder = Path(folder)
         self._token = secrets.token_hex(6)
-        """Names this store's unfinished files, so that two writers of one blob do not meet."""
+        """Names this store's unfinished files, so that two stores that write one blob do not meet."""
+        self._writing = threading.Lock()
+        """Tasks of this store share those files: one of them writes at a time."""
 
     async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:
         def write() -> None:
@@ -47,7 +50,7 @@ class FolderBlobStore(BlobStoreBase):
                 file.flush()
                 os.fsync(file.fileno())
 
-        await self._on_disk(write)
+        await self._on_disk(write, alone=True)
 
     async def _finish(self, space: str, info: BlobInfo, pieces: int) -> bool:
         def finish() -> bool:
@@ -64,7 +67,7 @@ class FolderBlobStore(BlobStoreBase):
             self._write_head(data, info)
             return True
 
-        return await self._on_disk(finish)
+        return await self._on_disk(finish, alone=True)
 
     async def _read_pieces(self, space: str, digest: str, first: int, count: int) -> list[bytes]:
         def read() -> list[bytes]:
@@ -97,7 +100,7 @@ class FolderBlobStore(BlobStoreBase):
             self._write_head(data, info)
             return True
 
-        return await self._on_disk(renew)
+        return await self._on_disk(renew, alone=True)
 
     async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         def remove() -> int:
@@ -120,9 +123,13 @@ class FolderBlobStore(BlobStoreBase):
 
     # -- files
 
-    async def _on_disk(self, work: Callable[[], T]) -> T:
+    async def _on_disk(self, work: Callable[[], T], *, alone: bool = False) -> T:
+        def run() -> T:
+            with self._writing if alone else nullcontext():
+                return work()
+
         try:
-            return await asyncio.to_thread(work)
+            return await asyncio.to_thread(run)
         except OSError as error:
             raise StoreUnavailable(f"The blobs in {self._folder.name!r} cannot be used: {error.strerror}.") from error
 

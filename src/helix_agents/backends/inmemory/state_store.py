@@ -245,11 +245,7 @@ class InMemoryStateStore(StateStoreBase):
 
     async def _read_session(self, session_id: str, *, custom_state: bool) -> StoredSession | None:
         session = self._data.by_id.get(session_id)
-        if session is None:
-            return None
-        custom = rebuild(session.custom.all()) if custom_state else None
-        state = replace(_detached(session.state), custom_state=custom, interrupt_flag=session.flag)
-        return StoredSession(state, len(session.messages), len(session.checkpoints))
+        return None if session is None else _stored(session, custom_state=custom_state)
 
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
         session = self._data.by_id.get(session_id)
@@ -289,10 +285,10 @@ class InMemoryStateStore(StateStoreBase):
     async def _read_conversation(
         self, session_id: str, offset: int | None, *, custom_state: bool
     ) -> StoredConversation | None:
-        stored = await self._read_session(session_id, custom_state=custom_state)
-        if stored is None:
+        session = self._data.by_id.get(session_id)
+        if session is None:
             return None
-        session = self._data.by_id[session_id]
+        stored = _stored(session, custom_state=custom_state)
         texts = [] if offset is None else session.messages[offset:]
         run = None if session.latest_run is None else _detached(session.latest_run)
         return StoredConversation(stored, texts, run, session.checkpoints[-1] if session.checkpoints else None)
@@ -361,6 +357,12 @@ class InMemoryStateStore(StateStoreBase):
             run = session.latest_run
             moments += [session.due_at, None if run is None or run.status != "running" else run.lease_until]
         return min((each for each in moments if each is not None and each > now), default=None)
+
+
+def _stored(session: Session, *, custom_state: bool) -> StoredSession:
+    custom = rebuild(session.custom.all()) if custom_state else None
+    state = replace(_detached(session.state), custom_state=custom, interrupt_flag=session.flag)
+    return StoredSession(state, len(session.messages), len(session.checkpoints))
 
 
 def _place_of(runs: list[RunRecord], run_id: str) -> int:

@@ -71,11 +71,12 @@ async def bytes_in_parts(harness: Harness) -> None:
 @check("B1", "of many that put the same bytes each gets the same reference", kind="tasks")
 async def many_put_the_same(harness: Harness) -> None:
     stores = [await harness.open_blobs() for _ in range(4)]
-    data = _bytes(LARGE, harness.options.seed)
-    refs = await asyncio.gather(*(store.put("a", data) for store in stores for _ in range(2)))
-    expect(len(set(refs)) == 1, "the references differ")
-    expect(await stores[0].get("a", refs[0].digest) == data, "the bytes differ")
-    expect_same(len((await stores[0].list("a")).items), 1, "blobs")
+    for size in (1, LARGE):
+        data = _bytes(size, harness.options.seed)
+        refs = await asyncio.gather(*(store.put("a", data) for store in stores for _ in range(8)))
+        expect(len(set(refs)) == 1, "the references differ")
+        expect(await stores[0].get("a", refs[0].digest) == data, "the bytes differ")
+    expect_same(len((await stores[0].list("a")).items), 2, "blobs")
 
 
 @check("B1", "any range can be read", kind="random")

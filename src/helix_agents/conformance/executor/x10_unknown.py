@@ -93,7 +93,7 @@ async def a_question_of_its_own(harness: Harness) -> None:
     expect_same(till.paid, ["7"], "what was paid")
 
 
-@check("X10", "a person says that it happened, that it did not, or that nobody knows; of two answers one counts")
+@check("X10", "a person responds that it happened, that it did not, or that it is unknown; of two responses one counts")
 async def what_people_say(harness: Harness) -> None:
     answers: list[tuple[dict[str, Any], str, int, str | None]] = [
         ({"happened": True, "result": "paid by hand"}, "paid by hand", 1, None),

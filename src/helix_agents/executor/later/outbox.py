@@ -246,7 +246,7 @@ class Outbox(Hooks):
 
 
 def event_of(session: SessionState, run: RunRecord) -> dict[str, Json] | None:
-    """Return the event about the end of a run; None for a run that was interrupted, which is no end."""
+    """Return the event about the end of a run; None for an interrupted run, which has not ended."""
     kinds: dict[str, EventType] = {"completed": "run.completed", "failed": "run.failed"}
     kind = "run.suspended" if run.status in SUSPENDED else kinds.get(run.status)
     if kind is None:

@@ -52,7 +52,7 @@ class HookTokens:
         return f"{_text(payload)}.{_text(_digest(self._keys[0], payload))}"
 
     def read(self, token: str) -> HookTarget | None:
-        """Return the call that a token was signed for; None if nobody with one of our secrets has signed it."""
+        """Return the call that a token was signed for; None if none of our secrets signed it."""
         payload, _, signature = token.partition(".")
         if len(token) > MAX_TOKEN_CHARS:
             return None

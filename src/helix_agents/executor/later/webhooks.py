@@ -27,7 +27,7 @@ REQUEST_SECONDS = 10.0
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """A receiver of events. `secret` signs the requests; `whsec_...` is base64, anything else is taken as it is.
+    """A receiver of events. `secret` signs the requests; `whsec_...` is base64, anything else is used as is.
 
     `events`: those that it gets; all by default.
     """

@@ -180,7 +180,7 @@ def _outcome_of(effect: EffectQuestion, response: Json) -> Outcome | Literal["ap
 
 
 def unknown_outcome(effect_key: str, why: str) -> Outcome:
-    """Return the outcome of a call of which nobody knows whether it took effect."""
+    """Return the outcome of a call that may or may not have taken effect."""
     return Outcome(success=False, error=f"{UNKNOWN}: {why}", effect_key=effect_key, unknown=True)
 
 

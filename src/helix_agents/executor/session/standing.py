@@ -178,7 +178,7 @@ class Intent(Enum):
     INTERRUPT = "interrupt"
     ABORT = "abort"
     FAIL = "fail"
-    """Fail the session whoever owns it: it expired, or it is the child of a session that ended."""
+    """Fail the session, no matter which process owns it: it expired, or it is the child of a session that ended."""
     DELETE = "delete"
     RESTORE = "restore"
     """Go back to a checkpoint for good."""

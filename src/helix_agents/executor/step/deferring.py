@@ -1,4 +1,4 @@
-"""Calls that end later: handed to a job outside, whose result somebody submits, or suspended until a time.
+"""Calls that end later: handed to a job outside, which submits the result, or suspended until a time.
 
 Both are pending calls of the session, written by the call's own run before its function continues. So an answer may
 come before the function returns, and a process that dies after the write leaves nothing to do but wait. The function of
@@ -58,7 +58,7 @@ class Deferring:
         return self._context.owned.session.pending_client_tool_calls.get(self._call["id"])
 
     async def defer(self, deadline_seconds: float | None) -> DeferredCall:
-        """Hand the call over to whoever gets its token."""
+        """Hand over the call to the holder of its token."""
         services, now = self._context.services, self._context.services.clock()
         if self.suspended is None:
             before = self._pending

@@ -87,7 +87,7 @@ class EffectGuard:
         }
 
     def is_unknown(self, call: ToolCall) -> bool:
-        """Return whether the call may have taken effect, and nobody has said since that it may run.
+        """Return whether the call may have taken effect, and no response allows it to run again.
 
         A call that was deferred waits for its job, or for its time.
         """

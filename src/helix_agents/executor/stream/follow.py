@@ -56,7 +56,7 @@ class Follower:
         self._waited = False
         self.reader: StreamReader | None = None
         self.outcome: StreamOutcome | None = None
-        """How the stream stopped; None while it goes on."""
+        """How the stream stopped; None until then."""
 
     @property
     def is_closed(self) -> bool:

@@ -52,7 +52,7 @@ async def ready_stream(
     The fence comes first: what is looked at afterwards no earlier owner can change.
     """
     if rewind_to is None and seen is not None and seen.status == "paused":
-        await streams.resume_stream(stream_id, fence=fence)  # nobody can have written to it since it was read
+        await streams.resume_stream(stream_id, fence=fence)  # no process can have written to it since it was read
         return ReadyStream(False, seen.latest_sequence)
     info = await _fenced(streams, stream_id, fence)
     if seen is None and info.total_chunks == 0:

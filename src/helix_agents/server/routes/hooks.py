@@ -1,4 +1,4 @@
-"""The route that completes deferred calls: whoever has the token of a call may give its result, and nothing else."""
+"""The route that completes deferred calls: the token of a call lets its holder submit the result, and nothing else."""
 
 from __future__ import annotations
 

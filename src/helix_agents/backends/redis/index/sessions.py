@@ -153,7 +153,7 @@ class SessionIndex:
         return as_texts((await self._runner.servers.run(own, commands, atomic=True))[0])
 
     async def overdue(self) -> list[str]:
-        """Return a few sessions that may have expired without anybody noticing."""
+        """Return a few sessions that may have expired unnoticed."""
         now = str(int(time.time() * 1000))
         deadlines = self.keys.deadlines
         words = ("ZRANGEBYSCORE", deadlines, "-inf", now, "LIMIT", "0", str(SWEEP_SIZE))

@@ -187,7 +187,7 @@ class Session:
         raise CheckpointNotFound(self.state.session_id, checkpoint_id)
 
     def present(self) -> End:
-        """The conversation as it is, for whoever comes back to it."""
+        """Return the current conversation, for a client that returns to it."""
         status = "interrupted" if self.state.status == "active" else self.state.status
         state = msgspec.structs.replace(self.state, status=status)
         return End((), *copy.deepcopy((self.messages, self.checkpoints, self.staged, state)))
