@@ -226,6 +226,18 @@ async def test_of_two_editors_at_once_one_wins(executor: AgentExecutor) -> None:
     assert len(await executor.list_branches("s")) == 2
 
 
+async def test_two_hundred_branches_are_listed_and_come_back(executor: AgentExecutor) -> None:
+    await chat(executor, "a")
+    for _ in range(199):
+        await (await executor.regenerate("s")).result()
+    branches = await executor.list_branches("s")
+    assert (len(branches), sum(it.is_active for it in branches)) == (200, 1)
+    for branch in (branches[0], branches[100], branches[199]):
+        await executor.switch_branch("s", branch.branch_id)
+        assert [it.branch_id for it in await executor.list_branches("s") if it.is_active] == [branch.branch_id]
+    assert len(await texts(executor)) == 2
+
+
 async def test_readers_are_told(executor: AgentExecutor) -> None:
     await chat(executor, "a")
     handle = await executor.regenerate("s")

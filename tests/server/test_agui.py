@@ -189,6 +189,13 @@ async def test_a_request_that_is_sent_again_gets_the_same_run(alice: httpx.Async
     first = await events_of(alice, "POST", "/agui/manager", json=body)
     assert await events_of(alice, "POST", "/agui/manager", json=body) == first
     assert await user_texts(alice, sid) == ["hello"]
+    edit = agui_input(sid, "2", "bye")
+    first = await events_of(alice, "POST", "/agui/manager", json=edit)
+    assert await events_of(alice, "POST", "/agui/manager", json=edit) == first
+    again = agui_input(sid, "3", "bye")
+    first = await events_of(alice, "POST", "/agui/manager", json=again)
+    assert await events_of(alice, "POST", "/agui/manager", json=again) == first
+    assert len((await alice.get(f"/sessions/{sid}/branches")).json()["items"]) == 4
 
 
 async def test_a_message_that_another_client_sent_is_a_difference(alice: httpx.AsyncClient, sid: str) -> None:
@@ -231,6 +238,15 @@ async def test_files_are_kept(alice: httpx.AsyncClient, sid: str, part: Event, s
     body["messages"].append({"id": "u2", "role": "user", "content": "and now?"})
     await events_of(alice, "POST", "/agui/manager", json=body)
     assert len(await user_texts(alice, sid)) == 2
+
+
+async def test_another_picture_of_the_same_type_is_another_message(alice: httpx.AsyncClient, sid: str) -> None:
+    message: Event = {"id": "u", "role": "user", "content": [{"type": "binary", "mimeType": "image/png", "data": PNG}]}
+    await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "1", messages=[message]))
+    message["content"] = [{"type": "binary", "mimeType": "image/png", "data": "iVBORw0KGgoA"}]
+    await events_of(alice, "POST", "/agui/manager", json=agui_input(sid, "2", messages=[message]))
+    stored = [{"type": "image", "media_type": "image/png", "data": "iVBORw0KGgoA"}]
+    assert await user_texts(alice, sid) == [stored]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from helix_agents.backends.registry import Stores
+from tests.server.clients import agui_input, chat_request, events_of, user_says
+from tests.server.running import result
 from tests.server.test_problems import assert_problem
 
 DATA = bytes(range(256)) * 4
@@ -35,6 +37,25 @@ async def test_an_upload_can_be_downloaded_whole_and_by_range(alice: httpx.Async
     assert part.headers["content-range"] == "bytes 1000-1023/1024"
     beyond = await alice.get(f"/sessions/{session}/blobs/{digest}", headers={"range": "bytes=1024-"})
     assert_problem(beyond, 416, "range_not_satisfiable")
+
+
+@pytest.mark.parametrize("form", ["ai-sdk", "ag-ui"])
+async def test_a_conversation_with_a_blob_is_continued_by_a_client_that_loaded_it(
+    alice: httpx.AsyncClient, session: str, form: str
+) -> None:
+    await result(alice, session)
+    digest = (await upload(alice, session)).json()["blob"]
+    message = {"role": "user", "content": [{"type": "image", "media_type": "image/png", "blob": digest}]}
+    await alice.post("/execute", json={"agent_type": "manager", "message": [message], "session_id": session})
+    await result(alice, session)
+    shown = (await alice.get(f"/sessions/{session}/messages?format={form}")).json()["messages"]
+    if form == "ag-ui":
+        body = agui_input(session, "1", messages=[*shown, {"id": "new", "role": "user", "content": "and now?"}])
+        await events_of(alice, "POST", "/agui/manager", json=body)
+    else:
+        await events_of(alice, "POST", "/chat/manager", json=chat_request(session, *shown, user_says("and now?")))
+    stored = (await alice.get(f"/sessions/{session}/messages")).json()["items"]
+    assert [each["content"] for each in stored if each["role"] == "user"] == ["Hi", message["content"], "and now?"]
 
 
 async def test_what_may_hold_scripts_is_a_download(alice: httpx.AsyncClient, session: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from helix_agents.backends.registry import Stores
+from helix_agents.conformance.tools.operations import branch, prepare
 from tests.server.clients import agui_input, chat_request, events_of, reply, user_says
 from tests.server.running import execute, result
 from tests.server.test_formats import judge
@@ -88,8 +90,33 @@ async def test_what_cannot_be_done_is_a_problem(
     assert await branches_of(alice, sid) == []
 
 
+async def test_a_branch_that_a_restore_deleted_is_not_switched_to(alice: httpx.AsyncClient, sid: str) -> None:
+    (_, _, second, _) = await said(alice, sid, "one", "two")
+    oldest = (await alice.get(f"/sessions/{sid}/checkpoints")).json()["items"][-1]
+    await alice.post(f"/sessions/{sid}/edit", json={"message_id": second["id"], "content": "three"})
+    await result(alice, sid)
+    (left, _) = await branches_of(alice, sid)
+    await alice.post(f"/sessions/{sid}/restore", json={"checkpoint_id": oldest["checkpoint_id"]})
+    before = await messages_of(alice, sid)
+    switched = await alice.post(f"/sessions/{sid}/branches/{left['branch_id']}/switch")
+    assert_problem(switched, 400, "invalid_argument")
+    assert (await branches_of(alice, sid), await messages_of(alice, sid)) == ([], before)
+
+
+async def test_two_hundred_branches_are_listed_and_come_back(
+    admin: httpx.AsyncClient, stores: Stores, sid: str
+) -> None:
+    await prepare(stores.state, sid)
+    for number in range(199):
+        await branch(stores.state, sid, 2, branch_id=f"branch-{number}")
+    found = await branches_of(admin, sid)
+    assert (len(found), [each["branch_id"] for each in found if each["is_active"]]) == (200, ["branch-198"])
+    assert (await admin.post(f"/sessions/{sid}/branches/branch-100/switch")).status_code == 200
+    assert (await texts_of(admin, sid))[-1] == "branch-100"
+
+
 async def test_a_running_session_is_edited_only_if_it_may_be_interrupted(alice: httpx.AsyncClient, sid: str) -> None:
-    await execute(alice, "nap 30", sid)
+    await execute(alice, "nap 3", sid)
     (asked, *_) = await messages_of(alice, sid)
     body: dict[str, Any] = {"message_id": asked["id"], "content": "hello"}
     assert_problem(await alice.post(f"/sessions/{sid}/edit", json=body), 409, "already_running")

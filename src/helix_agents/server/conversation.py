@@ -3,17 +3,21 @@
 The conversation is stored here. A request continues it if its user messages start with the stored ones; the rest is
 new. Anything else is a conversation that has diverged, and is rejected: appending it would show the model a mix of two.
 The assistant's messages are not compared: only the server's copy counts. A client may also ask for another reply, or
-send a stored user message with new content: then the conversation continues on a new branch.
+send a stored user message with new content: then the conversation continues on a new branch. AG-UI has no word for
+another reply: its clients remove the old one, so that the list ends with the stored user message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..agent import Agent
 from ..content import Content
 from ..errors import InvalidArgument
+from ..lifecycle import SUSPENDED
 from ..messages import Message, is_from_user
 from ..types import SessionState
 from .answers import ToolResult, submit_answer
@@ -74,19 +78,24 @@ async def continue_conversation(
     *,
     edits: str | None = None,
     regenerates: bool = False,
+    key: str | None = None,
 ) -> Continued:
     """Run what a client's conversation adds to the stored one: answers to pending calls, or new user messages.
 
-    `edits`: the stored message that the last one may replace. `regenerates`: the last one gets another reply. If it
-    adds nothing, the client has missed the response to an earlier request: its stream is repeated.
+    `edits`: the stored message that the last one may replace. `regenerates`: the last one gets another reply. `key`:
+    identifies the request; given by clients that also ask for another reply by leaving the old one out. If the
+    conversation adds nothing, the client has missed the response to an earlier request: its stream is repeated.
     """
     context = call.context
     stored = [] if session is None else await stored_user_messages(context, session)
     change = None if answers else edited(stored, said, edits)
+    if session is not None and key is not None and change is None and not answers:
+        regenerates = regenerates or _leaves_reply_out(session, stored, len(said) - 1, edits)
+        regenerates = regenerates and not await _has_started_run(context, session, key)
     if session is not None and regenerates:
         change = await _regenerated(context, session, stored, said)
     if session is not None and change is not None:
-        return await _rewrite(call, session, change)
+        return await _rewrite(call, session, change, key)
     new = new_messages(stored, said)
     if answers and new:
         raise InvalidArgument("Send the responses to pending calls first, then the new message.")
@@ -95,7 +104,7 @@ async def continue_conversation(
         resumed = any(receipt.run_id for receipt in receipts)
         return await _current(call, session_id, len(stored), resumed=resumed, continues=True)
     if new:
-        return await _start(call, context.agent(call.path("agent")), session, session_id, stored, new)
+        return await _start(call, session, session_id, len(stored), new, key)
     if session is None:
         raise InvalidArgument("The request has no user message and no response to a pending call.")
     return await _current(call, session_id, len(stored), resumed=True, continues=False)
@@ -160,15 +169,36 @@ async def _regenerated(
     return Rewrite(replies[0].get("id"), None, place)
 
 
+def _leaves_reply_out(session: SessionState, stored: Sequence[Message], place: int, message_id: str | None) -> bool:
+    """Return whether a conversation ends with a stored user message whose turn is over."""
+    if message_id is None or not 0 <= place < len(stored) or stored[place].get("id") != message_id:
+        return False
+    is_open = session.status == "active" or session.status in SUSPENDED
+    return place < len(stored) - 1 or not is_open
+
+
+async def _has_started_run(context: ServerContext, session: SessionState, key: str) -> bool:
+    return any(run.idempotency_key == key for run in await context.store.list_runs(session.session_id))
+
+
 def _is_same(stored: Message, said: Said) -> bool:
     return bool(_comparable(said.content) == _comparable(stored.get("content")))
 
 
 def _comparable(content: Any) -> Any:
-    """Return what two contents must have in common. The bytes of a file may be stored elsewhere by now."""
+    """Return what two contents must have in common."""
     if not isinstance(content, list):
         return content
-    return [part.get("text", (part.get("type"), part.get("media_type"))) for part in content if isinstance(part, dict)]
+    return [part.get("text", _file(part)) for part in content if isinstance(part, dict)]
+
+
+def _file(part: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what identifies a file. Its bytes may be stored as a blob by now: their digest is the same."""
+    digest = part.get("blob")
+    if (data := part.get("data")) is not None:
+        with contextlib.suppress(ValueError):
+            digest = f"sha256:{hashlib.sha256(base64.b64decode(data)).hexdigest()}"
+    return part.get("type"), part.get("media_type"), digest, part.get("url")
 
 
 def _diverged(first_difference: int) -> Problem:
@@ -182,27 +212,29 @@ def _diverged(first_difference: int) -> Problem:
 
 async def _start(
     call: Call,
-    agent: Agent,
     session: SessionState | None,
     session_id: str,
-    stored: Sequence[Message],
+    stored_count: int,
     new: list[Message],
+    key: str | None,
 ) -> Continued:
     with call.starting_run():
         handle = await call.context.executor.execute(
-            agent,
+            call.context.agent(call.path("agent")),
             new,
             session_id=session_id,
             user_id=call.user.owner_id if session is None else session.user_id,
             if_exists="reject" if session is None else "continue",
+            idempotency_key=key,
         )
     current = await call.context.session(call.user, session_id)
-    return Continued(current, handle.start_sequence, len(stored) + len(new), continues=False)
+    return Continued(current, handle.start_sequence, stored_count + len(new), continues=False)
 
 
-async def _rewrite(call: Call, session: SessionState, change: Rewrite) -> Continued:
+async def _rewrite(call: Call, session: SessionState, change: Rewrite, key: str | None) -> Continued:
     executor, session_id = call.context.executor, session.session_id
-    options: Any = {"agent": call.context.agent(call.path("agent")), "user_id": session.user_id}
+    agent = call.context.agent(call.path("agent"))
+    options: Any = {"agent": agent, "user_id": session.user_id, "idempotency_key": key}
     with call.starting_run():
         if change.content is None or change.message_id is None:
             handle = await executor.regenerate(session_id, message_id=change.message_id, **options)

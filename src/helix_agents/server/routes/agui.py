@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 
 import msgspec
 from starlette.types import ASGIApp
 
+from ...codec import encode
 from ...errors import InvalidArgument
 from ...executor import all_waiting
 from ...types import QuestionKind, SessionState
@@ -32,7 +34,8 @@ class ResumeEntry(msgspec.Struct):
 class RunAgentInput(msgspec.Struct):
     """What an AG-UI client sends. Fields without a meaning here are ignored.
 
-    `forwardedProps` with `"regenerate": true`: run the turn of the last user message again.
+    Messages that end with a stored user message whose turn is over ask for another reply to it, and so does
+    `forwardedProps` with `"regenerate": true`.
     """
 
     threadId: NewId
@@ -62,8 +65,14 @@ async def agui(call: Call) -> ASGIApp:
         answers,
         edits=last.get("id") if last.get("role") == "user" else None,
         regenerates=options.get("regenerate") is True and not answers,
+        key=_key(given),
     )
     return await translated(call, found.session, AgUiStream(given.runId), from_sequence=found.from_sequence)
+
+
+def _key(given: RunAgentInput) -> str:
+    """Return what identifies a request, so that it runs once although it may be sent again."""
+    return f"agui-{hashlib.sha256(encode([given.runId, given.messages]).encode()).hexdigest()}"
 
 
 def user_messages(messages: list[dict[str, Any]]) -> list[Said]:

@@ -51,11 +51,11 @@ def _agui_part(part: Any) -> Part:
             "source": {"type": "url", "value": str(url), **source},
         }:
             guessed = source.get("mimeType") or f"{KINDS.get(kind, 'application')}/*"
-            return _media(from_url(url), guessed, part.get("metadata"))
+            return _media(_where(url), guessed, part.get("metadata"))
         case {"type": "binary", "mimeType": str(media_type), "data": str(data)}:
             return _media({"data": data}, media_type, part)
         case {"type": "binary", "mimeType": str(media_type), "url": str(url)}:
-            return _media(from_url(url), media_type, part)
+            return _media(_where(url), media_type, part)
     return as_part(part)
 
 
@@ -64,10 +64,16 @@ def _ai_sdk_part(part: Any) -> Part | None:
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "text": text}
         case {"type": "file", "mediaType": str(media_type), "url": str(url)}:
-            return _media(from_url(url), media_type, part)
+            return _media(_where(url), media_type, part)
         case {"type": str(kind)} if kind.startswith("data-"):
             return None
     return as_part(part)
+
+
+def _where(url: str) -> dict[str, Any]:
+    """Return the member of a part that says where its bytes are. The history shows a blob as `blob:sha256:...`."""
+    blob = url.removeprefix("blob:")
+    return {"blob": blob} if blob.startswith("sha256:") else from_url(url)
 
 
 def _media(where: dict[str, Any], media_type: Any, named: Any) -> Part:
