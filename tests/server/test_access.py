@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, SessionNotFound, Stores, open_stores
+from helix_agents.inmemory import InMemoryStateStore
 from helix_agents.server import User, create_app
 from helix_agents.server.access import ListScope, list_scope, may_see, reload_session
-from helix_agents.types import SessionState
+from helix_agents.types import Conversation, SessionState
 from tests.server.running import execute, result
 from tests.server.test_problems import assert_problem
 
@@ -51,15 +52,16 @@ def test_a_list_shows_what_a_user_may_see(user: User, asked: str | None, scope: 
     ],
 )
 async def test_a_session_that_replaced_another_one_is_not_the_same(stored: SessionState | None, same: bool) -> None:
-    async def load(session_id: str) -> SessionState | None:
-        return stored
+    class Store(InMemoryStateStore):
+        async def load_conversation(self, session_id: str, **options: Any) -> Conversation | None:
+            return None if stored is None else Conversation(stored, [], 0, None, None)
 
     seen = SessionState("s", "agent", user_id="ann", incarnation="i1")
     if same:
-        assert await reload_session(load, seen) is stored
+        assert (await reload_session(Store(), seen)).session is stored
     else:
         with pytest.raises(SessionNotFound):
-            await reload_session(load, seen)
+            await reload_session(Store(), seen)
 
 
 # -- ids

@@ -14,7 +14,7 @@ from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores
 from helix_agents.server import User, create_app
 from helix_agents.stores.state.contract import StateStore
 from helix_agents.stores.state.delegating import DelegatingStateStore
-from helix_agents.types import Conversation, SessionState
+from helix_agents.types import Conversation
 from tests.server.running import Running, execute, result
 from tests.server.test_problems import assert_problem
 
@@ -133,11 +133,6 @@ class Overtaken(DelegatingStateStore):
 
     async def session_exists(self, session_id: str) -> bool:
         found = await super().session_exists(session_id)
-        await self._count(session_id)
-        return found
-
-    async def load_state(self, session_id: str) -> SessionState | None:
-        found = await super().load_state(session_id)
         await self._count(session_id)
         return found
 

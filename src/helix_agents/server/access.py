@@ -6,15 +6,13 @@ user's session looks exactly like one that does not exist, and so do the library
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ..errors import InvalidArgument, SessionNotFound
 from ..ids import RESERVED_PREFIX, ensure_id
-from ..types import SessionState
+from ..stores.state.contract import StateStore
+from ..types import Conversation, SessionState
 from .auth import User
-
-LoadState = Callable[[str], Awaitable[SessionState | None]]
 
 
 class ListScope(NamedTuple):
@@ -36,21 +34,34 @@ def list_scope(user: User, asked: str | None) -> ListScope:
     return ListScope(user.id, is_empty=asked not in (None, user.id))
 
 
-async def visible_session(load: LoadState, user: User, session_id: str) -> SessionState:
-    """Load a session for a user. Raises `SessionNotFound` if there is none, or none that the user may see."""
+async def find_session(
+    store: StateStore, user: User, session_id: str, *, custom_state: bool = False
+) -> Conversation | None:
+    """Load a session and its latest run for a user; None if there is no such session.
+
+    Raises `SessionNotFound` for a session that the user may not see. Custom state is None unless asked for.
+    """
     ensure_id(session_id, "session_id")
-    session = None if session_id.startswith(RESERVED_PREFIX) else await load(session_id)
-    if session is None or not may_see(user, session):
-        raise SessionNotFound(session_id)
-    return session
+    if session_id.startswith(RESERVED_PREFIX):
+        return None
+    found = await store.load_conversation(session_id, last=0, custom_state=custom_state)
+    if found is not None:
+        ensure_visible(user, found.session)
+    return found
 
 
-async def reload_session(load: LoadState, seen: SessionState) -> SessionState:
-    """Load a session again. Raises `SessionNotFound` if it is gone or has been replaced by another one."""
-    session = await load(seen.session_id)
-    if session is None or (session.incarnation, session.user_id) != (seen.incarnation, seen.user_id):
+def ensure_visible(user: User, session: SessionState) -> None:
+    """Raise `SessionNotFound` for a session that the user may not see."""
+    if not may_see(user, session):
+        raise SessionNotFound(session.session_id)
+
+
+async def reload_session(store: StateStore, seen: SessionState) -> Conversation:
+    """Load a session again, without custom state. Raises `SessionNotFound` if it is gone or has been replaced."""
+    found = await store.load_conversation(seen.session_id, last=0, custom_state=False)
+    if found is None or (found.session.incarnation, found.session.user_id) != (seen.incarnation, seen.user_id):
         raise SessionNotFound(seen.session_id)
-    return session
+    return found
 
 
 def ensure_new_id(session_id: str) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from starlette.requests import HTTPConnection
 
 from ..agent import Agent
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, SessionNotFound
 from ..executor import AgentExecutor, impatient
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..telemetry import MetricsHooks, OpenMetrics
-from ..types import SessionState
-from .access import ensure_new_id, visible_session
+from ..types import Conversation, SessionState
+from .access import ensure_new_id, find_session
 from .auth import Authenticate, User, authenticated
 from .hosts import HostRules
 from .limits import Limits, Occupancy
@@ -62,19 +62,29 @@ class ServerContext:
         self.hosts.ensure_origin(connection)
         return await authenticated(self._authenticate, connection)
 
+    async def found(self, user: User, session_id: str, *, custom_state: bool = False) -> Conversation:
+        """Return a session that this user may see and change, with its latest run. Raises `SessionNotFound`.
+
+        One read. Custom state is None unless asked for.
+        """
+        found = await find_session(self.store, user, session_id, custom_state=custom_state)
+        if found is None:
+            raise SessionNotFound(session_id)
+        return found
+
     async def session(self, user: User, session_id: str) -> SessionState:
-        """Return a session that this user may see and change. Raises `SessionNotFound`."""
-        return await visible_session(self.store.load_state, user, session_id)
+        """Return a session that this user may see and change, without custom state. Raises `SessionNotFound`."""
+        return (await self.found(user, session_id)).session
 
     async def session_or_new(self, user: User, session_id: str) -> SessionState | None:
         """Return the session that a request continues, or None if it creates it under this id.
 
         Raises `SessionNotFound` if the session is another user's, `InvalidArgument` if the new id is reserved.
         """
-        if await self.store.session_exists(session_id):
-            return await self.session(user, session_id)
-        ensure_new_id(session_id)
-        return None
+        found = await find_session(self.store, user, session_id)
+        if found is None:
+            ensure_new_id(session_id)
+        return None if found is None else found.session
 
     def count_runs(self, executor: AgentExecutor) -> None:
         """Count what the runs of an executor do, for `GET /metrics`."""

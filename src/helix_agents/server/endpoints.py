@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ..types import SessionState
+from ..types import Conversation, SessionState
 from .auth import ANONYMOUS, User
 from .context import ServerContext
 from .problems import problem_of
@@ -47,8 +47,12 @@ class Call:
         return self.context.occupancy.starting_run(self.user, lambda: runs.count(self.user.owner_id))
 
     async def session(self) -> SessionState:
-        """Return the session that the path names, if the user may see it. Raises `SessionNotFound`."""
-        return await self.context.session(self.user, self.path("session_id"))
+        """Return the session that the path names, without custom state. Raises `SessionNotFound`."""
+        return (await self.found()).session
+
+    async def found(self, *, custom_state: bool = False) -> Conversation:
+        """Return that session with its latest run, if the user may see it. Raises `SessionNotFound`."""
+        return await self.context.found(self.user, self.path("session_id"), custom_state=custom_state)
 
 
 Handler = Callable[[Call], Awaitable[Response | ASGIApp]]

@@ -64,7 +64,7 @@ class Follower:
         return self._closed.is_set()
 
     async def open(self) -> SessionState | None:
-        """Look for the stream once; return the session as it was found, if it had to be loaded.
+        """Look for the stream once; return the session as it was found, without custom state, if it had to be loaded.
 
         Raises `StreamTruncated`, `StreamCursorAhead`, or `SessionNotFound` if the session is gone or was replaced.
         """
@@ -77,7 +77,8 @@ class Follower:
             reader = await streams.create_resumable_reader(place.stream_id)
         if reader is None or place.incarnation is not None:
             # After the stream was opened: an id may have changed hands, and the reader sticks to what it found.
-            session = await self._services.store.load_state(place.session_id)
+            found = await self._services.store.load_conversation(place.session_id, last=0, custom_state=False)
+            session = None if found is None else found.session
             if session is None or place.incarnation not in (None, session.incarnation):
                 if reader is not None:
                     await reader.close()

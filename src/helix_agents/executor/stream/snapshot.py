@@ -16,7 +16,7 @@ from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message
 from ...retry import CONFLICT
 from ...streams.contract import StoredChunk
-from ...types import Conversation, SessionState
+from ...types import Conversation, RunRecord, SessionState
 from ..services import Services
 from .follow import RunChunks, StreamPlace
 
@@ -26,13 +26,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     While a step waits (for an approval, a client tool, a sub-agent), its assistant message comes with the chunks, not
     with `messages`, as long as the stream still has them. `message_count`: the number of messages up to here, where
-    only the later ones were asked for.
+    only the later ones were asked for. `run`: the latest run of the session.
     """
 
     session: SessionState
     messages: list[Message]
     sequence: int
     message_count: int
+    run: RunRecord | None = None
 
 
 async def take_snapshot(services: Services, session_id: str, *, offset: int = 0) -> Snapshot:
@@ -48,7 +49,7 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
             raise SessionNotFound(session_id)
         latest = seen.checkpoint
         if latest is not None and latest.kind == "step":
-            return Snapshot(seen.session, seen.messages, latest.stream_sequence, seen.message_count)
+            return Snapshot(seen.session, seen.messages, latest.stream_sequence, seen.message_count, seen.run)
         replay = None
         if latest is not None and latest.kind == "aside" and seen.session.status not in SESSION_TERMINAL:
             replay = await _replay_from(services, seen)
@@ -57,7 +58,8 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
         if again is not None and again.session.version == seen.session.version:
             committed = seen.message_count - (replay is not None)
             first = seen.message_count - len(seen.messages)
-            return Snapshot(seen.session, seen.messages[: max(0, committed - first)], sequence, committed)
+            shown = seen.messages[: max(0, committed - first)]
+            return Snapshot(seen.session, shown, sequence, committed, seen.run)
     raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
 
 

@@ -16,7 +16,7 @@ from ...executor import RunHandle, result_of
 from ...limits import UsageLimits
 from ...messages import Message, is_from_user
 from ...retry import LIVENESS
-from ...types import SessionState
+from ...types import Conversation, SessionState
 from ..access import reload_session
 from ..answers import Receipt, ToolResult, submit_answer
 from ..context import ServerContext
@@ -145,14 +145,14 @@ def idempotency_key(request: Request) -> str | None:
 async def result(call: Call) -> Response:
     """Return the result of a session, after waiting for its run to stop if requested."""
     wait_seconds = read_query(call.request, WaitQuery).wait
-    context, session = call.context, await call.session()
-    if wait_seconds and session.status == "active":
+    context, stored = call.context, await call.found()
+    if wait_seconds and stored.session.status == "active":
         slot = context.occupancy.stream_slot(call.user)
         try:
-            session = await _wait_until_stopped(context, session, wait_seconds)
+            stored = await _wait_until_stopped(context, stored.session, wait_seconds)
         finally:
             slot.release()
-    run = await context.store.get_current_run(session.session_id)
+    session, run = stored.session, stored.run
     found = await result_of(context.executor.services, session)
     return json_response(
         Result(
@@ -207,7 +207,7 @@ async def tool_results(call: Call) -> Response:
     return json_response(await submit_answer(call.context, call.user, session, given))
 
 
-async def _wait_until_stopped(context: ServerContext, session: SessionState, wait_seconds: float) -> SessionState:
+async def _wait_until_stopped(context: ServerContext, session: SessionState, wait_seconds: float) -> Conversation:
     """Wait until a session is no longer active, or time is up. The stream says when to look at the session."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_seconds
@@ -221,11 +221,11 @@ async def _wait_until_stopped(context: ServerContext, session: SessionState, wai
             else:
                 await reader.read(timeout_seconds=min(left, LIVENESS.first_seconds))
             if reader is None or reader.outcome is not None or left <= LIVENESS.first_seconds:
-                session = await reload_session(context.store.load_state, session)
+                session = (await reload_session(context.store, session)).session
     finally:
         if reader is not None:
             await reader.close()
-    return await reload_session(context.store.load_state, session)
+    return await reload_session(context.store, session)
 
 
 def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:

@@ -267,12 +267,15 @@ async def children(call: Call) -> Response:
 
 async def get_session(call: Call) -> Response:
     """Return one session with its custom state."""
-    session = await call.session()
-    return json_response(await _with_run(call, session))
+    return json_response(await _as_stored(call))
 
 
-async def _with_run(call: Call, session: SessionState) -> dict[str, Json]:
-    run = await call.context.store.get_current_run(session.session_id)
+async def _as_stored(call: Call) -> dict[str, Json]:
+    found = await call.found(custom_state=True)
+    return _with_run(call, found.session, found.run)
+
+
+def _with_run(call: Call, session: SessionState, run: RunRecord | None) -> dict[str, Json]:
     current = None if run is None else _visible_run(call, run)
     return {**msgspec.to_builtins(session), "current_run": current}
 
@@ -287,7 +290,7 @@ def _visible_run(call: Call, run: RunRecord) -> dict[str, Json]:
 
 async def state(call: Call) -> Response:
     """Return a session's custom state."""
-    session = await call.session()
+    session = (await call.found(custom_state=True)).session
     return json_response(StateOnly(session.custom_state, session.version))
 
 
@@ -324,7 +327,7 @@ async def snapshot(call: Call) -> Response:
     query = read_query(call.request, SnapshotQuery)
     session = await call.session()
     taken = await take_snapshot(call.context.executor.services, session.session_id, offset=query.offset)
-    whole = await _with_run(call, taken.session)
+    whole = _with_run(call, taken.session, taken.run)
     shown = [without_native(message) for message in taken.messages]
     return json_response(Snapshot(whole, shown, taken.sequence, taken.message_count))
 
@@ -346,7 +349,7 @@ async def fork(call: Call) -> Response:
     session = await call.session()
     new_id = f"session-{random_id()}" if given.new_session_id is None else ensure_new_id(given.new_session_id)
     made = await call.context.executor.fork_session(session.session_id, new_id, checkpoint_id=given.checkpoint_id)
-    return json_response(await _with_run(call, made), 201)
+    return json_response(_with_run(call, made, None), 201)
 
 
 async def restore(call: Call) -> Response:
@@ -354,7 +357,7 @@ async def restore(call: Call) -> Response:
     given = await call.body(Restore)
     session = await call.session()
     restored = await call.context.executor.restore(session.session_id, given.checkpoint_id, user_id=session.user_id)
-    return json_response(await _with_run(call, restored))
+    return json_response(_with_run(call, restored, await call.context.store.get_current_run(session.session_id)))
 
 
 async def change(call: Call) -> Response:
@@ -368,10 +371,10 @@ async def change(call: Call) -> Response:
             await store.save_state(seen.session_id, changed, expected_version=seen.version)
             break
         except VersionConflict:
-            seen = await reload_session(store.load_state, seen)
+            seen = (await reload_session(store, seen)).session
     else:
         raise StoreUnavailable(f"Session {seen.session_id!r} changes too fast to be written: retry.")
-    return json_response(await _with_run(call, await call.session()))
+    return json_response(await _as_stored(call))
 
 
 def _changed(session: SessionState, given: Change) -> SessionState:

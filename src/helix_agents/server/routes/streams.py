@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from ...errors import InvalidArgument
-from ..auth import User
+from ...types import SessionState
 from ..context import ServerContext
 from ..conversation import ui_message_stream
 from ..endpoints import Call, Endpoint
@@ -34,37 +34,34 @@ class StreamQuery(msgspec.Struct):
 async def stream(call: Call) -> ASGIApp:
     """Stream a session."""
     query = read_query(call.request, StreamQuery)
+    session = await call.session()
     if query.format != "helix":
-        session = await call.session()
         position = start_of_stream(call.request, query.from_sequence)
         form = AgUiStream() if query.format == "ag-ui" else await ui_message_stream(call.context, session)
         return await translated(call, session, form, from_sequence=position)
-    if not query.follow and await _has_seen_all(call):
+    if not query.follow and await _has_seen_all(call, session):
         return Response(status_code=204)  # so that `EventSource` stops
     slot = call.context.occupancy.stream_slot(call.user)
     try:
-        feed = await _open(call.context, call.user, call.request, call.path("session_id"), slot)
+        feed = await _open(call.context, call.request, session, slot)
     except BaseException:
         slot.release()
         raise
     return EventStream(feed, HelixEvents(feed.from_sequence), slot.release)
 
 
-async def _has_seen_all(call: Call) -> bool:
+async def _has_seen_all(call: Call, session: SessionState) -> bool:
     """Return whether the client reconnects after the final event of a stream that has not continued since then."""
     reached = last_event_id(call.request)
     if reached is None or not reached.at_end:
         return False
-    info = await call.context.streams.get_stream_info((await call.session()).stream_id)
+    info = await call.context.streams.get_stream_info(session.stream_id)
     return info is not None and info.status in ("ended", "failed") and info.latest_sequence == reached.sequence
 
 
-async def _open(
-    context: ServerContext, user: User, connection: HTTPConnection, session_id: str, slot: StreamSlot
-) -> Feed:
+async def _open(context: ServerContext, connection: HTTPConnection, session: SessionState, slot: StreamSlot) -> Feed:
     query = read_query(connection, StreamQuery)
     from_sequence = start_of_stream(connection, query.from_sequence)
-    session = await context.session(user, session_id)
     feed = await open_feed(
         context.executor,
         session,
@@ -91,7 +88,8 @@ async def serve_websocket(context: ServerContext, socket: WebSocket) -> None:
             user = await context.user(socket)
             socket_query(socket)
             slot = context.occupancy.stream_slot(user)
-            feed = await _open(context, user, socket, socket.path_params["session_id"], slot)
+            session = await context.session(user, socket.path_params["session_id"])
+            feed = await _open(context, socket, session, slot)
         except Exception as error:
             await socket.send_denial_response(problem_of(error).response())
             return

@@ -157,7 +157,7 @@ async def final_event(executor: AgentExecutor, seen: SessionState, outcome: Stre
         return GONE
     if outcome.status == "ended":
         return Event("end", {"status": "completed", "output": outcome.final_output})
-    session = await reload_session(executor.services.store.load_state, seen)
+    session = (await reload_session(executor.services.store, seen)).session
     if outcome.status == "failed":
         return Event("fail", {"error": outcome.error})
     return None if session.status == "active" else await _pause(executor, session)

@@ -156,7 +156,12 @@ async def state_at(store: StateStore, session: SessionState, step_count: int) ->
         for listed in page.items:
             if listed.step_count <= step_count:
                 found = await store.get_checkpoint(session.session_id, listed.checkpoint_id)
-                return found.state.custom_state if found is not None else session.custom_state
+                return found.state.custom_state if found is not None else await _state_now(store, session)
         offset += len(page.items)
         if not page.has_more or not page.items:
-            return session.custom_state
+            return await _state_now(store, session)
+
+
+async def _state_now(store: StateStore, session: SessionState) -> Json:
+    found = await store.load_conversation(session.session_id, last=0)
+    return None if found is None else found.session.custom_state
