@@ -7,6 +7,7 @@ Writers of `StreamManagerBase` have such a queue. A stream manager of another ki
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ..clock import system_clock
 from ..codec import decode
@@ -34,11 +35,16 @@ class QueuedWriter(BatchingWriter):
 
     async def _hand_over(self, producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
         first = counter - len(chunks)
-        for new in chunks[max(0, self._handed_over - first) :]:
-            await self._inner.write(decode(new.text))
-            self._handed_over += 1
-        self._handed_over = counter
-        return await self._inner.flush()
+        try:
+            for new in chunks[max(0, self._handed_over - first) :]:
+                await self._inner.write(decode(new.text))
+                self._handed_over += 1
+            self._handed_over = counter
+            return await self._inner.flush()
+        except Exception:
+            with suppress(Exception):
+                await self._inner.flush()  # what it has taken must not arrive later, after a rewind
+            raise
 
     async def close(self) -> None:
         try:
