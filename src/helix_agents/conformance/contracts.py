@@ -31,7 +31,7 @@ DOORS: tuple[tuple[str, Registry[Any]], ...] = (
 
 
 def checks_for(harness: object, only: Iterable[str] = ()) -> list[Check[Any]]:
-    """The checks for a harness or a class of harnesses; of these, those that `only` selects.
+    """Return the checks for a harness or a class of harnesses; of these, those that `only` selects.
 
     Raises `ValueError` for a word that selects nothing, and for a harness without any door.
     """

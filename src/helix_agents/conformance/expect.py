@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """A text that is equal for equal JSON only: 1, 1.0 and true differ, the order of members does not."""
+    """Return a text that is equal for equal JSON only: 1, 1.0 and true differ, the order of members does not."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -43,7 +43,7 @@ def expect_same(actual: Any, expected: Any, what: str) -> None:
 
 
 def difference(actual: Any, expected: Any, path: str = "") -> tuple[str, Any, Any]:
-    """The first place at which two plain values differ."""
+    """Return the first place at which two plain values differ."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         for key in sorted(actual.keys() | expected.keys(), key=str):
             left, right = actual.get(key, "(absent)"), expected.get(key, "(absent)")

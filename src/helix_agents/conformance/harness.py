@@ -1,4 +1,4 @@
-"""What the kit needs to know of a backend: how to open it, how to open it again, and how to be rid of it.
+"""What the kit needs to know about a backend: how to open it, reopen it and remove it.
 
 You write one `Harness` for your backend, with a method for every contract that it keeps; the kit then owns the data
 behind it for the length of one check. Nothing in here may import a backend. Hooks that return None by default describe
@@ -46,7 +46,7 @@ class StoreSet(Protocol):
 
 
 async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateStore]:
-    """Every way to see the same data: the store that wrote it, another object, and one after a restart."""
+    """Yield every way to see the same data: the store that wrote it, another object, and one after a restart."""
     yield store
     yield await harness.open()
     yield await harness.reopen()
@@ -143,15 +143,16 @@ class Harness:
     # -- behind the stores
 
     async def open_neighbour(self) -> StateStore | None:
-        """A store of another application that shares the server or the file (prefix, schema); None if impossible."""
+        """Return a store of another application that shares the server or the file (prefix, schema); None if
+        impossible."""
         return None
 
     async def traces(self, session_id: str) -> list[str] | None:
-        """Where the raw data (tables, keys) still mentions this text; None if it cannot be looked into."""
+        """Return where the raw data (tables, keys) still mentions this text; None if it cannot be looked into."""
         return None
 
     async def stored_bytes(self) -> int | None:
-        """How many bytes the data takes; None if unknown."""
+        """Return how many bytes the data takes; None if unknown."""
         return None
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int | None:

@@ -17,7 +17,7 @@ from .run import run_check
 
 
 def conformance_tests(harness: type[Any], *, only: Iterable[str] = ()) -> Callable[[Check[Any]], None]:
-    """A test with one parameter set per check. It needs no plugin and makes an event loop of its own.
+    """Return a test with one parameter set per check. It needs no plugin and makes an event loop of its own.
 
     `harness` is a class that can be made without arguments; its methods decide which contracts are checked.
     """

@@ -53,7 +53,7 @@ class Registry(Generic[H]):
         return register
 
     def select(self, only: Iterable[str] = ()) -> list[Check[H]]:
-        """All checks, or those whose guarantee, kind or name is in `only`."""
+        """Return all checks, or those whose guarantee, kind or name is in `only`."""
         wanted = {word.strip() for word in only if word.strip()}
         if not wanted:
             return list(self._checks.values())
@@ -63,5 +63,5 @@ class Registry(Generic[H]):
         return [found for found in self._checks.values() if wanted & {found.guarantee, found.kind, found.name}]
 
     def words(self) -> set[str]:
-        """Everything that `select` understands."""
+        """Return everything that `select` understands."""
         return {word for found in self._checks.values() for word in (found.guarantee, found.kind, found.name)}

@@ -68,7 +68,7 @@ async def bytes_in_parts(harness: Harness) -> None:
     expect(await store.get("a", ref.digest) == data, "bytes that arrived in parts came back differently")
 
 
-@check("B1", "of many that put the same bytes each gets the same reference", kind="tasks")
+@check("B1", "many tasks that put the same bytes all get the same reference", kind="tasks")
 async def many_put_the_same(harness: Harness) -> None:
     stores = [await harness.open_blobs() for _ in range(4)]
     for size in (1, LARGE):
@@ -95,7 +95,7 @@ async def ranges(harness: Harness) -> None:
 # -- B2 whole or absent
 
 
-@check("B2", "a blob whose bytes stop arriving is absent")
+@check("B2", "a blob whose bytes stop arriving is not stored")
 async def cut_off(harness: Harness) -> None:
     store = await harness.open_blobs()
 
@@ -123,7 +123,7 @@ async def cancelled(harness: Harness) -> None:
         expect((await store.put("a", data)).size == LARGE, "it cannot be put again")
 
 
-@check("B2", "what is too large is refused, in one piece and in parts, and leaves nothing")
+@check("B2", "a blob that is too large is rejected, in one piece and in parts, and leaves nothing")
 async def too_large(harness: Harness) -> None:
     store = await harness.open_blobs(max_bytes=1_000)
     with raises(InvalidArgument, "bad input"):
@@ -180,7 +180,7 @@ async def spaces_are_deleted(harness: Harness) -> None:
     expect(await store.get("b", _digest(b"b")) == b"b", "another blob was deleted as well")
 
 
-@check("B4", "a deletion of what was stored until some time leaves what was stored or linked again since then")
+@check("B4", "deleting what was stored up to a time keeps what was stored or linked again since")
 async def later_blobs_stay(harness: Harness) -> None:
     store = await harness.open_blobs()
     for data in (b"old", b"again", b"linked"):
@@ -220,7 +220,7 @@ async def listing(harness: Harness) -> None:
     expect_same(sorted(stated), expected[:3], "what stat knows")
 
 
-@check("B4", "bad input is refused before anything is written")
+@check("B4", "bad input is rejected before anything is written")
 async def bad_input(harness: Harness) -> None:
     store = await harness.open_blobs()
     await _refuses(store, "", b"x", "image/png")

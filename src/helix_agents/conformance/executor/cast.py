@@ -52,7 +52,7 @@ ANSWERS: dict[str, dict[str, Any]] = {"publish": {"approved": True}, "ask": {"re
 
 
 def make_author(journal: Journal, *, hold: str | None = None) -> Agent:
-    """The agent of the play, with its sub-agents. Tools wait until the file `hold` is there."""
+    """Return the agent of the play, with its sub-agents. Tools wait until the file `hold` is there."""
 
     @tool
     async def note(text: str, ctx: ToolContext) -> str:
@@ -92,5 +92,5 @@ def make_author(journal: Journal, *, hold: str | None = None) -> Agent:
 
 
 def make_llm(delay_seconds: float = 0.0) -> ScriptedLLM:
-    """The model of the play."""
+    """Return the model of the play."""
     return ScriptedLLM(SCRIPT, delay_seconds=delay_seconds)

@@ -1,7 +1,7 @@
-"""Stores of a process that freezes: at the n-th call nothing moves any more, until somebody wakes it up.
+"""Stores of a process that freezes at its n-th call until a check wakes it up.
 
-The in-process twin of SIGSTOP and SIGCONT: exact and repeatable. With `after`, the call itself still happens, and the
-process freezes before it hears of it.
+The in-process twin of SIGSTOP and SIGCONT: exact and repeatable. With `after`, the call still happens, and the process
+freezes before it gets the reply.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Freezer:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Let the process go on."""
+        """Let the process continue."""
         self._woken.set()
 
     def wrap(self, stores: StoreSet) -> Parts:
-        """The same stores, as this process has them."""
+        """Return the stores as this process sees them."""
         usage = None if stores.usage is None else self._wrapped(stores.usage)
         return Parts(self._wrapped(stores.state), self._wrapped(stores.streams), usage)
 
@@ -48,7 +48,7 @@ class Freezer:
         return cast(Any, _Freezing(inner, self))
 
     async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """One call of the process."""
+        """Make one call of the process."""
         counts = self._session_id is None or (bool(args) and args[0] == self._session_id)
         self.calls += counts
         named = counts and name == self._on and not self.frozen.is_set()

@@ -48,7 +48,7 @@ class Parts:
 
 
 def make_executor(stores: StoreSet, llm: LLM, **options: Any) -> AgentExecutor:
-    """An executor on these stores."""
+    """Return an executor on these stores."""
     return AgentExecutor(stores.state, stores.streams, llm, usage_store=stores.usage, **options)
 
 
@@ -65,13 +65,13 @@ async def transcript(stores: StoreSet, session_id: str) -> list[Message]:
 
 
 async def custom_state(stores: StoreSet, session_id: str) -> Any:
-    """The custom state of a session."""
+    """Return the custom state of a session."""
     session = await stores.state.load_state(session_id)
     return None if session is None else session.custom_state
 
 
 async def family(stores: StoreSet, session_id: str) -> list[str]:
-    """A session and all below it, in a fixed order."""
+    """Return a session and all below it, in a fixed order."""
     page = await stores.state.list_sessions(parent_session_id=session_id, limit=200)
     found = [session_id]
     for child in sorted(page.items, key=lambda child: child.session_id):
@@ -80,15 +80,15 @@ async def family(stores: StoreSet, session_id: str) -> list[str]:
 
 
 async def chunks_of(stores: StoreSet, stream_id: str) -> list[dict[str, Any]]:
-    """Every kept chunk of a stream."""
+    """Return every kept chunk of a stream."""
     return [stored.chunk for stored in await stores.streams.get_all_chunks(stream_id)]
 
 
 def of_type(chunks: Sequence[dict[str, Any]], *types: str) -> list[dict[str, Any]]:
-    """The chunks of these types, those of sub-agents left out."""
+    """Return the chunks of these types, those of sub-agents left out."""
     return [chunk for chunk in chunks if chunk["type"] in types and "sub_session_id" not in chunk]
 
 
 def simple_agent(*tools: Any, **options: Any) -> Agent:
-    """An agent called `main`."""
+    """Return an agent called `main`."""
     return Agent("main", tools=tools, **options)

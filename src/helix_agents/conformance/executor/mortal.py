@@ -1,4 +1,4 @@
-"""Stores that die: from the n-th call on nothing gets through any more, as if the process had been killed there.
+"""Stores that die: from the n-th call on nothing gets through, as if the process had been killed there.
 
 The in-process twin of kill -9: exact, repeatable, and possible on data that lives in one process.
 """
@@ -19,7 +19,7 @@ COMMIT = "save_state_and_promote_staging"
 
 
 class Died(StoreUnavailable):
-    """The process is dead; nobody may hear of it but the check."""
+    """The process is dead. Only the check may catch this."""
 
 
 class Life:
@@ -37,11 +37,11 @@ class Life:
 
     @property
     def over(self) -> bool:
-        """Whether the end has come."""
+        """Whether this life is over."""
         return self.last is not None and self.calls > self.last
 
     def begin(self, name: str = "") -> bool:
-        """Count a call; whether its reply will be lost. Raises `Died`."""
+        """Count a call and return whether its reply will be lost. Raises `Died`."""
         self.calls += 1
         if name == COMMIT and self.commits is not None:
             self.commits -= 1
@@ -55,12 +55,12 @@ class Life:
         return True
 
     def wrap(self, stores: StoreSet) -> Parts:
-        """The same stores, for as long as this life lasts."""
+        """Return the stores as they are while this life lasts."""
         usage = None if stores.usage is None else self._wrapped(stores.usage)
         return Parts(self._wrapped(stores.state), self._wrapped(stores.streams), usage)
 
     async def bury(self) -> None:
-        """Let what had left the process arrive, so that it cannot come later."""
+        """Wait for writes that had left the process, so that none arrives later."""
         for writer in self.writers:
             try:
                 await writer.flush()

@@ -1,4 +1,4 @@
-"""Performing the play of `cast.py`: undisturbed, or broken off and taken up again, and what it leaves behind."""
+"""Performs the play of `cast.py`, undisturbed or interrupted and continued, and compares what it leaves behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Remains:
 
 
 async def begin_or_go_on(executor: AgentExecutor, session_id: str) -> str:
-    """Do the next thing that the session needs and wait until it is at rest; its status then."""
+    """Do the next thing that the session needs, wait until it stops, and return its status."""
     if await executor.services.store.get_current_run(session_id) is None:
         handle = await executor.execute(AGENT, INPUT, session_id=session_id)
     else:
@@ -52,7 +52,7 @@ async def answer_all(executor: AgentExecutor, session_id: str) -> None:
 
 
 async def is_over(stores: StoreSet, session_id: str) -> bool:
-    """Whether the play has come to its end, run and all."""
+    """Return whether the play has come to its end, run and all."""
     session = await stores.state.load_state(session_id)
     run = await stores.state.get_current_run(session_id)
     return (
@@ -64,7 +64,7 @@ async def is_over(stores: StoreSet, session_id: str) -> bool:
 
 
 async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
-    """The calls that have finished and are staged, in the whole family, as the journal names them."""
+    """Return the calls that have finished and are staged, in the whole family, as the journal names them."""
     found: set[str] = set()
     for member in await family(stores, session_id):
         session = await stores.state.load_state(member)
@@ -78,26 +78,26 @@ async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
 
 
 class StagedLedger:
-    """Remembers how often staged calls had run when they were seen staged: it must stay at that."""
+    """Remembers how often staged calls had run when they were seen staged: they must not run again."""
 
     def __init__(self) -> None:
         self._runs: dict[str, int] = {}
 
     def note(self, staged: Iterable[str], journal: Iterable[str]) -> None:
-        """A crash has happened; these calls are staged, and this has been executed."""
+        """Record after a crash which calls are staged and what has been executed."""
         count = Counter(journal)
         for call in staged:
             self._runs.setdefault(call, count[call])
 
     def settle(self, journal: Iterable[str]) -> None:
-        """The play is over: none of them may have run again."""
+        """Fail if one of them has run again by the end of the play."""
         count = Counter(journal)
         again = {call: count[call] for call, before in self._runs.items() if count[call] != before}
         expect_same(again, {}, "finished and staged calls that ran again")
 
 
 async def remains_of(stores: StoreSet, session_id: str, view: View) -> Remains:
-    """What is left of a performance, without the name of its session."""
+    """Return what is left of a performance, without the name of its session."""
     members = await family(stores, session_id)
     transcripts = {member: await transcript(stores, member) for member in members}
     states = {member: await custom_state(stores, member) for member in members}

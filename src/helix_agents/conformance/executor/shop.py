@@ -37,7 +37,7 @@ class Shop:
         self.agent = self._agent(check, approval)
 
     def happen(self, what: str) -> str:
-        """One effect on the world."""
+        """Cause one effect."""
         lost = self.life is not None and self.life.begin("effect")
         self.effects.append(what)
         if lost and self.life is not None:
@@ -45,7 +45,7 @@ class Shop:
         return f"did {what}"
 
     def found(self, what: str) -> Done | NotDone:
-        """What a look into the books says about an effect."""
+        """Return what a look into the books says about an effect."""
         return Done(f"did {what}") if what in self.effects else NotDone()
 
     def _agent(self, check: bool, approval: bool) -> Agent:
@@ -64,7 +64,7 @@ class Shop:
 
         @tool
         async def ship(item: str, ctx: ToolContext) -> list[str]:
-            """Two effects in one call."""
+            """Cause two effects in one call."""
             ctx.update_state(lambda draft: draft.increment("shipped"))
 
             async def part(name: str) -> str:
@@ -83,7 +83,7 @@ class Shop:
         return Agent("shop", tools=[pay, wire, ship, look], state={"shipped": 0})
 
     async def answer(self, executor: AgentExecutor, session_id: str) -> None:
-        """Answer every question of a suspended session as it is."""
+        """Answer every question of a suspended session truthfully."""
         handle = await executor.get_handle(self.agent, session_id)
         if handle is None or not (await handle.get_state()).status.startswith("suspended"):
             return
@@ -110,7 +110,7 @@ async def keep_shop(
     script: Script = SCRIPT,
     **more: Any,
 ) -> AgentResult:
-    """Run the shop; each life in turn ends where it ends, the last attempts live on."""
+    """Run the shop through these lives, one after another; the last attempts do not die."""
     clock = clock or Clockwork()
     options: dict[str, Any] = {"agents": [shop.agent], "clock": clock, "lease_seconds": LEASE_SECONDS, **more}
     for _ in range(MAX_LIVES):

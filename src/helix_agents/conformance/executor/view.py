@@ -23,7 +23,7 @@ class View:
         self.last_sequence = 0
 
     def take(self, chunk: Chunk) -> None:
-        """See one chunk."""
+        """Apply one chunk."""
         match chunk:
             case {"type": "stream_rewound", "step_count": kept}:
                 self.chunks = [seen for seen in self.chunks if seen.get("step", 0) <= kept]
@@ -33,7 +33,7 @@ class View:
                 self.chunks.append(chunk)
 
     def state(self, initial: dict[str, Any]) -> Any:
-        """The custom state that the patches make of the initial one."""
+        """Return the custom state that the patches make of the initial one."""
         state: Any = initial
         for chunk in self.chunks:
             if chunk["type"] == "state_patch":
@@ -41,9 +41,9 @@ class View:
         return state
 
     def summary(self) -> dict[str, Any]:
-        """The same for every way of cutting text into pieces and for every order of parallel tools.
+        """Return the same for every way of cutting text into pieces and for every order of parallel tools.
 
-        Raises `AssertionError` if something was told twice.
+        Raises `AssertionError` if something was announced twice.
         """
         told: dict[str, Any] = {}
         for chunk in self.chunks:

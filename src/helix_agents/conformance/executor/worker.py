@@ -23,7 +23,7 @@ from .x11_due import due_executor, start_due
 
 
 def append_line(path: str, line: str) -> None:
-    """One line at the end of a file, whole even if the process dies right after."""
+    """Append one line to a file, whole even if the process dies right after."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line.encode() + b"\n")
@@ -59,7 +59,7 @@ def _say(answer: Any) -> None:
 
 
 def main(spec: str) -> int:
-    """Fork for every request."""
+    """Fork a child for every request."""
     _say("ready")
     while line := sys.stdin.readline():
         pid = os.fork()

@@ -1,4 +1,5 @@
-"""X10: effects that happen once. Dead or frozen anywhere, none is doubled, none is lost, and every unknown is asked."""
+"""X10: effects that happen once. Wherever a process dies or freezes, none is doubled, none is lost, and every unknown
+one is asked about."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ TOLD = ["did pay 1", "a", "did pay 2", "did wire 3", '["did charge socks","did p
 
 
 async def _expect_kept(stores: StoreSet, shop: Shop, session_id: str, what: str) -> None:
-    """The world, the conversation and the state are as if nothing had gone wrong."""
+    """Fail unless effects, conversation and state are as if nothing had gone wrong."""
     expect_same(Counter(shop.effects), EXPECTED, f"{what}: the effects")
     told = [message["content"] for message in await transcript(stores, session_id) if message["role"] == "tool"]
     expect_same(told, TOLD, f"{what}: what the model was told")
@@ -38,7 +39,7 @@ async def _measure(stores: StoreSet) -> int:
     return life.calls
 
 
-@check("X10", "dead at any call to a store, before or after an effect, no effect is doubled or lost", kind="faults")
+@check("X10", "a process that dies at any store call or effect neither doubles nor loses an effect", kind="faults")
 async def dead_at_any_point(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -58,7 +59,9 @@ async def dead_at_any_point(harness: Harness) -> None:
         expect(not (looks_up and shop.asked), f"{what}: people were asked although the checks know: {shop.asked}")
 
 
-@check("X10", "dead just before or after an effect, it is asked about or checked, exactly once", kind="faults")
+@check(
+    "X10", "an effect whose process dies just before or after it is checked or asked about, exactly once", kind="faults"
+)
 async def dead_at_each_effect(harness: Harness) -> None:
     stores = await harness.open_stores()
     cases = itertools.product(EXPECTED, (False, True), (False, True), (False, True))

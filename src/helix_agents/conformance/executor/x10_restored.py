@@ -42,7 +42,7 @@ class Bank:
         return [Call("pay", {"order": "7", "note": f"note {self.notes}"})]
 
     def executing(self, stores: StoreSet) -> Any:
-        """A process."""
+        """Return an executor, as one process has it."""
         return executing(stores, ScriptedLLM(self.reply), agents=[self.agent])
 
 
@@ -51,7 +51,7 @@ async def _told(stores: StoreSet, session_id: str) -> list[str]:
 
 
 async def _start_of(stores: StoreSet, session_id: str) -> str:
-    """The checkpoint of the first turn's start, before any effect."""
+    """Return the checkpoint of the first turn's start, before any effect."""
     return (await stores.state.list_checkpoints(session_id)).items[-1].checkpoint_id
 
 

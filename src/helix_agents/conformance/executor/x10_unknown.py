@@ -55,11 +55,11 @@ class Till:
         self.clock.pass_seconds(LEASE_SECONDS + 1)
 
     def executing(self, stores: StoreSet) -> Any:
-        """A process that lives on."""
+        """Return an executor of a process that does not die."""
         return executing(stores, ScriptedLLM(SCRIPT), clock=self.clock, agents=[self.agent])
 
     async def suspended(self, stores: StoreSet) -> AgentResult:
-        """Crash, and let another process find out that it cannot tell."""
+        """Crash, and let another process suspend with the question."""
         await self.crash(stores)
         async with self.executing(stores) as executor:
             result: AgentResult = await (await executor.resume(self.agent, self.session_id)).result()
@@ -193,7 +193,7 @@ def _slow(*, in_thread: bool, **options: Any) -> Tool:
     return tool(effect="once", name="pay", timeout_seconds=0.05, **options)(blocking if in_thread else pay)
 
 
-@check("X10", "a timeout leaves an unknown outcome, not an error; a thread that still runs is not believed to be idle")
+@check("X10", "a timeout leaves an unknown outcome, not an error; a thread that is still running is not taken for idle")
 async def timeouts(harness: Harness) -> None:
     def not_done(arguments: dict[str, Any], key: str) -> NotDone:
         return NotDone()
@@ -223,7 +223,7 @@ def _never_ends(entered: asyncio.Event, looks_up: Any) -> Tool:
     return pay
 
 
-@check("X10", "an abort says of a call that it cut off that its outcome is unknown, unless the check knows")
+@check("X10", "an abort reports the outcome of a call that it cut off as unknown, unless the check can tell")
 async def aborted_in_an_effect(harness: Harness) -> None:
     stores = await harness.open_stores()
     for number, (looks_up, told) in enumerate([(None, "not known"), (lambda arguments, key: Done("paid"), "paid")]):
@@ -240,7 +240,7 @@ async def aborted_in_an_effect(harness: Harness) -> None:
         expect(told in content, f"case {number}: the model was told {content!r}")
 
 
-@check("X10", "a result that cannot be stored does not take the effect back: the model hears that it stands")
+@check("X10", "a result that cannot be stored does not undo the effect: the model is told that it happened")
 async def unstorable_results(harness: Harness) -> None:
     stores = await harness.open_stores()
 

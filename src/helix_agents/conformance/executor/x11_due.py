@@ -40,7 +40,7 @@ class FrozenClock(Clockwork):
 
 
 def due_executor(stores: StoreSet, clock: Any, **options: Any) -> AgentExecutor:
-    """An executor whose agent says the same each time."""
+    """Return an executor whose agent says the same each time."""
     llm = ScriptedLLM(lambda request: "Done.")
     return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT], **options)
 
@@ -89,7 +89,7 @@ async def due_once_by_many(harness: Harness) -> None:
         await each.close()
 
 
-@check("X11", "dead at any call, a worker is replaced by another, and no due time is lost or doubled", kind="faults")
+@check("X11", "a worker that dies at any call is replaced, and no due time is lost or doubled", kind="faults")
 async def dead_while_due(harness: Harness) -> None:
     stores, measured, clock = await harness.open_stores(), Life(), FrozenClock()
     async with due_executor(stores, clock) as executor:
@@ -123,7 +123,7 @@ async def _die_while_due(stores: StoreSet, life: Life, what: str) -> None:
     expect_same(said, ["Go", "Done."], f"{what}: the conversation")
 
 
-@check("X11", "frozen at any call, a worker that wakes up after others went on starts nothing again", kind="faults")
+@check("X11", "a worker frozen at any call that wakes up after others went ahead starts nothing again", kind="faults")
 async def frozen_while_due(harness: Harness) -> None:
     stores = await harness.open_stores()
     for after in (False, True):
@@ -164,7 +164,7 @@ async def frozen_while_due(harness: Harness) -> None:
                 break  # it was done before it came to that call
 
 
-@check("X11", "a worker frozen before it decided starts nothing, even if what the due time started was deleted since")
+@check("X11", "a worker frozen before its decision starts nothing, even if the run of that due time was deleted since")
 async def frozen_before_the_decision(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     async with due_executor(stores, clock) as executor:
@@ -213,7 +213,7 @@ def publish() -> str:
     return "published"
 
 
-@check("X11", "a run waits until its session is neither running nor waiting for a person; then the due time starts it")
+@check("X11", "a due run starts as soon as its session is neither running nor waiting for a person")
 async def due_in_a_busy_session(harness: Harness) -> None:
     stores, clock, agent = await harness.open_stores(), FrozenClock(), simple_agent(publish)
     llm = ScriptedLLM([[Call("publish")], "Published.", "Done."])
@@ -238,7 +238,7 @@ async def due_in_a_busy_session(harness: Harness) -> None:
         expect_same(await executor.list_schedules(), [], "what is left")
 
 
-@check("X11", "one key makes one schedule, however often and by however many it is made", kind="tasks")
+@check("X11", "one key makes one schedule, however often and from however many processes it is requested", kind="tasks")
 async def one_key_one_schedule(harness: Harness) -> None:
     clock = FrozenClock()
     workers = [due_executor(await harness.open_stores(), clock) for _ in range(4)]
@@ -257,7 +257,7 @@ async def one_key_one_schedule(harness: Harness) -> None:
         await each.close()
 
 
-@check("X11", "rules that are unsound, past or never due are refused, and nothing is stored")
+@check("X11", "rules that are invalid, past or never due are rejected, and nothing is stored")
 async def odd_schedules(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     odd: list[dict[str, Any]] = [

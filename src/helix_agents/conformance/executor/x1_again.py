@@ -13,7 +13,7 @@ from ..harness import Harness
 from .harness import check, chunks_of, executing, of_type, simple_agent, transcript
 
 
-@check("X1", "a failed turn is run again from its last commit, in another process, by one of many", kind="tasks")
+@check("X1", "a failed turn is retried from its last commit, in another process, by exactly one of many", kind="tasks")
 async def retried(harness: Harness) -> None:
     ran: list[str] = []
 
@@ -47,7 +47,7 @@ async def retried(harness: Harness) -> None:
     expect_same(of_type(await chunks_of(stores, "s"), "error"), [], "errors on the stream of the turn that worked")
 
 
-@check("X1", "limits of a run that failed for them hold again when it is retried, counted anew")
+@check("X1", "a run that failed at its limits gets the same limits when it is retried, counted from zero")
 async def retried_with_limits(harness: Harness) -> None:
     stores = await harness.open_stores()
 

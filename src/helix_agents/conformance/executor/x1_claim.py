@@ -1,4 +1,4 @@
-"""X1: who may begin a turn and when. Nobody waits for a lease that nobody holds, no model is asked for nothing."""
+"""X1: who may start a turn and when. No one waits for a lease that is not held, and no model is called for nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def nothing_to_go_on_from(harness: Harness) -> None:
     expect(0 not in llm.asked, "the model was asked with no message at all")
 
 
-@check("X1", "after a restore, a fork or a save by hand nobody holds a lease: execute and resume go on at once")
+@check("X1", "after a restore, a fork or a manual save no lease is held: execute and resume work immediately")
 async def nobody_holds_a_lease(harness: Harness) -> None:
     stores = await harness.open_stores()
 
@@ -106,7 +106,7 @@ async def nobody_holds_a_lease(harness: Harness) -> None:
     expect_same(result.status, "completed", "a session made and saved by hand")
 
 
-@check("X1", "a session that must be new is begun by one of many, and one that is there is left as it is")
+@check("X1", "a session that must be new is started by exactly one of many; an existing one is left alone")
 async def new_sessions_only(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -134,7 +134,7 @@ async def new_sessions_only(harness: Harness) -> None:
             await executor.execute(agent, "Go", session_id="n", if_exists="maybe")  # type: ignore[arg-type]
 
 
-@check("X1", "a session that is restored to a step of an earlier turn continues that turn, to its end")
+@check("X1", "a session restored to a step of an earlier turn finishes that turn")
 async def restored_to_an_earlier_turn(harness: Harness) -> None:
     stores = await harness.open_stores()
 

@@ -1,4 +1,5 @@
-"""X1: a request that is sent again with its idempotency key starts nothing, however often and wherever it died."""
+"""X1: a request that is repeated with its idempotency key starts nothing new, however often and wherever its process
+died."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ MOST_CALLS = 40
 
 
 def said_back() -> ScriptedLLM:
-    """A model that answers every turn."""
+    """Return a model that answers every turn."""
     return ScriptedLLM(lambda request: f"You said: {request.messages[-1]['content']}")
 
 
 async def questions(stores: StoreSet, session_id: str) -> list[str]:
-    """What the user has said."""
+    """Return what the user has said."""
     return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "user"]
 
 
-@check("X1", "a key gives the run that it started")
+@check("X1", "an idempotency key returns the run that it started")
 async def a_key_gives_the_run_that_it_started(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -59,7 +60,7 @@ async def a_key_without_a_session_finds_its_session(harness: Harness) -> None:
         await asyncio.gather(first.result(), other.result())
 
 
-@check("X1", "a key with another request is refused")
+@check("X1", "a key that is used with another request is rejected")
 async def a_key_with_another_request_is_refused(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -70,7 +71,7 @@ async def a_key_with_another_request_is_refused(harness: Harness) -> None:
     expect_same(await questions(stores, "s"), ["one"], "what the user said")
 
 
-@check("X1", "of many requests with one key one starts a run")
+@check("X1", "of many requests with one key, exactly one starts a run")
 async def of_many_requests_with_one_key_one_starts_a_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -87,7 +88,7 @@ async def of_many_requests_with_one_key_one_starts_a_run(harness: Harness) -> No
     expect_same(await questions(stores, "s"), ["one"], "what the user said")
 
 
-@check("X1", "a key holds wherever the process died", kind="faults")
+@check("X1", "a key still counts wherever the process died", kind="faults")
 async def a_key_holds_wherever_the_process_died(harness: Harness) -> None:
     """Die at the n-th call, with and without its effect; send the request again; it must have happened once."""
     stores = await harness.open_stores()
@@ -134,7 +135,7 @@ class _DiesAt(Life):
         return super().begin(name)
 
 
-@check("X1", "a key holds where the process died that took over from a dead one, whoever goes on", kind="faults")
+@check("X1", "a key still counts if the process that took over from a dead one dies, too", kind="faults")
 async def a_key_holds_over_two_deaths(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, clock = simple_agent(), Clockwork()
@@ -164,7 +165,7 @@ async def a_key_holds_over_two_deaths(harness: Harness) -> None:
 
 
 async def _take_up(executor: AgentExecutor, agent: Agent, session_id: str) -> None:
-    """Go on with a session whose process died, as any worker would that knows nothing of keys."""
+    """Continue a session whose process died, as a worker would that knows nothing of keys."""
     handle = await executor.get_handle(agent, session_id)
     if handle is not None and (await handle.can_resume()).can_resume:
         await (await handle.resume()).result()

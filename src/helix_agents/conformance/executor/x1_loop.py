@@ -39,7 +39,7 @@ async def add_and_fail(item: str, ctx: ToolContext) -> str:
 
 @tool
 async def choose(topic: str, ctx: ToolContext) -> str:
-    """Assign what another tool assigns, too."""
+    """Assign what another tool assigns as well."""
     ctx.update_state(lambda draft: draft.update(topic=topic))
     return topic
 
@@ -54,7 +54,7 @@ async def count_badly(ctx: ToolContext) -> str:
 TWO_ADDS = Reply("Adding.", [Call("add", {"item": "a"}), Call("add", {"item": "b"})])
 
 
-@check("X1", "a run answers, and leaves its conversation, state, run and checkpoints")
+@check("X1", "a run answers and stores its conversation, state, record and checkpoints")
 async def a_run_leaves_everything(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE)
@@ -73,7 +73,9 @@ async def a_run_leaves_everything(harness: Harness) -> None:
     expect_same([found.step_count for found in page.items], [2, 1, 0], "the steps of the checkpoints")
 
 
-@check("X1", "writes that parallel tools lose are told: in the stream, to hooks, in the result, here and elsewhere")
+@check(
+    "X1", "writes lost between parallel tools are reported in the stream, to hooks and in the result, in every process"
+)
 async def lost_writes_are_told_by_the_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     heard: list[str] = []
@@ -119,7 +121,7 @@ async def the_finish_reason_is_kept(harness: Harness) -> None:
     expect_same(committed.get("finish_reason"), "length", "the chunk")
 
 
-@check("X1", "the stream of a run begins, tells every step and ends with the output")
+@check("X1", "the stream of a run starts, reports every step and ends with the output")
 async def the_stream_tells_the_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE)
@@ -187,7 +189,7 @@ def _churn(draft: Any, rng: random.Random, key: str) -> None:
             draft[key] = rng.randrange(9)
 
 
-@check("X1", "what a tool wrote before it failed is neither committed nor left with the readers")
+@check("X1", "what a tool wrote before it failed is neither committed nor left on the readers' side")
 async def a_failed_tool_is_withdrawn(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, add_and_fail, state=STATE)
@@ -207,7 +209,7 @@ async def a_failed_tool_is_withdrawn(harness: Harness) -> None:
     expect_same(told[1], "Error: ValueError: no more room", "what the model hears of the failure")
 
 
-@check("X1", "a finished session goes on as the next turn, on a fresh stream")
+@check("X1", "a finished session continues with a next turn, on a fresh stream")
 async def the_next_turn(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(["First.", "Second."])) as executor:
@@ -223,7 +225,7 @@ async def the_next_turn(harness: Harness) -> None:
     expect_same([run.turn for run in await stores.state.list_runs("s")], [1, 2], "the turns")
 
 
-@check("X1", "of many that begin the same session at once exactly one does", kind="tasks")
+@check("X1", "when many start the same session at once, exactly one succeeds", kind="tasks")
 async def one_of_many_begins(harness: Harness) -> None:
     sets = [await harness.open_stores() for _ in range(5)]
     gate = asyncio.Event()
@@ -251,7 +253,7 @@ async def one_of_many_begins(harness: Harness) -> None:
     expect_same(len(await transcript(sets[0], "s")), 4, "the number of messages")
 
 
-@check("X1", "a session that is running cannot be begun again")
+@check("X1", "a running session cannot be started again")
 async def a_live_session_is_refused(harness: Harness) -> None:
     stores = await harness.open_stores()
     gate = asyncio.Event()
@@ -276,7 +278,7 @@ async def a_live_session_is_refused(harness: Harness) -> None:
     expect_same(refused, 2, "how many were refused")
 
 
-@check("X1", "a run that comes to no end fails after max_steps, and can be talked to again")
+@check("X1", "a run that never ends fails after max_steps, and the session takes another message")
 async def max_steps(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE, max_steps=2)

@@ -30,7 +30,7 @@ async def _ids(stores: StoreSet, session_id: str) -> list[str]:
     return ids
 
 
-@check("X1", "a user message keeps its id if that is valid and new in the conversation")
+@check("X1", "a user message keeps its id if the id is valid and new in the conversation")
 async def ids_of_messages(harness: Harness) -> None:
     stores = await harness.open_stores()
     gated = Gated()

@@ -1,4 +1,4 @@
-"""X1: messages for a session that is running: rejected, enqueued for that run, or in place of what it does."""
+"""X1: messages for a session that is running: rejected, enqueued for that run, or interrupting it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gated:
 
         @tool
         async def wait(ctx: ToolContext) -> str:
-            """Wait until the check says so, or somebody asks the run to stop."""
+            """Wait until the check says so or the run is asked to stop."""
             self.ran += 1
             self.begun.set()
             while not ctx.interrupted and not self.gate.is_set():  # noqa: ASYNC110  # two things to wait for
@@ -58,7 +58,7 @@ async def _begin(executor: AgentExecutor, gated: Gated) -> Any:
     return handle
 
 
-@check("X1", "messages that are enqueued from anywhere are read in order by the run that is at work")
+@check("X1", "messages enqueued from any process are read in order by the running run")
 async def enqueued_in_order(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     gated = Gated()
@@ -94,7 +94,7 @@ class SlowAnswer(ScriptedLLM):
             yield event
 
 
-@check("X1", "a message that comes while the last answer is being given keeps the run from ending unread")
+@check("X1", "a message that arrives during the last answer is read before the run ends")
 async def enqueued_during_the_last_answer(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     llm, agent = SlowAnswer(), simple_agent()
@@ -136,7 +136,7 @@ async def enqueued_at_any_moment(harness: Harness) -> None:
         )
 
 
-@check("X1", "a message that a dead run had not read is read once by the one that goes on")
+@check("X1", "a message that a dead run had not read is read once, by its successor")
 async def enqueued_before_a_crash(harness: Harness) -> None:
     gated = Gated()
     async with executing(await harness.open_stores(), gated.llm()) as executor:
@@ -152,7 +152,7 @@ async def enqueued_before_a_crash(harness: Harness) -> None:
     expect(session is not None and session.queued_messages == [], "a message is still in the queue")
 
 
-@check("X1", "an enqueued message waits while its run is suspended, and disturbs no question")
+@check("X1", "an enqueued message waits while its run is suspended, and leaves the questions alone")
 async def enqueued_before_a_suspension(harness: Harness) -> None:
     @tool(execute="client")
     def ask() -> str:
@@ -196,7 +196,7 @@ async def enqueued_before_a_failure(harness: Harness) -> None:
     expect_same(_said(await transcript(stores, "s")), ["Go", "one", "two"], "what the user said")
 
 
-@check("X1", "a message may interrupt the run that is at work, wherever that is, and goes on from there")
+@check("X1", "a message may interrupt a run in any process and continues from there")
 async def interrupting(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     gated = Gated()
@@ -222,14 +222,14 @@ def _guarded_agent(*tools: Any) -> Agent:
     return agent
 
 
-@check("X1", "a check that refuses a message takes that message out of the conversation, and nobody else's")
+@check("X1", "a guardrail that rejects a message removes that message from the conversation, and no other")
 async def only_the_refused_message_goes(harness: Harness) -> None:
     stores = await harness.open_stores()
     at_work, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
     async def work() -> str:
-        """Work until everybody has spoken."""
+        """Work until all messages have arrived."""
         at_work.set()
         await go_on.wait()
         return "worked"

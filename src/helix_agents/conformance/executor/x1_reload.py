@@ -101,7 +101,7 @@ def ask() -> str:
     raise NotImplementedError
 
 
-@check("X1", "a page reloaded while a person is asked ends with exactly the committed state, texts and results")
+@check("X1", "a page reloaded while a question waits ends with exactly the committed state, texts and results")
 async def reloaded_while_asked(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
 
@@ -133,7 +133,7 @@ async def reloaded_while_asked(harness: Harness) -> None:
         await _expect_committed(stores, pages)
 
 
-@check("X1", "a page reloaded while a person is asked is right although the run that continues dies in the step")
+@check("X1", "a page reloaded while a question waits is right even if the run that continues dies in that step")
 async def reloaded_before_a_crash(harness: Harness) -> None:
     stores = await harness.open_stores()
     started, dies = asyncio.Event(), [True]

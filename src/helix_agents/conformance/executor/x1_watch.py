@@ -1,4 +1,4 @@
-"""X1: who watches a session has what was said by some moment, and everything after it, once, over turns."""
+"""X1: a watcher of a session has what was said up to some moment and everything after it, once, over turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _until(chunks: AsyncIterator[StoredChunk], *kinds: str) -> list[Stored
 
 
 async def _watch_a_turn(executor: AgentExecutor, entered: asyncio.Event | None = None) -> list[str]:
-    """What the model has said by the end of the turn, as somebody knows it who comes now."""
+    """Return what the model has said by the end of the turn, as a watcher that attaches now sees it."""
     async with executor.watch("s") as view:
         if entered is not None:
             entered.set()
@@ -112,7 +112,7 @@ async def watching_over_turns(harness: Harness) -> None:
             pass
 
 
-@check("X1", "a handle follows over turns, and a reader may come before the first chunk")
+@check("X1", "a handle follows a session over turns, and a reader may attach before the first chunk")
 async def following_a_handle(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()

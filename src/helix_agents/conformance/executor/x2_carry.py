@@ -100,7 +100,7 @@ async def carried_together(harness: Harness) -> None:
     expect_same(await load.writer.flush(), 5, "the sequence of the next chunk")
 
 
-@check("X2", "a commit that is refused carries nothing, and its chunks leave later, once")
+@check("X2", "a rejected commit carries nothing, and its chunks leave later, once")
 async def a_refused_commit_carries_nothing(harness: Harness) -> None:
     stores = await harness.open_stores()
     if not _carries(stores):
@@ -114,7 +114,7 @@ async def a_refused_commit_carries_nothing(harness: Harness) -> None:
     expect_same([chunk["delta"] for chunk in await chunks_of(stores, "s")], ["one", "two"], "the chunks")
 
 
-@check("X2", "a stream that takes nothing from this owner, or at all, refuses the commit that carries its chunks")
+@check("X2", "a stream that is fenced or closed rejects the commit that carries its chunks")
 async def the_stream_refuses_the_commit(harness: Harness) -> None:
     for how in ("fenced", "paused"):
         stores = await harness.open_stores()
@@ -148,7 +148,7 @@ async def carried_once(harness: Harness) -> None:
     await load.commit(along)
     with raises(VersionConflict, "the same commit again"):
         await load.commit(along)
-    load.writer.returned(surely=False, news=1)  # as if nobody had heard of the first one
+    load.writer.returned(surely=False, news=1)  # as if the reply to the first one were lost
     await load.writer.write({"type": "text_delta", "delta": "four", "step": 2})
     await load.writer.flush()
     deltas = [chunk.get("delta", chunk["type"]) for chunk in await chunks_of(stores, "s")]
@@ -157,7 +157,7 @@ async def carried_once(harness: Harness) -> None:
 
 
 class _Watching:
-    """A state store that lets a check look right after each commit, before the run goes on."""
+    """A state store that lets a check look right after each commit, before the run continues."""
 
     def __init__(self, stores: StoreSet, *, loses: int = 0) -> None:
         self._stores = stores
@@ -232,7 +232,7 @@ async def the_reply_to_a_carrying_commit_is_lost(harness: Harness) -> None:
 
 
 class _Apart:
-    """The same streams as another object: a state store cannot know that they are its neighbors."""
+    """The same streams as another object, so that a state store cannot recognize its own backend."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -307,7 +307,7 @@ async def a_chunk_that_cannot_be_stored(harness: Harness) -> None:
 
     @tool
     def shout_in_thread(ctx: ToolContext) -> str:
-        """The same from a thread."""
+        """Do the same from a thread."""
         ctx.emit("shouted", "\ud83d" + "\ude00")
         return "shouted"
 

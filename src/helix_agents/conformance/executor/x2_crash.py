@@ -1,4 +1,4 @@
-"""X2: a run that dies anywhere is taken up and ends as if nothing had happened; one that was only frozen stays out."""
+"""X2: a run that dies anywhere is continued and ends as if nothing had happened; one that was only frozen stays out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ Act = Callable[[AgentExecutor, str], Awaitable[Any]]
 async def perform(
     stores: StoreSet, session_id: str, lives: list[Life], *, act: Act = begin_or_go_on, **more: Any
 ) -> tuple[Remains, list[str]]:
-    """Perform the play; each life in turn ends where it ends, the last attempts live on. `act` does what comes next."""
+    """Perform the play through these lives, one after another; the last attempts do not die. `act` does what comes
+    next."""
     journal: list[str] = []
     ledger = StagedLedger()
     clock = Clockwork()
@@ -71,7 +72,7 @@ async def attempt(
     act: Act = begin_or_go_on,
     **more: Any,
 ) -> None:
-    """One life's share of the play."""
+    """Perform what one life can."""
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "agents": [make_author(journal.append)]}
     options |= more
     executor = make_executor(life.wrap(stores), make_llm(), **options)
@@ -84,7 +85,7 @@ async def attempt(
         await executor.close()
 
 
-@check("X2", "dead at any call to a store, a run ends with the same conversation, state and stream", kind="faults")
+@check("X2", "a run that dies at any store call ends with the same conversation, state and stream", kind="faults")
 async def dead_at_any_call(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -100,7 +101,7 @@ async def dead_at_any_call(harness: Harness) -> None:
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X2", "dead at any call, a run whose steps are durable, not its calls, ends the same", kind="faults")
+@check("X2", "a run with durable steps but not durable calls that dies at any call ends the same", kind="faults")
 async def dead_where_only_steps_last(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -114,7 +115,7 @@ async def dead_where_only_steps_last(harness: Harness) -> None:
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X2", "dead right after a commit, before anybody was told of it, a run ends the same", kind="faults")
+@check("X2", "a run that dies right after a commit, before it was announced, ends the same", kind="faults")
 async def dead_after_each_commit(harness: Harness) -> None:
     stores = await harness.open_stores()
     expected, _ = await perform(stores, "undisturbed", [])
@@ -135,7 +136,7 @@ async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwor
     await dying.close()
 
 
-@check("X2", "of many that resume a crashed run exactly one gets it", kind="tasks")
+@check("X2", "when many resume a crashed run, exactly one gets it", kind="tasks")
 async def one_of_many_resumes(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -166,7 +167,7 @@ async def one_of_many_resumes(harness: Harness) -> None:
 
 
 class _Slow:
-    """A state store on which whoever calls one method gets no further, before it or behind it, until told to."""
+    """A state store on which calls of one method block, before or after it happens, until the check releases them."""
 
     def __init__(self, inner: Any, *, before: str = "", behind: str = "") -> None:
         self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
@@ -186,7 +187,7 @@ class _Slow:
         return slow if name in (self._before, self._behind) else method
 
 
-@check("X2", "who comes between the claim of a crashed session and its new run does not get it", kind="tasks")
+@check("X2", "a claim between the claim of a crashed session and its new run is rejected", kind="tasks")
 async def nobody_gets_in_between(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -213,7 +214,7 @@ async def nobody_gets_in_between(harness: Harness) -> None:
     await second.close()
 
 
-@check("X2", "who comes while another closes a finished session is refused", kind="tasks")
+@check("X2", "a claim while another process closes a finished session is rejected", kind="tasks")
 async def nobody_closes_twice(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -233,7 +234,7 @@ async def nobody_closes_twice(harness: Harness) -> None:
     await second.close()
 
 
-@check("X2", "many that find a finished session whose process died before it was closed close it once", kind="tasks")
+@check("X2", "many processes that find a finished but unclosed session close it once", kind="tasks")
 async def many_tidy_up(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -277,7 +278,7 @@ async def a_frozen_run_writes_nothing(harness: Harness) -> None:
     await frozen.wait()
     async for chunk in handle.stream():
         if chunk["type"] == "tool_start":
-            break  # nothing of it is on its way any more
+            break  # none of its writes is still on its way
     clock.pass_seconds(LEASE_SECONDS + 1)
     async with executing(other, llm, clock=clock) as awake:
         result = await (await awake.resume(agent, "s")).result()
@@ -294,7 +295,7 @@ async def a_frozen_run_writes_nothing(harness: Harness) -> None:
     expect_same(await _dump(other), before, "what is stored after the frozen run woke up")
 
 
-@check("X2", "a run that believes its lease holds cannot commit beside another that has taken its session over")
+@check("X2", "a run that wrongly trusts its lease cannot commit beside the run that took its session over")
 async def fenced_by_the_version(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     slow_clock, clock = Clockwork(), Clockwork()

@@ -1,4 +1,5 @@
-"""X2: runs that end badly while a reply is lost or their process dies. The end is told once, and by all alike."""
+"""X2: runs that end badly while a reply is lost or their process dies. The end is announced once and is the same
+everywhere."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ async def the_reply_to_the_end_is_lost(harness: Harness) -> None:
             expect(status in flaky.lost, "no reply was lost")
 
 
-@check("X2", "dead right after a failure was committed, its readers hear of the failure, once", kind="faults")
+@check(
+    "X2", "if a run dies right after its failure was committed, readers still learn of the failure, once", kind="faults"
+)
 async def dead_after_a_failure(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -102,7 +105,7 @@ class _DiesWithItsRecord(Life):
         return super().begin(name)
 
 
-@check("X2", "whoever takes over from a process that died while it took over closes the records of both", kind="faults")
+@check("X2", "a takeover from a process that died during its own takeover closes the records of both", kind="faults")
 async def dead_while_taking_over(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock, lives = Clockwork(), [Life(commits=1), _DiesWithItsRecord(), Life()]

@@ -1,4 +1,4 @@
-"""X2, X4: runs that break down or are ended from outside: all that is left of them says the same."""
+"""X2, X4: runs that break down or are ended from outside leave a session, a stream and records that agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Unforeseen(Exception):
 
 
 class Fault(Freezer):
-    """Lets one call of a process fail, before or after it has happened, in a way that nobody has foreseen."""
+    """Lets one call of a process fail, before or after it has happened, with an unexpected error."""
 
     async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.calls += 1
@@ -86,7 +86,7 @@ def _executor(stores: StoreSet, clock: Clockwork, llm: ScriptedLLM | None = None
 
 
 async def _run(stores: StoreSet, session_id: str, fault: Fault, clock: Clockwork) -> None:
-    """A run with a fault; if it did not come to rest, another one that goes on from there."""
+    """Run with a fault; if the session did not come to an end, continue it without one."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with _executor(fault.wrap(stores), clock) as executor:
             with suppress(Unforeseen, RunLost):
@@ -99,7 +99,7 @@ async def _run(stores: StoreSet, session_id: str, fault: Fault, clock: Clockwork
 
 
 async def agree(stores: StoreSet, session_id: str, clock: Clockwork, what: str) -> None:
-    """Fail unless all that is left of a session says the same."""
+    """Fail unless session, stream, runs and staging agree."""
     for member in await family(stores, session_id):
         session = await stores.state.load_state(member)
         assert session is not None
@@ -150,7 +150,8 @@ async def _retry(stores: StoreSet, session_id: str, clock: Clockwork, what: str)
 
 
 async def crash(stores: StoreSet, session_id: str, clock: Clockwork, commits: int = 3) -> None:
-    """A run that dies in the middle of a step, right after its sub-agent's last commit or, with fewer, before that."""
+    """Run until the process dies in the middle of a step, right after its sub-agent's last commit or, with fewer,
+    before that."""
     life = Life(commits=commits)
     async with _executor(life.wrap(stores), clock) as executor:
         try:
@@ -161,13 +162,13 @@ async def crash(stores: StoreSet, session_id: str, clock: Clockwork, commits: in
 
 
 async def suspend(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
-    """A run that waits, and so does its sub-agent; each has a call that is staged and shown."""
+    """Suspend a run and its sub-agent, each with a call that is staged and shown."""
     async with _executor(stores, clock, _asking_llm()) as executor:
         result = await (await executor.execute("main", "Go.", session_id=session_id)).result()
     expect_same(result.status, "suspended_step_partial", "the status of a run that waits with its sub-agent")
 
 
-@check("X4", "a session that is aborted after a crash or while it waits leaves its readers what is committed")
+@check("X4", "aborting a crashed or waiting session leaves its readers with what is committed")
 async def aborted_from_outside(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -196,7 +197,7 @@ async def an_abort_that_dies(harness: Harness) -> None:
 
 
 async def _abort(stores: StoreSet, session_id: str, life: Life, clock: Clockwork, *, commits: int) -> None:
-    """Abort a crashed session; if whoever does it dies, let another one tidy up."""
+    """Abort a crashed session; if the aborting process dies, let another one tidy up."""
     await crash(stores, session_id, clock, commits=commits)
     async with _executor(life.wrap(stores), clock) as executor:
         try:

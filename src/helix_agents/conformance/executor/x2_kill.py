@@ -73,7 +73,8 @@ class Theatre:
         self._folder = folder
 
     async def perform(self, session_id: str, kills: list[float]) -> tuple[Remains, float]:
-        """Kill one process after each of these times, then let it come to its end; how long attempts took in all."""
+        """Kill one process after each of these times, then let the last one finish; return how long all attempts
+        took."""
         journal = self._folder / f"{session_id}.journal"
         journal.touch()
         ledger, view, clock = StagedLedger(), View(), Clockwork()
@@ -108,13 +109,13 @@ class Theatre:
         pid = (await hear(self._child))["pid"]
         if kill_after is not None:
             await asyncio.sleep(kill_after)
-            with suppress(ProcessLookupError):  # it may have come to rest before
+            with suppress(ProcessLookupError):  # it may have finished before
                 os.kill(pid, signal.SIGKILL)
         ended = (await hear(self._child))["exit"]
         expect(ended != FAILED, f"the worker failed on session {session_id}; its standard error says why")
 
 
-@check("X2", "killed at random moments, a run ends with the same conversation, state and stream", kind="processes")
+@check("X2", "a run killed at random moments ends with the same conversation, state and stream", kind="processes")
 async def killed_at_random_moments(harness: Harness) -> None:
     rng = random.Random(harness.options.seed)
     with tempfile.TemporaryDirectory() as folder:

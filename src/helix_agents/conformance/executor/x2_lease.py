@@ -1,4 +1,4 @@
-"""X2: leases. A run that lives keeps its session, however long it works; one that was away for long claims it anew."""
+"""X2: leases. A live run keeps its session, however long it works; one that stalled for long claims it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def _lease_until(stores: StoreSet) -> int:
     return 0 if run is None else run.lease_until or 0
 
 
-@check("X2", "a run that works longer than its lease renews it, and nobody else gets its session")
+@check("X2", "a run that works longer than its lease renews it, and no other run gets its session")
 async def leases_are_renewed(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     clock, started, done = Clockwork(), asyncio.Event(), asyncio.Event()
@@ -66,7 +66,7 @@ class _Counting:
         return found
 
 
-@check("X2", "a run that was away for longer than its lease, and was not replaced, claims its session anew and goes on")
+@check("X2", "a run that stalled past its lease without being replaced claims its session again and continues")
 async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock, counting = Clockwork(), _Counting(stores.state)
@@ -74,7 +74,7 @@ async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
 
     @tool
     async def sleep(ctx: ToolContext) -> str:
-        """Be away for longer than the lease, as a laptop is that was shut."""
+        """Stall for longer than the lease, like a laptop that was closed."""
         clock.pass_seconds(LEASE_SECONDS + 1)
         return "slept"
 
@@ -93,7 +93,7 @@ async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [each["content"] for each in (await stores.state.get_messages("s")).items if each["role"] == "tool"]
     expect_same(told, ["slept", "alive", "alive"], "what the tools saw of the lease")
-    # Perhaps by two at once, the step and its chunks; but by nobody once the lease is good again.
+    # Perhaps by two at once, the step and its chunks; but by neither once the lease is good again.
     expect(saves[0] in (1, 2) and saves[1] == saves[0], f"how often the session was claimed by then: {saves}")
 
 
@@ -106,7 +106,7 @@ async def replaced_runs_stop(harness: Harness) -> None:
 
     @tool
     async def work() -> str:
-        """Work for ever, in the first run."""
+        """In the first run, work without end."""
         if started.is_set():
             return "worked"
         started.set()
@@ -133,7 +133,7 @@ async def replaced_runs_stop(harness: Harness) -> None:
     expect_same([run.status for run in await stores.state.list_runs("s")], ["interrupted", "completed"], "the runs")
 
 
-@check("X2", "a run whose executor is closed the very moment it began is left to others at once")
+@check("X2", "a run whose executor is closed right after it started is released immediately")
 async def closed_at_once(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])

@@ -1,4 +1,4 @@
-"""X2: stores that are away for a moment, for good, or behind a blocked event loop, and who hears of it."""
+"""X2: stores that are unreachable for a moment, for good, or behind a blocked event loop, and who learns of it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ async def rides_out_outages(harness: Harness) -> None:
     expect(lost > 10, f"only {lost} replies were lost: the check checks nothing")
 
 
-@check("X2", "who reads the stream of a lost run hears of it, and has all that was shown before", kind="faults")
+@check(
+    "X2", "a reader of a lost run's stream learns that it was lost, and keeps all that was shown before", kind="faults"
+)
 async def readers_learn_of_a_lost_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, clock = simple_agent(work, state={"done": 0}), Clockwork()
@@ -122,7 +124,7 @@ async def readers_learn_of_a_lost_run(harness: Harness) -> None:
     expect_same(again[: len(seen)], seen, "what the reader elsewhere has seen")
 
 
-@check("X2", "an event loop that was blocked for half a lease is told of in the log")
+@check("X2", "an event loop that was blocked for half a lease is reported in the log")
 async def blocked_loop(harness: Harness) -> None:
     if sys.platform == "emscripten":
         raise NotApplicable("the clock of a Worker stands still while it computes")
@@ -135,7 +137,7 @@ async def blocked_loop(harness: Harness) -> None:
 
     @tool
     async def block(ctx: ToolContext) -> str:
-        """Block the event loop, as nobody should."""
+        """Block the event loop, which tools must not do."""
         await asyncio.sleep(0.01)  # the watch is asleep by now
         time.sleep(0.25)  # noqa: ASYNC251  # the fault that this is about
         await asyncio.sleep(0.05)

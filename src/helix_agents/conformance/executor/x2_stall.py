@@ -81,7 +81,7 @@ async def _crash(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
 
 
 async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
-    """All that others can see of a session once everybody is done, without names."""
+    """Return all that others can see of a session once every process is done, without names."""
     members = await family(stores, session_id)
     found: dict[str, Any] = {}
     for place, member in enumerate(members):
@@ -107,7 +107,8 @@ async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
 
 
 async def _race(stores: StoreSet, session_id: str, freezer: Freezer, begin: Begin, clock: Clockwork) -> list[Any]:
-    """The outcomes of a process that freezes and of one that takes over meanwhile, if there is anything to take."""
+    """Return the outcomes of a process that freezes and of one that takes over meanwhile, if there is anything to take
+    over."""
     slow, quick = _executor(freezer.wrap(stores), clock), _executor(stores, clock)
 
     async def run_slowly() -> AgentResult:
@@ -159,17 +160,17 @@ async def _stall_everywhere(harness: Harness, begin: Begin, *, crashed: bool) ->
             expect(not verdict.can_resume, f"{what}: the finished session can be resumed: {verdict.reason}")
 
 
-@check("X2", "frozen at any call of a claim or step, a resumed run that was taken over changes nothing", kind="faults")
+@check("X2", "a resumed run frozen at any call of its claim or step changes nothing after a takeover", kind="faults")
 async def frozen_while_resuming(harness: Harness) -> None:
     await _stall_everywhere(harness, _resume, crashed=True)
 
 
-@check("X2", "frozen at any call of a first turn, a run that was taken over changes nothing", kind="faults")
+@check("X2", "a first run frozen at any call changes nothing after a takeover", kind="faults")
 async def frozen_in_a_first_turn(harness: Harness) -> None:
     await _stall_everywhere(harness, _execute, crashed=False)
 
 
-@check("X2", "of two claims that stall in each other, one runs and no run is left without an end", kind="faults")
+@check("X2", "of two claims that stall inside each other one runs, and every run gets an end", kind="faults")
 async def claims_that_stall_in_each_other(harness: Harness) -> None:
     """X stalls before the commit of its claim, and sends it at any call of the claim by which Y takes over."""
     stores = await harness.open_stores()
@@ -227,7 +228,7 @@ async def woken_while_the_successor_takes_a_child(harness: Harness) -> None:
 
 
 async def _woken_everywhere(harness: Harness, *, below: str) -> None:
-    """X freezes, Y takes over and freezes as well, X wakes up and does what it still can, then Y goes on.
+    """X freezes, Y takes over and freezes as well, X wakes up and does what it still can, then Y continues.
 
     `below`: where calls count, as seen from the session.
     """

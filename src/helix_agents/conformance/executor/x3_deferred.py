@@ -46,7 +46,7 @@ class Jobs:
         self.render = render
 
     def executor(self, stores: StoreSet, clock: Any, *more: Any) -> AgentExecutor:
-        """An executor of an agent that renders once."""
+        """Return an executor of an agent that renders once."""
         agent = simple_agent(self.render, *more, state={"jobs": []})
         calls = [Call("render"), *(Call(each.name) for each in more)]
         llm = ScriptedLLM([calls, "Done."])
@@ -59,7 +59,7 @@ async def _run(executor: AgentExecutor, session_id: str = "s") -> Any:
 
 
 async def _recover(executor: AgentExecutor) -> list[str]:
-    """Continue what a worker would; the statuses."""
+    """Continue what a worker would continue, and return the statuses."""
     return [(await handle.result()).status for handle in await executor.recover()]
 
 
@@ -177,7 +177,11 @@ async def odd_tokens(harness: Harness) -> None:
         expect_same((await executor.complete_deferred(jobs.calls[1].token, result=1)).status, "accepted", "its own")
 
 
-@check("X3", "dead at any call, a deferred call waits, or its function runs again if it got nowhere", kind="faults")
+@check(
+    "X3",
+    "if the process dies at any call, a deferred call waits, or its function runs again if it had not deferred yet",
+    kind="faults",
+)
 async def dead_while_deferring(harness: Harness) -> None:
     stores, measured = await harness.open_stores(), Life()
     async with Jobs().executor(measured.wrap(stores), FrozenClock()) as executor:

@@ -108,7 +108,7 @@ async def answered_elsewhere(harness: Harness) -> None:
     expect_same(sorted(session.completed_client_tool_calls), ["call_1_1", "call_1_3"], "the answered calls")
 
 
-@check("X3", "a person may refuse, and a client may report an error; the model is told")
+@check("X3", "a person may reject a call, and a client may report an error; the model is told")
 async def refused_and_failed(harness: Harness) -> None:
     people = People()
     stores = await harness.open_stores()
@@ -123,7 +123,7 @@ async def refused_and_failed(harness: Harness) -> None:
     expect_same(people.ran, ["work"], "what ran")
 
 
-@check("X3", "an answer given twice, by many at once, counts once", kind="tasks")
+@check("X3", "an answer given many times at once counts once", kind="tasks")
 async def answered_twice(harness: Harness) -> None:
     people = People()
     stores = await harness.open_stores()
@@ -144,7 +144,7 @@ async def answered_twice(harness: Harness) -> None:
     expect_same(_told(await transcript(stores, "s"))[0], stored["result"], "the answer used")
 
 
-@check("X3", "an answer of the wrong kind or to a question never asked is refused and changes nothing")
+@check("X3", "an answer of the wrong kind, or to a question that was never asked, is rejected and changes nothing")
 async def wrong_kind(harness: Harness) -> None:
     people = People()
     stores = await harness.open_stores()
@@ -162,7 +162,7 @@ async def wrong_kind(harness: Harness) -> None:
     expect_same(await _session(stores), before, "the session")
 
 
-@check("X3", "after the deadline the run goes on without an answer; a late one is recorded but not used")
+@check("X3", "after the deadline the run continues without an answer; a late one is recorded but not used")
 async def deadlines(harness: Harness) -> None:
     people = People(deadline_seconds=60)
     stores = await harness.open_stores()
@@ -212,7 +212,7 @@ async def answered_while_running(harness: Harness) -> None:
     expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
 
 
-@check("X3", "a message instead of answers settles the questions and is heard by the model")
+@check("X3", "a message instead of answers settles the questions and reaches the model")
 async def a_message_instead(harness: Harness) -> None:
     people = People()
     stores = await harness.open_stores()
@@ -227,7 +227,7 @@ async def a_message_instead(harness: Harness) -> None:
     expect_same(people.ran, ["work"], "what ran")
 
 
-@check("X3", "of many that resume an answered session exactly one does", kind="tasks")
+@check("X3", "when many resume an answered session, exactly one succeeds", kind="tasks")
 async def one_resumes(harness: Harness) -> None:
     people = People()
     stores = await harness.open_stores()
@@ -243,7 +243,7 @@ async def one_resumes(harness: Harness) -> None:
     expect_same(people.ran, ["work", "delete"], "what ran")
 
 
-@check("X3", "an approval is True or False; anything else is refused and uses up no question")
+@check("X3", "an approval is True or False; anything else is rejected and leaves the question open")
 async def approvals_are_bools(harness: Harness) -> None:
     stores = await harness.open_stores()
     people = People()
@@ -261,7 +261,7 @@ async def approvals_are_bools(harness: Harness) -> None:
     expect("not today" in _told(await transcript(stores, "s"))[2], "the model does not hear of the refusal")
 
 
-@check("X3", "a rule for approvals may be a function that has to be awaited")
+@check("X3", "the rule for approvals may be an async function")
 async def rules_may_be_awaited(harness: Harness) -> None:
     stores = await harness.open_stores()
 

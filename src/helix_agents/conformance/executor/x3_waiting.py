@@ -25,7 +25,7 @@ class Payments:
 
         @tool(requires_approval=True)
         async def pay(amount: int, to: str) -> str:
-            """Pay somebody, if a person agrees."""
+            """Pay, if a person agrees."""
             paid.append((amount, to))
             return f"paid {amount}"
 
@@ -82,7 +82,7 @@ async def waiting_is_listed(harness: Harness) -> None:
             await executor.list_waiting(cursor="nonsense")
 
 
-@check("X3", "a page of what waits goes on behind a session that was answered in between")
+@check("X3", "a page of waiting questions continues past a session that was answered in between")
 async def waiting_pages_survive_answers(harness: Harness) -> None:
     payments = Payments()
     async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
@@ -107,7 +107,7 @@ async def _everything_from(executor: AgentExecutor, cursor: str | None) -> list[
     return found
 
 
-@check("X3", "a person may approve with other arguments: those run, are on record, and the model is told")
+@check("X3", "a person may approve with other arguments: they are used, recorded and shown to the model")
 async def changed_arguments(harness: Harness) -> None:
     payments = Payments()
     async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
@@ -133,7 +133,7 @@ async def changed_arguments(harness: Harness) -> None:
     expect_same([chunk["arguments"] for chunk in starts], [arguments], "the call that readers see")
 
 
-@check("X3", "changed arguments that nobody could check where they were given do not run if they do not fit")
+@check("X3", "changed arguments that could not be checked when they were given do not run if they are invalid")
 async def changed_arguments_unchecked(harness: Harness) -> None:
     payments = Payments()
     stores = await harness.open_stores()

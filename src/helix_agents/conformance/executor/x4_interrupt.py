@@ -21,7 +21,7 @@ from .view import View
 LONG = "word " * 400
 
 
-@check("X4", "an interrupt from elsewhere stops a streaming run, which keeps what was said and can go on")
+@check("X4", "an interrupt from another process stops a streaming run, which keeps what was said and can be resumed")
 async def interrupted_while_streaming(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()
@@ -94,7 +94,7 @@ async def old_flags_do_nothing(harness: Harness) -> None:
     expect_same(result.status, "completed", "the run after a flag for nobody in particular")
 
 
-@check("X4", "an interrupt reaches the sub-agents; both go on where they were")
+@check("X4", "an interrupt reaches the sub-agents; both continue where they were")
 async def interrupt_cascades(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child")
@@ -225,7 +225,7 @@ async def reasons_are_only_reasons(harness: Harness) -> None:
     expect_same(result.status, "interrupted", "the status")
 
 
-@check("X4", "a suspended session can be interrupted and aborted, too")
+@check("X4", "a suspended session can be interrupted and aborted")
 async def suspended_sessions_stop(harness: Harness) -> None:
     stores = await harness.open_stores()
 
@@ -286,7 +286,7 @@ async def interrupts_are_told(harness: Harness) -> None:
         )
 
 
-@check("X4", "a run that is interrupted when it is about to ask the model does not ask it")
+@check("X4", "a run that is interrupted before it asks the model does not ask it")
 async def interrupted_before_the_model(harness: Harness) -> None:
     stores = await harness.open_stores()
     asked: list[int] = []

@@ -64,7 +64,7 @@ async def a_child_is_a_session(harness: Harness) -> None:
     expect_same(rollup.tools["note"].calls if stores.usage else 2, 2, "the calls in the rollup")
 
 
-@check("X5", "a sub-agent that asks suspends its parent; an answer to the root reaches it, and both go on")
+@check("X5", "a sub-agent that asks suspends its parent; an answer at the root reaches it, and both continue")
 async def a_suspended_child(harness: Harness) -> None:
     inner = Agent("inner", tools=[ask])
     child = Agent("child", tools=[inner.as_tool(), note], state=STATE)
@@ -144,7 +144,7 @@ async def equal_ids_in_time(harness: Harness) -> None:
     expect_same(len(await stores.state.list_sub_session_refs("s")), 3, "the number of children")
 
 
-@check("X5", "a persistent sub-agent goes on with its conversation; an ephemeral one begins anew")
+@check("X5", "a persistent sub-agent continues its conversation; an ephemeral one starts a new one")
 async def persistent_children(harness: Harness) -> None:
     stores = await harness.open_stores()
     keeps, forgets = Agent("keeps"), Agent("forgets")
@@ -173,7 +173,7 @@ async def a_failing_child(harness: Harness) -> None:
     expect_same(told[0]["success"], False, "the call's success")
 
 
-@check("X5", "a sub-agent called with arguments that do not fit is not begun, and the model is told")
+@check("X5", "a sub-agent called with invalid arguments is not started, and the model is told")
 async def a_child_called_wrongly(harness: Harness) -> None:
     stores = await harness.open_stores()
     wrong = [Call("child", {"question": "?"}), Call("child", {"input": 5}), Call("child", "no JSON")]
@@ -234,7 +234,7 @@ async def a_slow_child(harness: Harness) -> None:
     expect_same(got, ["failed", "parent_timeout"], "the child")
 
 
-@check("X5", "a sub-agent still at work when its parent suspends is interrupted, says why, and goes on with it")
+@check("X5", "a sub-agent still running when its parent suspends is interrupted, says why, and is resumed with it")
 async def a_child_of_a_suspended_parent(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child")
@@ -260,7 +260,7 @@ async def a_child_of_a_suspended_parent(harness: Harness) -> None:
     expect_same(got, ["completed", None], "the child at the end")
 
 
-@check("X5", "a sub-agent that somebody else takes over is taken back by its parent, and its readers hear of it")
+@check("X5", "a sub-agent that another process took over is taken back by its parent, and its readers are told")
 async def a_child_taken_away(harness: Harness) -> None:
     stores = await harness.open_stores()
     ahead = Clockwork()
@@ -323,7 +323,7 @@ async def deleting_cascades(harness: Harness) -> None:
         expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
 
 
-@check("X5", "who deletes a session that runs elsewhere waits until it has stopped")
+@check("X5", "deleting a session that runs in another process waits until it has stopped")
 async def deleting_waits(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     started = asyncio.Event()
@@ -351,7 +351,7 @@ async def deleting_waits(harness: Harness) -> None:
     expect_same([result.status, result.failure_reason], ["failed", "aborted"], "the result")
 
 
-@check("X5", "a session is deleted with all that hangs on it, also where parents form a circle, and nothing of others")
+@check("X5", "a session is deleted with everything below it, even if parents form a circle, and nothing else")
 async def deleting_follows_one_rule(harness: Harness) -> None:
     stores = await harness.open_stores()
     for session_id, parent, stream_id in (

@@ -1,4 +1,4 @@
-"""X5: a sub-agent's session belongs to its parent: to no other parent, user or agent, whoever took its id first."""
+"""X5: a sub-agent's session belongs to its parent: to no other parent, user or agent, even if one took its id first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .harness import Clockwork, check, executing, of_type, simple_agent, transcr
 SECRET = "Ann's private plan"
 
 
-@check("X5", "a session that somebody else made under a sub-agent's id is not used: the call fails")
+@check("X5", "a foreign session under a sub-agent's id is not used: the call fails")
 async def a_squatted_child(harness: Harness) -> None:
     stores = await harness.open_stores()
     child, other = Agent("child"), Agent("other")
@@ -128,7 +128,9 @@ ASKING: dict[str, Script] = {
 }
 
 
-@check("X5", "a parent that was replaced while it stalled does not overwrite what its successor noted of the child")
+@check(
+    "X5", "a parent that was replaced while it stalled does not overwrite what its successor recorded about the child"
+)
 async def a_replaced_parent_notes_nothing(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(Agent("child", tools=[ask]).as_tool())

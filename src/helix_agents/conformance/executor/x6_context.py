@@ -45,7 +45,7 @@ class Greeters:
         self.agent = simple_agent(greet, ask)
 
 
-@check("X6", "tools know the user, the metadata and the deps; those are given again to whoever resumes, or made")
+@check("X6", "tools know the user, the metadata and the deps, which a resuming process supplies again or makes")
 async def deps_are_given_again(harness: Harness) -> None:
     greeters = Greeters()
     options: dict[str, Any] = {"user_id": "ann", "metadata": {"tier": "gold"}}

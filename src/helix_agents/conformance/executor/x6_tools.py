@@ -1,4 +1,4 @@
-"""X6: whatever a tool does, its call ends with a result for the model and the run goes on."""
+"""X6: whatever a tool does, its call ends with a result for the model and the run continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Bail(BaseException):
 
 @tool
 async def waits_for_what_was_cancelled() -> str:
-    """Wait for something that somebody cancelled."""
+    """Wait for something that was cancelled."""
     job = asyncio.create_task(asyncio.sleep(60))
     job.cancel()
     await job
@@ -43,25 +43,25 @@ async def cancels_itself() -> str:
 
 @tool
 def exits() -> str:
-    """What a command line parser does."""
+    """Exit, as a command line parser does."""
     sys.exit(2)
 
 
 @tool
 async def exits_in_the_loop() -> str:
-    """The same in the thread of all runs."""
+    """Do the same in the event loop's thread."""
     sys.exit(2)
 
 
 @tool
 def bails() -> str:
-    """Raise what nobody catches."""
+    """Raise a BaseException."""
     raise Bail("out")
 
 
 @tool
 async def bails_in_the_loop() -> str:
-    """The same in the thread of all runs."""
+    """Do the same in the event loop's thread."""
     raise Bail("out")
 
 
@@ -75,7 +75,7 @@ ESCAPES: dict[str, tuple[Tool, str]] = {
 }
 
 
-@check("X6", "a tool that exits, is cancelled or raises what nobody catches is an error for the model")
+@check("X6", "a tool that exits, is cancelled or raises a BaseException is an error for the model")
 async def nothing_escapes_from_a_tool(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(*(escape for escape, _ in ESCAPES.values()))
@@ -87,7 +87,7 @@ async def nothing_escapes_from_a_tool(harness: Harness) -> None:
     expect_same(told, [f"Error: {words}" for _, words in ESCAPES.values()], "what the model was told")
 
 
-@check("X6", "what cannot be counted or emitted is refused in the tool, and costs the run nothing")
+@check("X6", "a bad count or chunk raises in the tool and does not harm the run")
 async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
     stores = await harness.open_stores()
     wrong: list[Any] = [float("nan"), float("inf"), "3", None, True, 10**30]
@@ -158,7 +158,7 @@ async def put(key: str, ctx: ToolContext) -> str:
     return f"put {key}"
 
 
-@check("X6", "writes that cannot be committed are a failed call that the model hears of, not a session that is stuck")
+@check("X6", "writes that cannot be committed are a failed call that the model sees, not a stuck session")
 async def what_cannot_be_stored_is_a_failed_call(harness: Harness) -> None:
     stores = await harness.open_stores()
     calls = [Call("put", {"key": key}) for key in ("a", "poison", "b")]
@@ -182,7 +182,7 @@ async def what_cannot_be_stored_is_a_failed_call(harness: Harness) -> None:
             expect_same(view.state({}), {"a": 1, "b": 1}, f"the state of a reader ({session_id})")
 
 
-@check("X6", "a session that died with writes that cannot be committed goes on when it is resumed")
+@check("X6", "a session that died with writes that cannot be committed continues when it is resumed")
 async def poison_does_not_outlive_a_crash(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(put, state={})
@@ -210,7 +210,7 @@ async def the_stream_is_taken_away(harness: Harness) -> None:
 
     @tool
     async def work() -> str:
-        """Work until told to go on."""
+        """Work until the check says so."""
         started.set()
         await go_on.wait()
         return "worked"

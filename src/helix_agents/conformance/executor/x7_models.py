@@ -26,7 +26,7 @@ async def look() -> str:
 
 
 def blocks(message: Message) -> object:
-    """What goes back to the provider of the script."""
+    """Return what goes back to the provider of the script."""
     return blocks_of(message, "scripted", "scripted")
 
 

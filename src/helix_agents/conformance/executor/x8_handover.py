@@ -1,4 +1,4 @@
-"""X8: runs go from process to process in good order: submitted, stepped, recovered; and nothing happens twice."""
+"""X8: runs move from process to process, submitted, stepped or recovered, and nothing happens twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _undisturbed(harness: Harness) -> Any:
 
 
 async def _expect_one_plain_run(stores: StoreSet, session_id: str, expected: Any) -> None:
-    """As if one process had done it all: one record, one beginning in the stream, the same conversation."""
+    """Fail unless it looks like a run in one process: one record, one start in the stream, the same conversation."""
     expect_same(await transcript(stores, session_id), expected, "the conversation")
     runs = [(run.status, run.step_count) for run in await stores.state.list_runs(session_id)]
     expect_same(runs, [("completed", STEPS + 1)], "the runs")
@@ -59,7 +59,7 @@ async def _expect_one_plain_run(stores: StoreSet, session_id: str, expected: Any
 # -- submitted
 
 
-@check("X8", "a submitted run waits, is found by any process, and goes on in the same record")
+@check("X8", "a submitted run waits, is found by any process, and continues in the same record")
 async def submitted(harness: Harness) -> None:
     expected = await _undisturbed(harness)
     stores = await harness.open_stores()
@@ -92,7 +92,7 @@ async def _all_chunks(handle: Any) -> list[dict[str, Any]]:
     return [chunk async for chunk in handle.stream()]
 
 
-@check("X8", "the next turn of a finished session and one that was interrupted can be submitted, too")
+@check("X8", "the next turn of a finished or interrupted session can be submitted")
 async def submitted_next(harness: Harness) -> None:
     stores = await harness.open_stores()
     llm = ScriptedLLM(["One.", "Two.", "Three."])
@@ -185,7 +185,7 @@ async def not_crowded_out(harness: Harness) -> None:
 # -- stepped
 
 
-@check("X8", "a run that is stepped through many processes is one run, as if one had done it all")
+@check("X8", "a run that is stepped through many processes looks like a run in one")
 async def stepped(harness: Harness) -> None:
     expected = await _undisturbed(harness)
     stores = await harness.open_stores()
@@ -204,7 +204,7 @@ async def stepped(harness: Harness) -> None:
     await _expect_one_plain_run(stores, "s", expected)
 
 
-@check("X8", "two processes that step through a run by turns are as one, whoever comes next")
+@check("X8", "two processes that take turns stepping through a run behave like one")
 async def stepped_by_turns(harness: Harness) -> None:
     expected = await _undisturbed(harness)
     rng = random.Random(harness.options.seed)
@@ -310,7 +310,7 @@ async def tried_again_meanwhile(harness: Harness) -> None:
 
 
 def _stepping(tickets: dict[str, Ticket]) -> Act:
-    """An engine that keeps the last ticket which it was told, and tries again with that."""
+    """Step like an engine that keeps the last ticket it was given and tries again with that."""
 
     async def act(executor: AgentExecutor, session_id: str) -> None:
         stepper = Stepper(executor)
@@ -335,12 +335,12 @@ async def _submitting(executor: AgentExecutor, session_id: str) -> None:
         await handle.result()
 
 
-@check("X8", "dead at any call, a run that is stepped ends with the same conversation, state and stream", kind="faults")
+@check("X8", "a stepped run that dies at any call ends with the same conversation, state and stream", kind="faults")
 async def dead_while_stepping(harness: Harness) -> None:
     await _dead_at_any_call(harness, lambda: _stepping({}))
 
 
-@check("X8", "dead at any call, a submitted run ends with the same conversation, state and stream", kind="faults")
+@check("X8", "a submitted run that dies at any call ends with the same conversation, state and stream", kind="faults")
 async def dead_while_submitting(harness: Harness) -> None:
     await _dead_at_any_call(harness, lambda: _submitting)
 
@@ -363,7 +363,7 @@ async def _dead_at_any_call(harness: Harness, acting: Any) -> None:
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X8", "dead right after the commit of a step, its readers hear of it from whoever does the next", kind="faults")
+@check("X8", "if a process dies right after the commit of a step, its successor announces the step", kind="faults")
 async def dead_between_steps(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, life = _agent(), Life(commits=1)

@@ -236,7 +236,7 @@ async def frozen_close(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(_unclosed, _recover, next_turns))
 
 
-@check("X9", "whatever freezes anywhere changes nothing of a session that was created again", kind="faults")
+@check("X9", "an operation that freezes anywhere changes nothing in a session that was created again", kind="faults")
 async def frozen_before_a_rebirth(harness: Harness) -> None:
     for prepare, act in ((_crashed, _abort), (completed, _restore), (completed, _execute), (_crashed, _resume)):
         await frozen_everywhere(harness, Scene(prepare, act, created_again))
@@ -248,7 +248,9 @@ async def frozen_delete(harness: Harness) -> None:
         await frozen_everywhere(harness, Scene(prepare, _delete, created_again))
 
 
-@check("X9", "whatever freezes anywhere leaves nothing of a session that was deleted since then", kind="faults")
+@check(
+    "X9", "an operation that freezes anywhere leaves nothing behind of a session that was deleted since", kind="faults"
+)
 async def frozen_before_a_deletion(harness: Harness) -> None:
     for prepare, act in ((completed, _execute), (completed, _submit), (_crashed, _resume), (_crashed, _abort)):
         await frozen_everywhere(harness, Scene(prepare, act, _delete))

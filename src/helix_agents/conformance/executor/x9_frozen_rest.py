@@ -36,7 +36,7 @@ async def _enqueue(executor: AgentExecutor, session_id: str) -> None:
 
 
 async def _respond(executor: AgentExecutor, session_id: str) -> None:
-    with suppress(InvalidArgument):  # it asks nothing any more
+    with suppress(InvalidArgument):  # it no longer asks anything
         await executor.submit_tool_result(session_id, "call_1_1", result="mine")
 
 

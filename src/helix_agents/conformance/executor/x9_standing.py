@@ -274,7 +274,7 @@ async def stop_of_a_dead_run(harness: Harness) -> None:
         expect_same(session and session.status, status, f"the session after {how}")
 
 
-@check("X9", "a run that kills every process which works on it is failed in the end", kind="faults")
+@check("X9", "a run that kills every process that works on it is failed in the end", kind="faults")
 async def poisoned(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent = simple_agent()
@@ -361,7 +361,7 @@ async def session_of_another_user(harness: Harness) -> None:
         expect_same((await executor.run(agent, "Hi", session_id="s", user_id="alice")).output, "Two.", "the next turn")
 
 
-@check("X9", "a session that only an idempotency key chooses has an id that nobody can compute")
+@check("X9", "a session that only an idempotency key identifies has an id that no client can compute")
 async def session_of_a_key(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()

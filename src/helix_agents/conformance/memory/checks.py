@@ -50,7 +50,7 @@ async def saved_is_there(harness: Harness) -> None:
     expect_same(await (await harness.open_memory()).get("e", "1"), expected, "the memory")
 
 
-@check("M1", "a memory without an id gets one")
+@check("M1", "a memory that is saved without an id gets one")
 async def missing_id_is_made(harness: Harness) -> None:
     store = await harness.open_memory()
     first, second = [await store.save(Memory(entity_id="e", content="tea")) for _ in range(2)]
@@ -101,7 +101,7 @@ async def awkward_values(harness: Harness) -> None:
         expect_same((found.content, found.metadata), (given.content, given.metadata), f"text {text!r}")
 
 
-@check("M2", "what a caller does to its metadata afterwards changes nothing")
+@check("M2", "changing the metadata afterwards changes nothing that is stored")
 async def metadata_is_detached(harness: Harness) -> None:
     store = await harness.open_memory()
     metadata: dict[str, Any] = {"list": [1]}
@@ -114,7 +114,7 @@ async def metadata_is_detached(harness: Harness) -> None:
         found.metadata["list"].append(3)
 
 
-@check("M2", "bad memories are refused and nothing is kept")
+@check("M2", "bad memories are rejected and nothing is stored")
 async def bad_memories(harness: Harness) -> None:
     store = await harness.open_memory()
     good: dict[str, Any] = {"id": "1", "entity_id": "e", "content": "x"}
@@ -366,7 +366,7 @@ async def memories_are_listed(harness: Harness) -> None:
     expect_same((first.total, first.has_more, rest.has_more), (5, True, False), "the pages")
 
 
-@check("M5", "bad arguments are refused")
+@check("M5", "bad arguments are rejected")
 async def bad_arguments(harness: Harness) -> None:
     store = await harness.open_memory()
     bad: list[dict[str, Any]] = [

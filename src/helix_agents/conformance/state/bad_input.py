@@ -50,7 +50,7 @@ def bad_values() -> list[dict[str, Any]]:
 
 
 def _of_nobody(store: StateStore) -> dict[str, Attempt]:
-    """Every method that needs a session, asked for one that does not exist."""
+    """Return every method that needs a session, asked for one that does not exist."""
     skip = {"create_session", "delete_session", "update_run_status"}
     writing: dict[str, Attempt] = {
         name: partial(operation.run, store, "nobody") for name, operation in OPERATIONS.items() if name not in skip
@@ -97,7 +97,7 @@ async def finding_nothing_is_an_answer(harness: Harness) -> None:
 
 
 def _id_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Every way in for an id that something will be stored under."""
+    """Return every way in for an id that something will be stored under."""
     ops = writes(put("v", value=1))
     return {
         "create_session": lambda: store.create_session(bad, agent_type="agent"),
@@ -123,7 +123,7 @@ async def bad_ids_are_refused(harness: Harness) -> None:
 
 
 def _json_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Every way in for a JSON value, each with the same bad one."""
+    """Return every way in for a JSON value, each with the same bad one."""
     waiting = {"call-1": PendingClientToolCall("call-1", "tool", input=bad)}
     return {
         "create_session": lambda: store.create_session("new", agent_type="agent", custom_state=bad),
@@ -249,7 +249,7 @@ async def numbers_out_of_range_are_refused(harness: Harness) -> None:
 
 
 def _status_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Every way in for the status of a session."""
+    """Return every way in for the status of a session."""
     state = plain_state("a", status=bad)
     return {
         "update_status": lambda: store.update_status("a", bad),

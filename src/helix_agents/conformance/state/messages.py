@@ -75,7 +75,7 @@ async def loaded_together(harness: Harness) -> None:
 
 
 async def _apart(store: StateStore, last: int | None) -> Any:
-    """What `load_conversation` returns, call by call."""
+    """Return what `load_conversation` returns, call by call."""
     session, run = await store.load_state("a"), await store.get_current_run("a")
     page = await store.get_messages("a", limit=None)
     listed = (await store.list_checkpoints("a", limit=1)).items

@@ -101,7 +101,7 @@ async def odd_filters_are_refused(harness: Harness) -> None:
     expect_same((await store.list_sessions(metadata={"\ud800": "a\x00b"})).items, [], "sessions with odd metadata")
 
 
-@check("S11", "one of no statuses fits no session")
+@check("S11", "an empty list of statuses matches no session")
 async def no_status_fits_nothing(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -248,7 +248,7 @@ async def longest_ids_are_taken(harness: Harness) -> None:
 
 
 def _noise(length: int, alphabet: Sequence[str] = ascii_letters) -> str:
-    """A text that no database compresses to a shorter one."""
+    """Return a text that no database compresses to a shorter one."""
     chosen = Random(length)
     return "".join(chosen.choice(alphabet) for _ in range(length))
 

@@ -25,7 +25,7 @@ Guarded = Callable[[Owner], Awaitable[Any]]
 
 
 def _guarded_writes(store: StateStore, state: SessionState) -> dict[str, Guarded]:
-    """Every write that takes an owner, on session `a` as `prepare` left it."""
+    """Return every write that takes an owner, on session `a` as `prepare` left it."""
     fields = msgspec.structs.replace(state, custom_state=None, incarnation="", created_at=0)
 
     async def restore(owner: Owner) -> None:
@@ -132,7 +132,7 @@ async def restore_ends_a_run(harness: Harness) -> None:
     expect_same(await store.list_runs("a"), [ended], "the runs")
 
 
-@check("owner", "whoever holds the epoch may write; one that was replaced changes nothing")
+@check("owner", "the holder of the epoch may write; a process that was replaced changes nothing")
 async def replaced_owner_changes_nothing(harness: Harness) -> None:
     store = await harness.open()
     state = await _claimed(store)
@@ -153,7 +153,7 @@ async def replaced_owner_changes_nothing(harness: Harness) -> None:
             expect(await dump(store) != before, f"{name} by the owner changed nothing")
 
 
-@check("owner", "a session that was deleted and made again is another one for every guarded write")
+@check("owner", "a session that was deleted and created again is another one for every guarded write")
 async def made_again_is_another(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     old = await _claimed(store)

@@ -96,7 +96,7 @@ async def run_details_round_trip(harness: Harness) -> None:
 
 
 def blank_of(run: RunRecord) -> RunRecord:
-    """The same run with the defaults of all details."""
+    """Return the same run with the defaults of all details."""
     bare = RunRecord("", "", 0)
     return msgspec.structs.replace(run, **{name: getattr(bare, name) for name in DETAILS})
 
@@ -181,7 +181,7 @@ async def run_is_changed_by_what_is_given(harness: Harness) -> None:
     expect_same(got, ("failed", 3, "e", {"o": 1}, 77), "the run at its end")
 
 
-@check("contract", "a run that has ended stays so; a suspended one may go on or end")
+@check("contract", "a run that has ended stays ended; a suspended one may continue or end")
 async def ended_runs_stay_ended(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -252,7 +252,7 @@ async def a_run_replaces_another(harness: Harness) -> None:
         expect_same(await store.get_current_run("a"), new, "the current run")
 
 
-@check("S2", "a run that has renewed its lease or ended since it was read refuses the commit")
+@check("S2", "a commit is rejected if the run has renewed its lease or ended since it was read")
 async def a_live_run_is_not_replaced(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))

@@ -13,7 +13,7 @@ from ..tools.dump import dump
 check = STATE_STORE.check
 
 
-@check("S1", "a new session is active, at version 1 and as it was asked for")
+@check("S1", "a new session is active, at version 1, with the values given")
 async def new_session_is_as_asked_for(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session(
@@ -36,7 +36,7 @@ async def new_session_is_as_asked_for(harness: Harness) -> None:
     expect_same(await store.load_state("a"), made, "the session loaded")
 
 
-@check("S1", "what is left out has its default")
+@check("S1", "omitted values get their defaults")
 async def left_out_has_its_default(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent")
@@ -47,7 +47,7 @@ async def left_out_has_its_default(harness: Harness) -> None:
     expect(await store.get_latest_checkpoint("a") is None, "a new session has no checkpoint")
 
 
-@check("S1", "a taken id is refused and the session behind it is untouched")
+@check("S1", "an id that is taken is rejected, and its session stays as it is")
 async def taken_id_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="first", custom_state={"n": 1})
@@ -59,7 +59,7 @@ async def taken_id_is_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S1", "of many tasks that create one id exactly one succeeds", kind="tasks")
+@check("S1", "when many tasks create the same session, exactly one succeeds", kind="tasks")
 async def one_task_wins(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     tasks = harness.options.tasks
@@ -77,7 +77,7 @@ async def one_task_wins(harness: Harness) -> None:
     expect_same(state.agent_type if state else None, f"agent-{won.index(True)}", "whose session it is")
 
 
-@check("S1", "of many processes that create one id exactly one succeeds", kind="processes")
+@check("S1", "when many processes create the same session, exactly one succeeds", kind="processes")
 async def one_process_wins(harness: Harness) -> None:
     async with crew(harness) as workers:
         for round_number in range(15):

@@ -47,7 +47,7 @@ async def commit_is_visible_as_a_whole(harness: Harness) -> None:
     expect_same(made.state.custom_state, state.custom_state, "custom state of the checkpoint")
 
 
-@check("S2", "custom state that is given replaces, and the staged writes apply on top")
+@check("S2", "given custom state replaces the stored one, and staged writes apply on top")
 async def given_custom_state_replaces_first(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [1], "old": True})
@@ -59,7 +59,7 @@ async def given_custom_state_replaces_first(harness: Harness) -> None:
     expect_same(loaded.custom_state, {"items": ["given", "staged"], "new": 1}, "custom state")
 
 
-@check("S2", "custom state None means as stored, also when it changed after it was loaded")
+@check("S2", "custom state None keeps what is stored, even if it changed after it was loaded")
 async def none_means_as_stored(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"kept": [1]})
@@ -96,7 +96,7 @@ async def conflict_leaves_nothing(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S2", "a checkpoint's message count is that of the moment of the commit")
+@check("S2", "a checkpoint has the message count of its commit")
 async def message_count_is_filled_in_the_write(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -108,7 +108,7 @@ async def message_count_is_filled_in_the_write(harness: Harness) -> None:
     expect_same((done.message_count, made.message_count if made else None), (3, 3), "message counts")
 
 
-@check("S2", "commits racing with appends count their messages right", kind="tasks")
+@check("S2", "commits that race with appends count their messages correctly", kind="tasks")
 async def counts_hold_among_tasks(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -155,7 +155,7 @@ async def staging_races_with_commits(harness: Harness) -> None:
 
 
 async def _seen_whole(store: StateStore, session_id: str) -> int:
-    """One look at a session to which every commit adds one item, one count and one step; how many there are."""
+    """Return one look at a session to which every commit adds one item, one count and one step; how many there are."""
     state = await store.load_state(session_id)
     assert state is not None
     seen = (len(state.custom_state["items"]), state.custom_state["n"], state.step_count, state.version - 1)
@@ -206,7 +206,7 @@ async def readers_see_whole_commits_of_processes(harness: Harness) -> None:
         await stop_child(child)
 
 
-@check("S2", "processes that commit, append and stage at once lose and double nothing", kind="processes")
+@check("S2", "processes that commit, append and stage at once neither lose nor double anything", kind="processes")
 async def counts_hold_among_processes(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": []})

@@ -15,7 +15,7 @@ check = STATE_STORE.check
 
 
 async def _consistent(store: StateStore, session_id: str) -> int:
-    """How many commits there are; fails if one of them is there in part."""
+    """Return how many commits there are; fails if one of them is there in part."""
     while True:  # a server may still be busy with the last request of a client that is gone
         state = await store.load_state(session_id)
         messages = (await store.get_messages(session_id, limit=None)).items

@@ -32,7 +32,7 @@ MOVES = {
 ENDS = {"create_session", "delete_session"}
 
 
-@check("S3", "the version goes up by one with exactly the methods that say so")
+@check("S3", "exactly the documented methods raise the version, by one")
 async def exactly_these_move_the_version(harness: Harness) -> None:
     store = await harness.open()
     for name in [name for name in OPERATIONS if name not in ENDS]:
@@ -47,7 +47,7 @@ async def exactly_these_move_the_version(harness: Harness) -> None:
         expect_same(after.version - before.version, 1 if name in MOVES else 0, f"how far {name} moved the version")
 
 
-@check("S3", "reading moves nothing")
+@check("S3", "reading changes no version")
 async def reading_moves_nothing(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -114,7 +114,7 @@ async def _one_wins(store: StateStore, answers: list[int | None], version: int) 
     expect_same(listed.total, version, "checkpoints")
 
 
-@check("S3", "of many tasks that commit at one version exactly one wins", kind="tasks")
+@check("S3", "when many tasks commit at one version, exactly one succeeds", kind="tasks")
 async def one_task_commits(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     await stores[0].create_session("a", agent_type="agent")
@@ -135,7 +135,7 @@ async def one_task_commits(harness: Harness) -> None:
     expect_same(state.output if state else None, winner, "whose commit is stored")
 
 
-@check("S3", "of many processes that commit at one version exactly one wins", kind="processes")
+@check("S3", "when many processes commit at one version, exactly one succeeds", kind="processes")
 async def one_process_commits(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

@@ -119,7 +119,7 @@ async def tasks_stage(harness: Harness) -> None:
     await _stages(await harness.open(), await _tasks(harness), 8)
 
 
-@check("S4", "tasks that begin runs at once get different turns", kind="tasks")
+@check("S4", "tasks that start runs at once get different turns", kind="tasks")
 async def tasks_begin_runs(harness: Harness) -> None:
     await _runs(await harness.open(), await _tasks(harness), 4)
 
@@ -148,7 +148,7 @@ async def processes_stage(harness: Harness) -> None:
         await _stages(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "processes that begin runs at once get different turns", kind="processes")
+@check("S4", "processes that start runs at once get different turns", kind="processes")
 async def processes_begin_runs(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _runs(await harness.open(), workers.run, len(workers))

@@ -98,7 +98,7 @@ async def last_tool_wins(harness: Harness) -> None:
     expect_same(await _custom(store), {"v": "late"}, "custom state")
 
 
-@check("S5", "staging the same call again replaces, and keeps its outcome")
+@check("S5", "staging a call again replaces it and keeps its outcome")
 async def staging_again_replaces(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": []})
@@ -124,7 +124,7 @@ async def tracker_warnings_are_kept(harness: Harness) -> None:
     expect_same(rows[0].writes.warnings, ["seen while tracking"], "the warnings as staged")
 
 
-@check("S5", "several calls staged in one write are there together, and commit as if staged one by one")
+@check("S5", "several calls staged in one write appear together and commit as if staged one by one")
 async def staged_together(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"log": []})
@@ -139,7 +139,7 @@ async def staged_together(harness: Harness) -> None:
     expect_same(await _custom(store), {"log": [0, 1, 2]}, "custom state")
 
 
-@check("S5", "calls that were never staged merge with the commit, at their place among the staged ones")
+@check("S5", "calls that were never staged merge with the commit, in call order among the staged ones")
 async def unstaged_calls_come_with_the_commit(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"log": []})
@@ -152,7 +152,7 @@ async def unstaged_calls_come_with_the_commit(harness: Harness) -> None:
     expect_same(await store.list_staged("a", "step-1"), [], "what is still staged")
 
 
-@check("S5", "staged rows that are not calls are kept apart from calls and from each other, and go with their step")
+@check("S5", "staged rows that are not calls are separate from calls and from each other, and end with their step")
 async def rows_of_other_kinds_are_kept_apart(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={})
@@ -172,7 +172,7 @@ async def rows_of_other_kinds_are_kept_apart(harness: Harness) -> None:
     expect_same(await _custom(again), {"v": 1}, "custom state")
 
 
-@check("S5", "only the end of a step promotes: a turn that begins or a step put aside leaves what is staged")
+@check("S5", "only the end of a step promotes: starting a turn or suspending a step leaves staged calls alone")
 async def other_checkpoints_promote_nothing(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={})
@@ -232,7 +232,7 @@ async def every_kind_of_op_applies(harness: Harness) -> None:
     expect_same(await _custom(await harness.reopen()), expected, "custom state after reopening")
 
 
-@check("S5", "an op may name a key in place of a path of one key")
+@check("S5", "an op may give a key instead of a path of one key")
 async def key_stands_for_a_path(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [1]})

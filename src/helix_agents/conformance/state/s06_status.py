@@ -31,7 +31,7 @@ STATUSES: tuple[SessionStatus, ...] = (
 )
 
 
-@check("S6", "a swap that wins stores the status and what came with it")
+@check("S6", "a swap that succeeds stores the status and everything given with it")
 async def swap_wins(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -45,7 +45,7 @@ async def swap_wins(harness: Harness) -> None:
     expect_same(got, ("failed", {"x": [1]}, "e", "f", 2), "the session")
 
 
-@check("S6", "what a swap leaves out stays as it was")
+@check("S6", "fields that a swap does not name stay unchanged")
 async def swap_keeps_the_rest(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"n": 1})
@@ -57,7 +57,7 @@ async def swap_keeps_the_rest(harness: Harness) -> None:
     expect_same(got, ("paused", [1], "e", "f", 2, {"n": 1}), "the session")
 
 
-@check("S6", "a swap that loses says what is there and writes nothing")
+@check("S6", "a swap that fails returns the current status and writes nothing")
 async def swap_loses(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -69,7 +69,7 @@ async def swap_loses(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S6", "a swap at the wrong version loses, at the right one wins")
+@check("S6", "a swap at the wrong version fails, at the right one it succeeds")
 async def swap_minds_the_version(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -86,7 +86,7 @@ async def swap_needs_a_session(harness: Harness) -> None:
         await store.compare_and_set_status("a", "active", "paused")
 
 
-@check("S6", "a swap takes one call of the backend, whether it wins or loses")
+@check("S6", "a swap takes one call to the backend, whether it succeeds or fails")
 async def swap_is_one_round_trip(harness: Harness) -> None:
     store, counted = await harness.open(), await harness.open()
     verbs_of(counted)
@@ -99,7 +99,7 @@ async def swap_is_one_round_trip(harness: Harness) -> None:
         expect_same((answer.ok, plan.calls), (ok, 1), "whether the swap won, and the calls it took")
 
 
-@check("S6", "every status can be set and is found again")
+@check("S6", "every status can be set and is read back")
 async def every_status_is_stored(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -165,7 +165,7 @@ async def restore_ignores_the_lifecycle(harness: Harness) -> None:
     expect_same(state.status if state else None, "suspended_client_tool", "the status")
 
 
-@check("S6", "of many tasks that swap one status exactly one wins", kind="tasks")
+@check("S6", "when many tasks swap one status, exactly one succeeds", kind="tasks")
 async def one_task_swaps(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     await stores[0].create_session("a", agent_type="agent")
@@ -175,7 +175,7 @@ async def one_task_swaps(harness: Harness) -> None:
     expect_same(sum(answer.ok for answer in answers), 1, "swaps that won")
 
 
-@check("S6", "of many processes that swap one status exactly one wins", kind="processes")
+@check("S6", "when many processes swap one status, exactly one succeeds", kind="processes")
 async def one_process_swaps(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

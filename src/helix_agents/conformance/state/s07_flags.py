@@ -15,7 +15,7 @@ def _told(flag: InterruptFlag | None) -> tuple[str | None, str | None] | None:
     return (flag.reason, flag.run_id) if flag else None
 
 
-@check("S7", "looking at a flag does not clear it, clearing does, twice too")
+@check("S7", "reading a flag does not clear it; clearing does, and may be repeated")
 async def looking_does_not_clear(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -30,7 +30,7 @@ async def looking_does_not_clear(harness: Harness) -> None:
     expect(await store.check_interrupt_flag("a") is None, "a cleared flag is still there")
 
 
-@check("S7", "a flag says whether it asks for an abort, whatever its reason looks like")
+@check("S7", "a flag says whether it asks for an abort, independently of its reason")
 async def flag_tells_an_abort(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -92,7 +92,7 @@ async def flag_survives(harness: Harness) -> None:
     expect_same(_told(await again.check_interrupt_flag("a")), ("stop", "run-1"), "the flag after reopening")
 
 
-@check("S7", "a flag is seen by other processes, both ways", kind="processes")
+@check("S7", "other processes see a flag being set and cleared", kind="processes")
 async def flag_crosses_processes(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

@@ -18,7 +18,7 @@ check = STATE_STORE.check
 
 
 async def _expected(store: StateStore, session_id: str = "a") -> Any:
-    """What a checkpoint made just now must hold. The flag is not part of a commit, nor is the clock."""
+    """Return what a checkpoint made just now must hold. The flag is not part of a commit, nor is the clock."""
     loaded = plain(await store.load_state(session_id))
     return {key: value for key, value in loaded.items() if key not in ("updated_at", "interrupt_flag")}
 
@@ -41,7 +41,7 @@ async def _all_exact(store: StateStore, history: list[tuple[str, Any]]) -> None:
         expect_same(_held(made), expected, f"the state of checkpoint {number}")
 
 
-@check("S8", "ids of checkpoints have the promised form")
+@check("S8", "checkpoint ids have the documented form")
 async def ids_have_the_promised_form(harness: Harness) -> None:
     store = await harness.open()
     for session_id in ("a", "with-s1-t2-abcdef dashes", "ünï/~😀", "x" * 256):
@@ -55,7 +55,7 @@ async def ids_have_the_promised_form(harness: Harness) -> None:
             expect_same((matched["session"], int(matched["step"])), (session_id, step), f"the parts of {found!r}")
 
 
-@check("S8", "every checkpoint of a long history gives back the exact state")
+@check("S8", "every checkpoint of a long history returns the exact state")
 async def long_history_is_exact(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [], "n": 0, "big": ["x" * 50] * 100})
@@ -88,7 +88,7 @@ async def exact_among_other_writes(harness: Harness) -> None:
     await _all_exact(store, history)
 
 
-@check("S8", "checkpoints are exact when keys were deleted and made again with another type")
+@check("S8", "checkpoints are exact when keys were deleted and created again with another type")
 async def exact_through_changes_of_type(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"v": [1, 2, 3], "w": {"m": [1]}})
@@ -163,7 +163,7 @@ async def unknown_checkpoint_is_none(harness: Harness) -> None:
         expect(await store.get_checkpoint("a", unknown) is None, f"get_checkpoint found {unknown!r}")
 
 
-@check("S8", "checkpoints of many small steps do not copy a big state or a long history")
+@check("S8", "checkpoints of many small steps do not copy a large state or a long history")
 async def storage_grows_with_what_is_written(harness: Harness) -> None:
     store = await harness.open()
     if await harness.stored_bytes() is None:
@@ -185,7 +185,7 @@ async def _commit_quickly(store: StateStore, step: int) -> None:
     await store.save_state_and_promote_staging("a", plain_state("a"), [user("small")], meta(step, "step-1", step))
 
 
-@check("S8", "a checkpoint gives back the request that led to its step, also in a fork and after a restore")
+@check("S8", "a checkpoint returns the request that led to its step, also in a fork and after a restore")
 async def requests_are_recorded(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")

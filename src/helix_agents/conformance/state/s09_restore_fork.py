@@ -36,7 +36,7 @@ NOT_FORKED = (
 
 
 async def _history(store: StateStore, session_id: str = "a", steps: int = 5) -> list[tuple[str, Any]]:
-    """A session with commits; per commit its checkpoint id and a dump of the session right after it."""
+    """Return a session with commits; per commit its checkpoint id and a dump of the session right after it."""
     await store.create_session(session_id, agent_type="agent", custom_state={"items": [], "o": {}})
     history = []
     for step in range(1, steps + 1):
@@ -116,7 +116,7 @@ async def restore_latest(harness: Harness) -> None:
     await _is_back_at(store, history[-1][1], version)
 
 
-@check("S9", "messages that were cut stay cut: no restore and no fork takes later ones for them")
+@check("S9", "messages that were cut stay cut: no restore or fork mistakes later ones for them")
 async def cut_messages_stay_cut(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store)
@@ -166,7 +166,7 @@ async def unknown_checkpoint_is_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S9", "a fork from now has state and messages of its source")
+@check("S9", "a fork of the current state has the state and messages of its source")
 async def fork_from_now(harness: Harness) -> None:
     store = await harness.open()
     await _history(store)
@@ -183,7 +183,7 @@ async def fork_from_now(harness: Harness) -> None:
     expect_same(ours.items, theirs.items, "the messages of the fork")
 
 
-@check("S9", "a fork knows its origin, takes labels of its own, and reads active only before its first message")
+@check("S9", "a fork knows its origin, takes its own labels, and is active only before its first message")
 async def fork_knows_its_origin(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", tags=["t"], metadata={"title": "one"})
@@ -295,7 +295,7 @@ async def fork_is_a_session(harness: Harness) -> None:
         expect_same(await store.get_message_count(name), 11, f"messages of {name}")
 
 
-@check("S9", "a fork of a busy session is made of one moment", kind="tasks")
+@check("S9", "a fork of a busy session is a snapshot of one moment", kind="tasks")
 async def fork_of_a_busy_session_is_whole(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": []})
@@ -314,7 +314,7 @@ async def fork_of_a_busy_session_is_whole(harness: Harness) -> None:
     await writer
 
 
-@check("S9", "a fork to a taken id is refused, of an unknown session too")
+@check("S9", "a fork to an id that is taken is rejected, and so is a fork of an unknown session")
 async def fork_needs_a_free_id(harness: Harness) -> None:
     store = await harness.open()
     await _history(store, steps=1)
@@ -371,7 +371,7 @@ async def _other_history(store: StateStore, session_id: str, checkpoint_id: str)
         await store.save_state_and_promote_staging(session_id, state, [user(f"other {step}")], meta(step))
 
 
-@check("S9", "a restore or a fork that is overtaken by another history is never a mixture of both", kind="tasks")
+@check("S9", "a restore or fork that races with another history never mixes the two", kind="tasks")
 async def overtaken_is_no_mixture(harness: Harness) -> None:
     clean = await harness.open()
     for forking in (False, True):
@@ -400,7 +400,7 @@ async def overtaken_is_no_mixture(harness: Harness) -> None:
                 break
 
 
-@check("S9", "messages that come with a restore or a fork follow those of the checkpoint, in the same write")
+@check("S9", "messages given with a restore or a fork follow those of the checkpoint, in the same write")
 async def appended_messages(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store)

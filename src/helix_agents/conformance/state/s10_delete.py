@@ -28,7 +28,7 @@ async def deleted_is_gone(harness: Harness) -> None:
     expect_same((await store.list_sessions()).total, 0, "sessions listed")
 
 
-@check("S10", "a session made again under a deleted id finds nothing old")
+@check("S10", "a session created under the id of a deleted one finds nothing of it")
 async def made_again_is_new(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await prepare(store, "made-again")
@@ -44,7 +44,7 @@ async def made_again_is_new(harness: Harness) -> None:
     expect_same(made_run.turn, 1, "the turn of a run under the id of a deleted one")
 
 
-@check("S10", "deleting takes all sessions below along, on every level")
+@check("S10", "deleting a session deletes all sessions below it, on every level")
 async def delete_cascades(harness: Harness) -> None:
     store = await harness.open()
     family = {"a": None, "a.1": "a", "a.2": "a", "a.1.1": "a.1", "a.1.1.1": "a.1.1", "b": None, "b.1": "b"}
@@ -59,7 +59,7 @@ async def delete_cascades(harness: Harness) -> None:
     expect_same(names, ["elsewhere"], "refs of a session that was not deleted")
 
 
-@check("S10", "many sessions below are deleted as well")
+@check("S10", "a session with many sessions below it is deleted with all of them")
 async def delete_cascades_to_many(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("root", agent_type="agent")
@@ -70,7 +70,7 @@ async def delete_cascades_to_many(harness: Harness) -> None:
     expect_same((await store.list_sessions()).total, 0, "sessions that are left")
 
 
-@check("S10", "sessions that are each other's parents can be deleted")
+@check("S10", "sessions that name each other as parents can be deleted")
 async def delete_survives_a_circle(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", parent_session_id="b")

@@ -18,7 +18,7 @@ check = STATE_STORE.check
 
 
 async def _ids(store: StateStore, **filters: Any) -> list[str]:
-    """Everything that a filter finds, walked by cursor in small pages; offset pages must agree."""
+    """Return everything that a filter finds, walked by cursor in small pages; offset pages must agree."""
     by_cursor = await _walk(store, filters, by_cursor=True)
     by_offset = await _walk(store, filters, by_cursor=False)
     expect_same(by_offset, by_cursor, f"offset pages compared with cursor pages for {filters}")
@@ -45,7 +45,7 @@ async def _walk(store: StateStore, filters: dict[str, Any], *, by_cursor: bool, 
 
 
 async def _crowd(store: StateStore) -> list[SessionState]:
-    """Sessions of all sorts, made at once so that many share a time."""
+    """Return sessions of all sorts, made at once so that many share a time."""
 
     async def make(number: int) -> SessionState:
         made = await store.create_session(
@@ -77,7 +77,7 @@ async def newest_first(harness: Harness) -> None:
     expect_same(await _ids(store), [it.session_id for it in crowd], "the order")
 
 
-@check("S11", "listed sessions have every field but custom state")
+@check("S11", "listed sessions have every field except custom state")
 async def listed_sessions_are_complete(harness: Harness) -> None:
     store = await harness.open()
     crowd = await _crowd(store)
@@ -89,7 +89,7 @@ async def listed_sessions_are_complete(harness: Harness) -> None:
         expect_same(got, expected, "a listed session")
 
 
-@check("S11", "every filter finds exactly what fits, alone and combined")
+@check("S11", "every filter finds exactly what matches, alone and combined")
 async def filters_combine(harness: Harness) -> None:
     store = await harness.open()
     crowd = await _crowd(store)
@@ -135,7 +135,7 @@ async def filters_combine(harness: Harness) -> None:
         expect_same(await _ids(store, **filters), expected, f"sessions found by {filters}")
 
 
-@check("S11", "a page has its place, whether there is more, and the total if asked for")
+@check("S11", "a page says where it begins, whether there is more, and on request the total")
 async def page_tells_its_place(harness: Harness) -> None:
     store = await harness.open()
     await _crowd(store)
@@ -161,7 +161,7 @@ async def page_tells_its_place(harness: Harness) -> None:
     expect_same(second.total, 40, "the total on a second page")
 
 
-@check("S11", "a cursor is stable while sessions are made and deleted")
+@check("S11", "a cursor stays valid while sessions are created and deleted")
 async def cursor_is_stable(harness: Harness) -> None:
     store = await harness.open()
     crowd = [it.session_id for it in await _crowd(store)]
@@ -180,7 +180,7 @@ async def cursor_is_stable(harness: Harness) -> None:
     expect_same(old, crowd, "the sessions that were there from the beginning")
 
 
-@check("S11", "filters follow what is saved later")
+@check("S11", "filters see later changes")
 async def filters_follow_changes(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent", user_id="u", tags=["old"], metadata={"k": "old"})
@@ -210,7 +210,7 @@ async def counted_by_status(harness: Harness) -> None:
     expect_same(await store.count_by_status(), listed, "sessions counted")
 
 
-@check("S11", "sessions are found by the beginning of their ids, where the store can")
+@check("S11", "sessions are found by the beginning of their ids, where the store supports it")
 async def found_by_prefix(harness: Harness) -> None:
     store = await harness.open()
     ids = ["a", "ab", "ab%", "ab1", "ab_2", "abc", "ab\u00e9", "ab\U0010ffff", "ab\U0010ffffx", "ac", "AB", "b"]
@@ -245,7 +245,7 @@ async def empty_store_has_an_empty_page(harness: Harness) -> None:
     expect_same(got, ([], 0, False, None), "the page")
 
 
-@check("S11", "a session with a thousand tags is found by the last of them, loses one, and goes as a whole")
+@check("S11", "a session with a thousand tags is found by the last one, can lose one, and is deleted as a whole")
 async def a_thousand_tags(harness: Harness) -> None:
     store = await harness.open()
     tags = [f"tag-{number}" for number in range(1_000)]

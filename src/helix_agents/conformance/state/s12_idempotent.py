@@ -29,7 +29,7 @@ async def _prepared(store: StateStore, operation: str, session_id: str) -> None:
 
 
 async def _view(store: StateStore, session_id: str) -> Any:
-    """The session and its fork, less what differs between equal histories."""
+    """Return the session and its fork, less what differs between equal histories."""
     fork = await portrait(store, f"{session_id}.fork")
     return [await portrait(store, session_id), anonymous(fork, session_id)]
 
@@ -45,7 +45,7 @@ class Scene:
         self.calls = calls
 
     def require_whole(self, view: Any, what: str) -> bool:
-        """Whether the write happened; fails if it happened in part."""
+        """Return whether the write happened; fails if it happened in part."""
         if canonical(view) == canonical(self.after):
             return True
         if canonical(view) == canonical(self.before):
@@ -69,7 +69,7 @@ async def _scenes(harness: Harness) -> AsyncIterator[Scene]:
 
 
 def anonymous_answer(answer: Any, session_id: str) -> Any:
-    """A result that is equal for two sessions with the same history."""
+    """Return a result that is equal for two sessions with the same history."""
     fields = getattr(answer, "__struct_fields__", None)
     value = plain(answer) if fields else answer
     return anonymous(value, session_id)
@@ -135,7 +135,7 @@ async def cancel_during_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "cancel_during")
 
 
-@check("S12", "a commit whose reply is lost returns as if it were not, and happened exactly once", kind="faults")
+@check("S12", "a commit whose reply is lost returns normally and has happened exactly once", kind="faults")
 async def lost_reply_is_found_out(harness: Harness) -> None:
     async for scene in _scenes(harness):
         if scene.name not in ("save_state_and_promote_staging", "commit_without_expected_version"):
@@ -151,7 +151,7 @@ async def lost_reply_is_found_out(harness: Harness) -> None:
                 expect_same(outcome, scene.answer, f"the answer of {scene.name} with a lost reply at call {at}")
 
 
-@check("S12", "a commit is found out also when the reply to the question is lost", kind="faults")
+@check("S12", "the fate of a commit is found out even if the reply to that question is lost, too", kind="faults")
 async def two_lost_replies_are_found_out(harness: Harness) -> None:
     async for scene in _scenes(harness):
         if scene.name != "save_state_and_promote_staging":
@@ -161,7 +161,7 @@ async def two_lost_replies_are_found_out(harness: Harness) -> None:
         expect_same(outcome, scene.answer, "the answer of a commit with two lost replies")
 
 
-@check("S12", "a store goes on working after any fault", kind="faults")
+@check("S12", "a store keeps working after any fault", kind="faults")
 async def store_goes_on_after_faults(harness: Harness) -> None:
     clean = await harness.open()
     verbs_of(clean)

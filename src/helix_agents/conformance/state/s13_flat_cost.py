@@ -35,7 +35,7 @@ def weight(value: Any) -> int:
 
 
 async def weighed(store: StateStore, act: Act, session_id: str) -> int:
-    """What passes between the store and its backend while it does this, in both directions."""
+    """Return what passes between the store and its backend while it does this, in both directions."""
     total = 0
 
     def wrapped(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -102,7 +102,7 @@ async def commit_is_flat(harness: Harness) -> None:
     await _is_flat(harness, "a commit", act)
 
 
-@check("S13", "what a commit, an append and a merge write behind the store is not what is there")
+@check("S13", "commits, appends and merges write what changed, measured in stored bytes, not what is already there")
 async def written_is_flat(harness: Harness) -> None:
     store = await harness.open()
     ops = writes(push("items", items=["new"]), add("n"), put("o", "new", value=1))

@@ -23,7 +23,7 @@ async def many_open_at_once(harness: Harness) -> None:
         expect_same(answers, ["created"] * len(workers), "what the processes could do then")
 
 
-@check("S15", "a database that is newer than the code is refused and left as it is")
+@check("S15", "a database that is newer than the code is rejected and left unchanged")
 async def newer_schema_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")

@@ -82,7 +82,7 @@ async def answered_and_expired(harness: Harness) -> None:
     expect_same(page[0].run, await store.get_current_run("deadline"), "the run that comes with a session")
 
 
-@check("S16", "when a session is due follows answers, statuses, restores and forks")
+@check("S16", "the time at which a session is due follows answers, statuses, restores and forks")
 async def due_follows_the_session(harness: Harness) -> None:
     store = await harness.open()
     await _suspend(store, "a", _call("c1"))
@@ -119,7 +119,7 @@ async def due_follows_the_session(harness: Harness) -> None:
     expect_same(await _claimable(store, FAR), [], "what is found of a deleted session")
 
 
-@check("S16", "a page that begins at a cursor follows the one before, whatever was taken in between")
+@check("S16", "a page that begins at a cursor continues the one before it, whatever was claimed in between")
 async def due_in_pages(harness: Harness) -> None:
     store = await harness.open()
     for number in range(12):
@@ -164,14 +164,14 @@ async def next_moment(harness: Harness) -> None:
 
 
 async def _now(store: StateStore) -> int:
-    """The time of the store's clock, at least."""
+    """Return the time of the store's clock, at least."""
     session_id = f"clock-{time.time_ns()}"
     made = await store.create_session(session_id, agent_type="clock")
     await store.delete_session(session_id)
     return made.created_at
 
 
-@check("S16", "runs without a living owner are found, those that wait longest first, and nothing else")
+@check("S16", "runs without a live owner are found, the longest waiting first, and nothing else")
 async def waiting_and_lapsed(harness: Harness) -> None:
     store = await harness.open()
     for session_id, lease_until in (
@@ -204,7 +204,7 @@ async def waiting_and_lapsed(harness: Harness) -> None:
     expect_same(await _claimable(again), found, "the sessions as another process finds them")
 
 
-@check("S16", "what is found follows leases, ends and new runs")
+@check("S16", "claimable sessions follow leases, ends and new runs")
 async def claimable_follows_the_run(harness: Harness) -> None:
     store = await harness.open()
     await _begin(store, "a", 0)
@@ -232,7 +232,7 @@ async def claimable_follows_the_run(harness: Harness) -> None:
     expect_same(await _claimable(store), [], "what is found of a deleted session")
 
 
-@check("S16", "claimable sessions can be asked for by agent, by status and in portions, and are whole")
+@check("S16", "claimable sessions can be filtered by agent and status, come in pages, and are complete")
 async def claimable_by_agent_and_status(harness: Harness) -> None:
     store = await harness.open()
     for number in range(9):

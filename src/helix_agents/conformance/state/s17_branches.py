@@ -24,7 +24,7 @@ OF_THE_MOMENT = ("version", "updated_at", "interrupt_flag", "owner_epoch")
 
 
 async def _view(store: StateStore, session_id: str = "a") -> Any:
-    """All that a branch must bring back."""
+    """Return all that a branch must bring back."""
     found = await dump_session(store, session_id)
     assert found is not None
     state = {name: value for name, value in found["state"].items() if name not in OF_THE_MOMENT}
@@ -51,7 +51,7 @@ async def _suspended(store: StateStore, session_id: str = "a", turns: int = 3) -
 
 
 async def _rested(store: StateStore) -> Any:
-    """What a branch brings back that nothing runs."""
+    """Return what a branch brings back that nothing runs."""
     await store.update_status("a", "completed")
     return await _view(store)
 
@@ -83,7 +83,7 @@ async def branch_comes_back(harness: Harness) -> None:
         expect_same(await _view(reader), before, "the session in the end")
 
 
-@check("S17", "custom state goes back to the point; what runs, refs, flag and labels say stays")
+@check("S17", "custom state returns to the point; runs, refs, flag and labels stay")
 async def point_is_exact(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -133,7 +133,7 @@ async def branches_of_branches(harness: Harness) -> None:
     expect_same(sum(it.is_active for it in await store.list_branches("a")), 2, "branches on the way to the last one")
 
 
-@check("S17", "siblings share a message; one branch of each fork is active; an end without messages leaves none")
+@check("S17", "siblings share a message; of each group one is active; a branch without messages is not kept")
 async def siblings_are_listed(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -152,7 +152,7 @@ async def siblings_are_listed(harness: Harness) -> None:
         await store.switch_branch("a", "branch-3")
 
 
-@check("S17", "of many that leave a conversation at one version exactly one wins", kind="tasks")
+@check("S17", "when many branch a conversation at one version, exactly one succeeds", kind="tasks")
 async def one_leaves(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     await _suspended(stores[0])
@@ -172,7 +172,7 @@ async def one_leaves(harness: Harness) -> None:
     expect_same(len(await stores[0].list_branches("a")), 2, "branches")
 
 
-@check("S17", "what is written in the same moment is on one branch or the other, never lost", kind="tasks")
+@check("S17", "a concurrent write ends on one branch or the other and is never lost", kind="tasks")
 async def nothing_is_lost(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     await _suspended(stores[0])
@@ -197,7 +197,7 @@ async def nothing_is_lost(harness: Harness) -> None:
     expect_same(sorted(written), sorted(f"w{number}" for number in range(count)), "writes")
 
 
-@check("S17", "a point, a branch, a version or an owner that is wrong changes nothing")
+@check("S17", "a wrong point, branch, version or owner changes nothing")
 async def wrong_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare_branched(store, "a")
@@ -234,7 +234,7 @@ async def wrong_is_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S17", "a restore drops the branches that part later, a fork has none, and neither harms the others")
+@check("S17", "a restore drops branches that begin later, a fork has none, and other branches stay intact")
 async def restore_and_fork_of_branches(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -272,7 +272,7 @@ async def deleted_with_its_session(harness: Harness) -> None:
     expect_same(traces, [], "traces of the deleted session")
 
 
-@check("S17", "two hundred branches are listed and come back")
+@check("S17", "two hundred branches are listed, and each can be brought back")
 async def two_hundred_branches(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -286,7 +286,7 @@ async def two_hundred_branches(harness: Harness) -> None:
         expect_same(last["content"], f"branch-{number}", "the last message")
 
 
-@check("S17", "leaving and switching cost the same in a long conversation and beside a big state")
+@check("S17", "branching and switching cost the same in a long conversation and beside a large state")
 async def branching_is_flat(harness: Harness) -> None:
     maker = await harness.open()
     costs: dict[int, int] = {}

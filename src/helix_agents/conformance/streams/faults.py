@@ -25,7 +25,7 @@ def wrap(manager: StreamManager, verb: str, wrapper: Wrapper) -> None:
 
 
 def faulty(choose: Callable[[int], StreamFault]) -> Wrapper:
-    """A wrapper that asks for every call (numbered from 1) what shall happen to it."""
+    """Return a wrapper that asks for every call (numbered from 1) what shall happen to it."""
     calls = 0
 
     def wrapper(verb: Verb) -> Verb:
@@ -46,7 +46,7 @@ def faulty(choose: Callable[[int], StreamFault]) -> Wrapper:
 
 
 def counting(calls: list[int]) -> Wrapper:
-    """A wrapper that notes how many chunks each append carried."""
+    """Return a wrapper that notes how many chunks each append carried."""
 
     def wrapper(verb: Verb) -> Verb:
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ Seen = list[tuple[int, str]]
 
 
 def chunk(name: str, **members: Any) -> dict[str, Any]:
-    """A chunk that can be told from others."""
+    """Return a chunk that can be told from others."""
     return {"type": "text_delta", "delta": name, **members}
 
 
@@ -27,12 +27,12 @@ def names(prefix: str, count: int, start: int = 0) -> list[str]:
 
 
 def name_of(found: dict[str, Any]) -> str:
-    """The name given by `chunk`, or the type of a marker."""
+    """Return the name given by `chunk`, or the type of a marker."""
     return str(found["delta"]) if found["type"] == "text_delta" else str(found["type"])
 
 
 async def soon(awaitable: Awaitable[T]) -> T:
-    """The result, or a failure if it does not come at all."""
+    """Return the result, or a failure if it does not come at all."""
     return await asyncio.wait_for(awaitable, PATIENCE_SECONDS)
 
 
@@ -52,7 +52,7 @@ async def write_to(writer: StreamWriter, wanted: Iterable[str]) -> int:
 
 
 async def reader_of(manager: StreamManager, stream_id: str, cursor: int | None = None) -> StreamReader:
-    """A reader that must exist; with a cursor a resumable one."""
+    """Return a reader that must exist; with a cursor a resumable one."""
     if cursor is None:
         reader = await manager.create_reader(stream_id)
     else:
@@ -63,7 +63,7 @@ async def reader_of(manager: StreamManager, stream_id: str, cursor: int | None =
 
 
 async def read_all(reader: StreamReader) -> Seen:
-    """Everything until the stream comes to its end."""
+    """Return everything until the stream comes to its end."""
     return await soon(_drain(reader))
 
 
@@ -72,7 +72,7 @@ async def _drain(reader: StreamReader) -> Seen:
 
 
 async def read_some(reader: StreamReader, count: int) -> Seen:
-    """The next chunks, exactly so many."""
+    """Return the next chunks, exactly so many."""
     # One timer for all of them: some runtimes limit timers, and keep those that were cancelled until their time.
     return await soon(_take(reader, count))
 
@@ -87,7 +87,7 @@ async def _take(reader: StreamReader, count: int) -> Seen:
 
 
 async def kept(manager: StreamManager, stream_id: str) -> Seen:
-    """What the stream holds now."""
+    """Return what the stream holds now."""
     return named(await manager.get_all_chunks(stream_id))
 
 
@@ -97,7 +97,7 @@ def named(rows: Sequence[StoredChunk]) -> Seen:
 
 
 def numbered(wanted: Sequence[str], first: int = 1) -> Seen:
-    """The names with dense sequences."""
+    """Return the names with dense sequences."""
     return list(enumerate(wanted, start=first))
 
 

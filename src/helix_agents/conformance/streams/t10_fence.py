@@ -30,7 +30,7 @@ CHANGES: dict[str, Change] = {
 
 
 async def refused(change: Awaitable[object]) -> StreamFenced:
-    """The error of a change that must be refused."""
+    """Return the error of a change that must be refused."""
     with raises(StreamFenced, "a change by an owner that was replaced") as caught:
         await soon(change)
     assert isinstance(caught.error, StreamFenced)

@@ -25,7 +25,7 @@ async def sequences_are_dense(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), numbered([*names("a", 3), *names("b", 2)]), "the chunks")
 
 
-@check("T1", "streams count each for itself")
+@check("T1", "each stream has its own sequence")
 async def streams_count_apart(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 3))

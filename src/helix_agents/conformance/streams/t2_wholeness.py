@@ -95,7 +95,7 @@ async def cursors(harness: Harness) -> None:
         await streams.create_resumable_reader("s", from_sequence=-1)
 
 
-@check("T2", "a reader may come before the first chunk, at cursor 0 only")
+@check("T2", "a reader may attach before the first chunk, at cursor 0 only")
 async def before_the_first_chunk(harness: Harness) -> None:
     streams = await harness.open_streams()
     expect(await streams.create_reader("s") is None, "a stream that does not exist has no reader")
@@ -109,7 +109,7 @@ async def before_the_first_chunk(harness: Harness) -> None:
         expect_same(await soon(task), numbered(names("a", 3)), "from the first chunk on")
 
 
-@check("T2", "what one reader does to a chunk no other reader sees")
+@check("T2", "a reader that changes a chunk changes it for no other reader")
 async def readers_are_apart(harness: Harness) -> None:
     streams = await harness.open_streams()
     flat, deep = {"type": "a", "text": "x"}, {"type": "b", "list": [{"n": 1}]}
@@ -128,7 +128,7 @@ async def readers_are_apart(harness: Harness) -> None:
                 found["list"][0]["n"] = 9
 
 
-@check("T2", "a reader that is cancelled while it waits goes on without loss")
+@check("T2", "a reader that is cancelled while it waits continues without loss")
 async def cancelled_while_waiting(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -145,7 +145,7 @@ async def cancelled_while_waiting(harness: Harness) -> None:
     await reader.close()
 
 
-@check("T2", "close ends a waiting reader, twice is harmless, and others go on")
+@check("T2", "close ends a waiting reader, may be repeated, and leaves other readers alone")
 async def close_while_waiting(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])
@@ -191,7 +191,7 @@ async def chunks_of_every_size(harness: Harness) -> None:
 
 
 async def reader_of_new(streams: Any, stream_id: str) -> Any:
-    """A reader of a stream that its first writer has only just made."""
+    """Return a reader of a stream that its first writer has only just made."""
     await streams.create_writer(stream_id, "run", "agent")
     return await reader_of(streams, stream_id)
 
@@ -220,7 +220,7 @@ async def chunks_from_step(harness: Harness) -> None:
     expect_same(await streams.get_all_chunks("nowhere"), [], "chunks of no stream")
 
 
-@check("T2", "a reader whose wait was cancelled goes on where it was")
+@check("T2", "a reader whose wait was cancelled continues where it was")
 async def cancelled_wait_loses_nothing(harness: Harness) -> None:
     manager = await harness.open_streams()
     await write(manager, "s", ["a"])

@@ -15,7 +15,7 @@ from .sample import chunk, kept, names, numbered, read_some, reader_of, soon, tu
 check = STREAM_MANAGER.check
 
 
-@check("T4", "after flush another process has the chunks; after close too")
+@check("T4", "after flush or close, other processes see the chunks")
 async def flushed_is_stored(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -52,7 +52,7 @@ async def batches_by_itself(harness: Harness) -> None:
     expect(len(calls) <= 100, f"2,000 chunks took {len(calls)} writes")
 
 
-@check("T4", "a writer whose backend stands still makes its producer wait, and loses nothing", kind="faults")
+@check("T4", "a writer whose backend stalls makes its producer wait and loses nothing", kind="faults")
 async def back_pressure(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     gate = asyncio.Event()
@@ -84,7 +84,7 @@ async def back_pressure(harness: Harness) -> None:
     await writer.close()
 
 
-@check("T4", "an error surfaces on write, flush or close; the next flush brings the chunks after all", kind="faults")
+@check("T4", "an error surfaces on write, flush or close, and the next flush stores the chunks", kind="faults")
 async def errors_surface(harness: Harness) -> None:
     streams = await harness.open_streams()
     down = True
@@ -117,7 +117,7 @@ async def refused_write_surfaces(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), [], "the chunks")
 
 
-@check("T4", "what is not a chunk is refused when it is handed in, and nothing is written")
+@check("T4", "anything that is not a chunk is rejected by write, and nothing is written")
 async def bad_chunks(harness: Harness) -> None:
     streams = await harness.open_streams()
     circle: dict[str, Any] = {"type": "a"}

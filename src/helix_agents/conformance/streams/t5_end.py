@@ -29,7 +29,7 @@ async def end(harness: Harness) -> None:
     expect_same([info.status, info.final_output, info.total_chunks], ["ended", {"answer": [42]}, 2], "the info")
 
 
-@check("T5", "end twice is harmless, the first output stays; what contradicts an end is refused")
+@check("T5", "ending twice keeps the first output; anything that contradicts the end is rejected")
 async def end_is_final(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])
@@ -82,7 +82,7 @@ async def fail(harness: Harness) -> None:
         await streams.create_writer("s", "run", "agent")
 
 
-@check("T5", "pause: readers finish, writers are refused; after resume both go on")
+@check("T5", "pause: readers finish, writers are rejected; after resume both continue")
 async def pause(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -161,7 +161,7 @@ async def deleted_and_made_anew(harness: Harness) -> None:
     expect_same(seen, numbered(names("a", 3))[: len(seen)], "the reader of the old stream")
 
 
-@check("T5", "changes to a stream that does not exist change nothing; bad ids are refused")
+@check("T5", "changes to a stream that does not exist change nothing; bad ids are rejected")
 async def no_such_stream(harness: Harness) -> None:
     streams = await harness.open_streams()
     await streams.end_stream("s")

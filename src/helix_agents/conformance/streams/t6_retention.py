@@ -131,7 +131,7 @@ async def time_to_live(harness: Harness) -> None:
     expect_same(await write(streams, "t", ["again"]), 2, "its sequence goes on, also after the room was made")
 
 
-@check("T6", "a writer that was quiet for longer than ttl goes on; an ended or deleted stream stays closed to it")
+@check("T6", "a writer that was quiet for longer than ttl continues; an ended or deleted stream stays closed to it")
 async def quiet_writer(harness: Harness) -> None:
     now = 1_700_000_000_000
 

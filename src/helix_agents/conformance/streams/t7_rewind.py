@@ -35,7 +35,7 @@ async def rewind(harness: Harness) -> None:
         await reader.close()
 
 
-@check("T7", "live readers see the marker and go on, here and in another process")
+@check("T7", "live readers see the marker and continue, in this process and others")
 async def live_readers_go_on(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 2), step=1)

@@ -12,7 +12,7 @@ from .sample import names, numbered, read_all, read_some, reader_of, soon, write
 check = STREAM_MANAGER.check
 
 
-@check("T9", "a reader that does not read slows no other, and has lost nothing when it goes on", kind="tasks")
+@check("T9", "a reader that does not read slows no other, and has lost nothing when it continues", kind="tasks")
 async def slow_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
@@ -30,7 +30,7 @@ async def slow_reader(harness: Harness) -> None:
         expect(seen == everything[1:], "a slow reader missed or repeated something")
 
 
-@check("T9", "readers that stop in the middle of a page, each at another place, all go on", kind="tasks")
+@check("T9", "readers that stop in the middle of a page, each at another place, all continue", kind="tasks")
 async def readers_at_all_places(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     total = 3000

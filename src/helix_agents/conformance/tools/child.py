@@ -28,7 +28,7 @@ Opener = Callable[[str], Awaitable[StateStore]]
 
 
 def resolve(name: str) -> Any:
-    """The object that `module:attribute` names."""
+    """Return the object that `module:attribute` names."""
     module, _, attribute = name.partition(":")
     if not attribute:
         raise ValueError(f"{name!r} is not of the form module:name.")

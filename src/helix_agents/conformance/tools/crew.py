@@ -22,7 +22,7 @@ _HEAD_START_SECONDS = 0.02
 
 
 def spec_of(harness: Harness) -> str:
-    """How a child opens the harness's data; `NotApplicable` where none can."""
+    """Return how a child opens the harness's data; `NotApplicable` where none can."""
     spec = harness.child_spec()
     if spec is None:
         raise NotApplicable("the data lives in one process")
@@ -53,7 +53,7 @@ async def stop_child(child: Process) -> None:
 
 
 async def hear(child: Process) -> Any:
-    """The next line that a child says."""
+    """Return the next line that a child says."""
     assert child.stdout is not None
     line = await asyncio.wait_for(child.stdout.readline(), ANSWER_SECONDS)
     if not line:

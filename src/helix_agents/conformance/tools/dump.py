@@ -21,7 +21,7 @@ _OF_THE_MOMENT = frozenset({"created_at", "updated_at", "set_at", "staged_at", "
 
 
 async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] = STEPS) -> dict[str, Any] | None:
-    """Everything about one session; None if there is none."""
+    """Return everything about one session; None if there is none."""
     state = await store.load_state(session_id)
     if state is None:
         return None
@@ -43,7 +43,7 @@ async def dump_session(store: StateStore, session_id: str, steps: Iterable[str] 
 
 
 async def dump(store: StateStore, steps: Iterable[str] = STEPS) -> dict[str, Any]:
-    """Everything about every session of the store."""
+    """Return everything about every session of the store."""
     found: dict[str, Any] = {}
     cursor: str | None = None
     while True:
@@ -56,12 +56,12 @@ async def dump(store: StateStore, steps: Iterable[str] = STEPS) -> dict[str, Any
 
 
 async def portrait(store: StateStore, session_id: str) -> Any:
-    """A dump of one session that is equal for any two sessions with the same history."""
+    """Return a dump of one session that is equal for any two sessions with the same history."""
     return anonymous(await dump_session(store, session_id), session_id)
 
 
 def anonymous(value: Any, session_id: str) -> Any:
-    """The value less clock readings, with the session's id and its checkpoint ids replaced."""
+    """Return the value less clock readings, with the session's id and its checkpoint ids replaced."""
     if isinstance(value, dict):
         without_clock = {key: item for key, item in value.items() if key not in _OF_THE_MOMENT}
         if "turn" in without_clock:

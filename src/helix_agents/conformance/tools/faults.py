@@ -36,7 +36,7 @@ Verb = Callable[..., Awaitable[Any]]
 
 
 def verbs_of(store: StateStore) -> tuple[str, ...]:
-    """The names of the store's verbs; `NotApplicable` for a store that is not built on verbs."""
+    """Return the names of the store's verbs; `NotApplicable` for a store that is not built on verbs."""
     verbs: tuple[str, ...] = getattr(store, "VERBS", ())
     if not verbs:
         raise NotApplicable("the store names no VERBS, so there is nowhere to put a fault")

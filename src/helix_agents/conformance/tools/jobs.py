@@ -134,7 +134,7 @@ async def flag(store: StateStore, params: Params) -> list[Any]:
 
 
 async def opened(store: StateStore, params: Params) -> bool:
-    """Nothing but a look: opening was the work."""
+    """Return what a look shows: opening was the work."""
     return await store.session_exists(params["session_id"])
 
 

@@ -44,7 +44,7 @@ async def prepare(store: StateStore, session_id: str) -> None:
 
 
 async def commit(store: StateStore, session_id: str) -> Any:
-    """The commit of the operation table, also used for S12."""
+    """Return the commit of the operation table, also used for S12."""
     return await store.save_state_and_promote_staging(
         session_id, full_state(session_id), [user("three"), user("four")], meta(3, "step-1", 99), expected_version=3
     )
@@ -56,7 +56,7 @@ async def _restore(store: StateStore, session_id: str) -> Any:
 
 
 def branch_point(checkpoints: Sequence[Checkpoint], message_count: int, branch_id: str = "branch-new") -> BranchPoint:
-    """The point after so many messages; checkpoints as `list_checkpoints` returns them, newest first."""
+    """Return the point after so many messages; checkpoints as `list_checkpoints` returns them, newest first."""
     fitting = [it.checkpoint_id for it in checkpoints if it.message_count >= message_count]
     return BranchPoint(branch_id, fitting[-1], message_count, f"message {message_count}")
 
@@ -71,7 +71,7 @@ async def branch(store: StateStore, session_id: str, message_count: int = 2, **o
 
 
 def turn_meta(step_count: int) -> CheckpointMeta:
-    """A checkpoint that promotes nothing."""
+    """Return a checkpoint that promotes nothing."""
     return CheckpointMeta("step-3", step_count, kind="turn")
 
 
@@ -83,7 +83,7 @@ async def prepare_branched(store: StateStore, session_id: str) -> None:
 
 
 async def left_branch(store: StateStore, session_id: str) -> str:
-    """The first branch that is not active."""
+    """Return the first branch that is not active."""
     return next(it.branch_id for it in await store.list_branches(session_id) if not it.is_active)
 
 

@@ -62,14 +62,14 @@ AWKWARD_VALUES: tuple[Any, ...] = (
 
 
 def awkward_state() -> dict[str, Any]:
-    """Custom state that holds every awkward value, as a member, in a list and as a key."""
+    """Return custom state that holds every awkward value, as a member, in a list and as a key."""
     members = {f"v{place}": value for place, value in enumerate(AWKWARD_VALUES)}
     keys = {text: {"inner " + text: place} for place, text in enumerate(AWKWARD_TEXTS)}
     return {**members, **keys, "all": list(AWKWARD_VALUES), "deep": {"list": [{"k": list(AWKWARD_VALUES)}]}}
 
 
 def nested(depth: int) -> Any:
-    """A list in a list in a list ..."""
+    """Return a list in a list in a list ..."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -77,7 +77,7 @@ def nested(depth: int) -> Any:
 
 
 def full_state(session_id: str) -> SessionState:
-    """A session with every field that a caller may change set to something else than its default."""
+    """Return a session with every field that a caller may change set to something else than its default."""
     return SessionState(
         session_id=session_id,
         agent_type="agent",
@@ -121,31 +121,31 @@ def full_state(session_id: str) -> SessionState:
 
 
 def plain_state(session_id: str, **fields: Any) -> SessionState:
-    """A session value to save; `custom_state=None`, that is, as stored, unless given."""
+    """Return a session value to save; `custom_state=None`, that is, as stored, unless given."""
     return msgspec.structs.replace(
         SessionState(session_id=session_id, agent_type="agent", stream_id=session_id), **fields
     )
 
 
 def meta(step_count: int = 1, step_id: str = "step-1", stream_sequence: int = 0) -> CheckpointMeta:
-    """What a commit says about itself."""
+    """Return what a commit says about itself."""
     return CheckpointMeta(step_id=step_id, step_count=step_count, stream_sequence=stream_sequence)
 
 
 def ref(sub_session_id: str, **fields: Any) -> SubSessionRef:
-    """A note of a child session."""
+    """Return a note of a child session."""
     return msgspec.structs.replace(
         SubSessionRef(sub_session_id, "kid", f"call-of-{sub_session_id}", started_at=1), **fields
     )
 
 
 def user(text: str, **members: Any) -> dict[str, Any]:
-    """A message."""
+    """Return a message."""
     return {"role": "user", "content": text, **members}
 
 
 def writes(*ops: dict[str, Any]) -> StepWrites:
-    """What one tool call wrote."""
+    """Return what one tool call wrote."""
     return StepWrites(ops=list(ops), warnings=[])
 
 

@@ -34,7 +34,7 @@ KINDS: tuple[UsageKind, ...] = ("tokens", "tool", "subagent", "custom")
 
 
 def _samples(session_id: str) -> list[UsageEntry]:
-    """One entry of each kind with every field set."""
+    """Return one entry of each kind with every field set."""
     shared: Built = {"session_id": session_id, "run_id": "run", "step_count": 3, "source": "agent"}
     return [
         TokensEntry(
@@ -310,7 +310,7 @@ async def pages_follow(harness: Harness) -> None:
     expect_same((beyond.items, beyond.total, beyond.has_more), ([], None, False), "a page beyond the end, uncounted")
 
 
-@check("U5", "bad arguments are refused")
+@check("U5", "bad arguments are rejected")
 async def bad_arguments(harness: Harness) -> None:
     store = await harness.open_usage()
     bad: list[Built] = [

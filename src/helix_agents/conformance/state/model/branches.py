@@ -42,7 +42,7 @@ class Branches:
         self.ends: list[End] = []
 
     def listed(self, message_count: int) -> list[Branch]:
-        """All branches, each with the length of the conversation that had it on its way last."""
+        """Return all branches, each with the length of the conversation that had it on its way last."""
         found: dict[str, Branch] = {}
         for end in self.ends:
             for fork in end.way:
@@ -67,14 +67,15 @@ class Branches:
         return point.branch_id
 
     def _with(self, way: Way, fork: Fork) -> Way:
-        """A way with one more fork on it, if it comes past there."""
+        """Return a way with one more fork on it, if it comes past there."""
         at = fork[:2]
         if _before(way, at) != _before(self.way, at):
             return way
         return (*_before(way, at), fork, *way[len(_before(way, at)) :])
 
     def walk(self, present: End, branch_id: str) -> list[End]:
-        """All ends once one has walked to a branch, that of the branch last; none if it is on the way already."""
+        """Return all ends once one has walked to a branch, that of the branch last; none if it is on the way
+        already."""
         now, ends = present._replace(way=self.way), list(self.ends)
         while all(fork.branch_id != branch_id for fork in now.way):
             target = _last_with(ends, branch_id)

@@ -109,7 +109,7 @@ class Choices:
         ]
 
     def call(self) -> Call:
-        """The next call; every session that exists by then may have been touched, so all of these are named."""
+        """Return the next call; every session that exists by then may have been touched, so all of these are named."""
         name = self._chance.choice(NAMES)
         weights = [weight for weight, _ in self._menu]
         ((_, make),) = self._chance.choices(self._menu, weights)
@@ -150,7 +150,7 @@ class Choices:
         )
 
     def _guards(self, name: str) -> dict[str, Any]:
-        """A version, and now and then a run that starts and another one that ends or gets a new lease."""
+        """Return a version, and now and then a run that starts and another one that ends or gets a new lease."""
         options: dict[str, Any] = {
             "expected_version": self._version(name),
             "owner": self._owner(name),

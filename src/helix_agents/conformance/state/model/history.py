@@ -36,11 +36,12 @@ class HistoryModel(RunModel):
         """What the next session is born with; a walk sets it, so that both sides agree."""
 
     def born(self) -> str:
-        """The incarnation of a new session."""
+        """Return the incarnation of a new session."""
         return self.incarnation or f"incarnation-{next(self.numbers)}"
 
     def _at_version(self, session_id: str, expected_version: int | None, owner: Owner | None) -> Session:
-        """The session, if it is the one to go back in: that is judged before anything of its history is looked for."""
+        """Return the session, if it is the one to go back in: that is judged before anything of its history is looked
+        for."""
         return self._guarded(session_id, expected_version, None if owner is None else Owner(owner.incarnation))
 
     # -- checkpoints

@@ -19,7 +19,7 @@ class _Lost(Exception):  # an outcome of one op
 
 
 def naive_merge(base: dict[str, Any], lists: list[list[dict[str, Any]]]) -> tuple[dict[str, Any], bool | None]:
-    """The merged state, and whether writes were lost (None: cannot say)."""
+    """Return the merged state, and whether writes were lost (None: cannot say)."""
     document: dict[str, Any] = copy.deepcopy(base)
     overwritten = [
         (tool, _path(op)) for tool, ops in enumerate(lists) for op in ops if op["kind"] in ("replace", "delete")
@@ -43,7 +43,7 @@ def naive_merge(base: dict[str, Any], lists: list[list[dict[str, Any]]]) -> tupl
 
 
 def naive_apply(base: dict[str, Any], ops: list[dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-    """One list of ops applied in its order, and whether one of them had nowhere to go."""
+    """Return one list of ops applied in its order, and whether one of them had nowhere to go."""
     document: dict[str, Any] = copy.deepcopy(base)
     fits = [_applied(document, _path(op), op) for op in ops]
     return document, not all(fits)
@@ -54,13 +54,13 @@ def _path(op: dict[str, Any]) -> Path:
 
 
 def _touch(one: Path, other: Path) -> bool:
-    """Whether one path is the other, or above it, or below it."""
+    """Return whether one path is the other, or above it, or below it."""
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
 
 
 def _position_lost_meaning(overwritten: Path, path: Path) -> bool:
-    """Whether the path names a position of a list somewhere below what was overwritten."""
+    """Return whether the path names a position of a list somewhere below what was overwritten."""
     depth = len(overwritten)
     return depth < len(path) and path[:depth] == overwritten and any(isinstance(it, int) for it in path[depth:])
 

@@ -115,7 +115,7 @@ class Session:
             rows[call.kind, call.tool_call_id] = msgspec.structs.replace(copy.deepcopy(call), staged_at=now)
 
     def rows_of(self, step_id: str) -> list[StagedChanges]:
-        """What is staged for a step, in the order of the calls."""
+        """Return what is staged for a step, in the order of the calls."""
         rows = self.staged.get(step_id, {}).values()
         return sorted(rows, key=lambda row: (row.index, row.kind, row.tool_call_id))
 
@@ -180,7 +180,7 @@ class Session:
         return made
 
     def find_checkpoint(self, checkpoint_id: str) -> tuple[int, Checkpoint]:
-        """A checkpoint and its place among the others."""
+        """Return a checkpoint and its place among the others."""
         for place, made in enumerate(self.checkpoints):
             if made.checkpoint_id == checkpoint_id:
                 return place, made
@@ -210,7 +210,7 @@ class Session:
         self.overwrite(msgspec.structs.replace(end.state, **kept), now)
 
     def forked(self, new_session_id: str, checkpoint_id: str | None, now: int, incarnation: str) -> Session:
-        """A session of its own that begins with this one as it is now, or was at a checkpoint."""
+        """Return a session of its own that begins with this one as it is now, or was at a checkpoint."""
         state, messages = self.state, self.messages
         if checkpoint_id is not None:
             made = self.find_checkpoint(checkpoint_id)[1]

@@ -97,7 +97,7 @@ class Walk:
         return self._comparable(await dump_session(store, name))
 
     def _comparable(self, value: Any) -> Any:
-        """The value less clocks, wordings and cursors, with checkpoints and branches numbered."""
+        """Return the value less clocks, wordings and cursors, with checkpoints and branches numbered."""
         value = plain(value)
         if isinstance(value, dict):
             kept = {key: item for key, item in value.items() if key not in _CLOCK_FIELDS}
