@@ -163,6 +163,10 @@ async def test_the_same_request_submitted_twice_is_one_run(opened: Opener, store
         again = await runtime.submit(worker, "Go", idempotency_key="k")
         assert again.run_id == handles[0].run_id
         await expect_plain_run(stores, again.session_id)
+        await result(stores, await runtime.submit(worker, "More", session_id=again.session_id))
+        late = await runtime.submit(worker, "Go", session_id=again.session_id, idempotency_key="k")
+        assert late.run_id == handles[0].run_id
+        assert (await late.result()).output == f"Done. {SECRET}"
 
 
 async def test_a_run_that_was_stored_when_its_process_died_is_found(opened: Opener, stores: Stores) -> None:
@@ -186,6 +190,16 @@ async def test_an_interrupted_run_is_taken_up_by_the_engine_when_asked(opened: O
         done = await executor.get_handle(editor, "s")
         assert done is not None
         assert await result(stores, done) == "Published."
+
+
+async def test_a_restored_session_is_resumed_by_the_engine(opened: Opener, stores: Stores) -> None:
+    async with executing(stores, worker) as executor, opened(executor) as runtime:
+        await result(stores, await runtime.submit(worker, "Go", session_id="s"))
+        before = [message["content"] for message in (await stores.state.get_messages("s")).items]
+        first = next(each for each in (await stores.state.list_checkpoints("s")).items if each.step_count == 1)
+        await executor.restore("s", first.checkpoint_id)
+        assert await result(stores, await runtime.resume(worker, "s")) == f"Done. {SECRET}"
+        assert [message["content"] for message in (await stores.state.get_messages("s")).items] == before
 
 
 async def test_what_belongs_to_another_agent_is_refused(opened: Opener, stores: Stores) -> None:

@@ -39,6 +39,8 @@ from ..types import SessionState
 
 logger = get_logger("helix_agents.runtimes")
 
+RESUMABLE = (Standing.READY, Standing.STOPPED, Standing.ORPHANED)
+
 
 class EngineRuntime(ABC):
     """Runs the agents of an executor on a durable engine. Inside `async with`, this process is one of the workers."""
@@ -60,8 +62,8 @@ class EngineRuntime(ABC):
         `input` as the next message.
         """
         agent = self._executor.runs.known(agent)
-        ticket = await self._stepper.begin(agent, input, session_id=session_id, **options)
-        handle = await self._handle(ticket)
+        handle = await self._stepper.submit(agent, input, session_id=session_id, **options)
+        ticket = await self._stepper.look(agent, handle.session_id)
         if not ticket.done:
             await self._begin(ticket, anew=options.get("idempotency_key") is None)
         return handle
@@ -70,25 +72,25 @@ class EngineRuntime(ABC):
         """Respond to a question, as `executor.submit_tool_result` does; after the last response the engine continues
         the run."""
         receipt = await self._executor.submit_tool_result(session_id, tool_call_id, **answer)
-        await self.answered(receipt)
+        await self.answered(receipt.session_id)
         return receipt
 
-    async def answered(self, receipt: ToolResultReceipt) -> None:
+    async def answered(self, session_id: str) -> None:
         """Let the engine continue the session whose question was answered, if that was the last one."""
-        asked = await self._services.store.load_state(receipt.session_id)
-        root_id = receipt.session_id if asked is None else asked.root_session_id or receipt.session_id
+        asked = await self._services.store.load_state(session_id)
+        root_id = session_id if asked is None else asked.root_session_id or session_id
         root = await find(self._services, root_id)
         if root.session is not None and root.seen.standing is Standing.READY:
             with suppress(AlreadyRunning, NotResumable, RunLost):  # another process has also responded and was faster
                 await self.resume(root.session.agent_type, root_id)
 
     async def resume(self, agent: Agent | str, session_id: str, *, user_id: str | None = None) -> RunHandle:
-        """Let the engine continue a session that was interrupted or has all its responses."""
+        """Let the engine continue a session that was interrupted, restored or forked, or has all its responses."""
         agent = self._executor.runs.known(agent)
         found, _ = await decided(
             self._services, Intent.RESUME, session_id, agent=agent, user_id=user_id, engine=self._engine
         )
-        if found.seen.standing not in (Standing.READY, Standing.STOPPED):
+        if found.seen.standing not in RESUMABLE:
             raise NotResumable(session_id, f"it is {found.seen.status}")
         return await self.submit(agent, [], session_id=session_id)
 
@@ -101,12 +103,6 @@ class EngineRuntime(ABC):
         known = self._executor.runs.known(agent)
         handle = await self._executor.starter.retry(known, session_id, user_id=user_id, engine=self._engine)
         await self._begin(await self._stepper.look(known, session_id), anew=True)
-        return handle
-
-    async def _handle(self, ticket: Ticket) -> RunHandle:
-        handle = await self._executor.get_handle(ticket.agent_type, ticket.session_id)
-        if handle is None:
-            raise RunLost(ticket.session_id, ticket.run_id, "the session was deleted")
         return handle
 
     # -- for the engine

@@ -1,6 +1,6 @@
 """A Worker whose agents run by Workflows, with doors that only tests need. Tools write a journal into D1.
 
-A tool call whose number is that of the row `stop` never ends: there the test kills the runtime.
+At any call to a database, a session may die: see `deaths.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import time
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import deaths  # type: ignore[import-not-found]  # beside this file in the Worker
+from scene_agents import SCRIPTS as SCENES  # type: ignore[import-not-found]
+from scene_agents import scene_agents
 from workers import Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
@@ -35,7 +38,9 @@ from helix_agents.runtimes.cloudflare import workflows
 
 __all__ = ["StreamServer"]
 JOURNAL = "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY, session TEXT, line TEXT)"
-STOP = "CREATE TABLE IF NOT EXISTS stop (session TEXT PRIMARY KEY, at INTEGER)"
+ENDING = "CREATE TABLE IF NOT EXISTS ending (session TEXT PRIMARY KEY)"
+DYING = frozenset({"execute", "answer", "answer_all", "complete", "interrupt", "abort", "resume", "restore", "fork"})
+"""The requests that may die in the middle: those that change something."""
 BATCHES: dict[str, list[int]] = {}
 _counted = CloudflareDriver.counted
 
@@ -52,22 +57,22 @@ CloudflareDriver.counted = counted  # type: ignore[method-assign]
 
 
 class Journal:
-    """Notes every execution of a tool, and stops the world at one of them."""
+    """Notes every execution of a tool, where a kill does not reach it."""
 
     def __init__(self, env: Any) -> None:
         self._database = D1Binding(env.DB)
 
     async def note(self, session: str, line: str) -> None:
-        root = session.split("/")[0]
-        rows = await self._database.batch(
-            [
-                Statement("INSERT INTO journal (session, line) VALUES (?1, ?2)", (root, line)),
-                Statement("SELECT COUNT(*) AS n FROM journal WHERE session = ?1", (root,)),
-                Statement("SELECT at FROM stop WHERE session = ?1", (root,)),
-            ]
-        )
-        if rows[2] and rows[1][0][0] >= rows[2][0][0]:
-            await asyncio.sleep(3600)
+        insert = "INSERT INTO journal (session, line) VALUES (?1, ?2)"
+        with deaths.immortal():
+            await self._database.batch([Statement(insert, (session.split("/")[0], line))])
+
+    async def may_end(self, session: str) -> bool:
+        """Whether the tools of a session that wait may return."""
+        find = "SELECT 1 AS one FROM ending WHERE session = ?1"
+        with deaths.immortal():
+            (rows,) = await self._database.batch([Statement(find, (session.split("/")[0],))])
+        return bool(rows)
 
     async def lines(self, session: str) -> list[str]:
         (rows,) = await self._database.batch(
@@ -149,11 +154,13 @@ def agents(env: Any) -> list[Agent]:
         Agent("sleeper", tools=[slow], state={"count": 0}),
         Agent("hoarder", tools=[large]),
         Agent("runner", tools=[tick], state={"count": 0}, max_steps=100),
+        *scene_agents(journal.note, journal.may_end),
     ]
 
 
 SCRIPTS: dict[str, Any] = {
     **SCRIPT,
+    **SCENES,
     "hasty": [Reply("Quick?", [Call("hurry", {"path": "a"})]), "Nobody answered."],
     "sleeper": [Reply("Sleeping.", [Call("slow", {"seconds": 3})]), "Awake."],
     "hoarder": [Reply("Much.", [Call("large", {"size": 2_100_000})]), "Kept."],
@@ -162,7 +169,7 @@ SCRIPTS: dict[str, Any] = {
 
 
 def new_executor(env: Any, workflow: str = "FLOWS") -> CloudflareAgentExecutor:
-    return CloudflareAgentExecutor(
+    executor = CloudflareAgentExecutor(
         workflow_binding=getattr(env, workflow),
         state_store=D1StateStore(env.DB, migrated=True),
         stream_manager=DurableObjectStreamManager(env.FLOW_STREAMS),
@@ -170,7 +177,10 @@ def new_executor(env: Any, workflow: str = "FLOWS") -> CloudflareAgentExecutor:
         usage_store=D1UsageStore(env.DB, migrated=True),
         agents=agents(env),
         lease_seconds=3,
+        secret="a secret of the tests",
     )
+    deaths.mortal(executor.runtime)
+    return executor
 
 
 class Flow(AgentWorkflow):
@@ -202,16 +212,19 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         body = decode(await request.text()) if request.method == "POST" else {}
         try:
             executor = new_executor(self.env, query.pop("workflow", "FLOWS"))
+            if verb in DYING:
+                deaths.COUNTED.set(rest[0])
             return json(await getattr(self, f"do_{verb}")(executor, *rest, **query, **body))
         except HelixError as error:
             return json({"error": type(error).__name__, "detail": str(error)}, 400)
 
     async def do_migrate(self, executor: Any) -> Any:
-        await D1Binding(self.env.DB).batch([Statement(JOURNAL), Statement(STOP)])
+        await D1Binding(self.env.DB).batch([Statement(JOURNAL), Statement(ENDING)])
         return await run_migration(self.env.DB)
 
     async def do_execute(self, executor: Any, session_id: str, agent: str, **options: Any) -> Any:
-        handle = await executor.execute(agent, "Write the report.", session_id=session_id, **options)
+        said = options.pop("said", "Write the report.")
+        handle = await executor.execute(agent, said, session_id=session_id, **options)
         return {"run_id": handle.run_id}
 
     async def do_begin(self, executor: Any, session_id: str, agent: str) -> Any:
@@ -231,8 +244,24 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def do_answer(self, executor: Any, session_id: str, tool_call_id: str, **answer: Any) -> Any:
         return {"receipt": (await executor.submit_tool_result(session_id, tool_call_id, **answer)).status}
 
-    async def do_interrupt(self, executor: Any, session_id: str) -> Any:
-        await executor.interrupt(session_id, "enough")
+    async def do_complete(self, executor: Any, session_id: str, token: str, **answer: Any) -> Any:
+        return {"receipt": (await executor.complete_deferred(token, **answer)).status}
+
+    async def do_interrupt(self, executor: Any, session_id: str, **more: Any) -> Any:
+        await executor.interrupt(session_id, "enough", **more)
+
+    async def do_abort(self, executor: Any, session_id: str) -> Any:
+        await executor.abort(session_id, "enough")
+
+    async def do_checkpoints(self, executor: Any, session_id: str) -> Any:
+        found = await executor.services.store.list_checkpoints(session_id)
+        return [{"id": each.checkpoint_id, "steps": each.step_count} for each in found.items]
+
+    async def do_restore(self, executor: Any, session_id: str, checkpoint_id: str) -> Any:
+        await executor.restore(session_id, checkpoint_id)
+
+    async def do_fork(self, executor: Any, session_id: str, new_session_id: str, checkpoint_id: str) -> Any:
+        await executor.fork_session(session_id, new_session_id, checkpoint_id=checkpoint_id)
 
     async def do_resume(self, executor: Any, session_id: str, agent: str, **more: Any) -> Any:
         return {"run_id": (await executor.resume(agent, session_id, **more)).run_id}
@@ -243,10 +272,17 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def do_rescue(self, executor: Any) -> Any:
         await executor.recover()
 
-    async def do_stop(self, executor: Any, session_id: str, at: str) -> Any:
-        """Let the n-th tool call of a session never end; 0: let all of them end."""
-        upsert = "INSERT INTO stop VALUES (?1, ?2) ON CONFLICT (session) DO UPDATE SET at = excluded.at"
-        await D1Binding(self.env.DB).batch([Statement(upsert, (session_id, int(at) or 10**6))])
+    async def do_end(self, executor: Any, session_id: str) -> Any:
+        """Let the tools of a session that wait return."""
+        insert = "INSERT INTO ending VALUES (?1) ON CONFLICT DO NOTHING"
+        await D1Binding(self.env.DB).batch([Statement(insert, (session_id,))])
+
+    async def do_die(self, executor: Any, session_id: str, at: str) -> Any:
+        """Let the session die at this point, see `deaths.py`."""
+        deaths.LAST[session_id] = int(at)
+
+    async def do_points(self, executor: Any, session_id: str) -> Any:
+        return {"points": deaths.POINTS.get(session_id, 0), "dead": deaths.has_died(session_id)}
 
     async def do_journal(self, executor: Any, session_id: str) -> Any:
         return await Journal(self.env).lines(session_id)

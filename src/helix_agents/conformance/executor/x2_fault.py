@@ -182,6 +182,30 @@ async def aborted_from_outside(harness: Harness) -> None:
             expect(info is None or info.status in ("ended", "failed"), f"{session_id}: the stream of {member} is open")
 
 
+@check("X4", "a session that is interrupted after a crash and resumed leaves its readers what is committed")
+async def interrupted_from_outside(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    clock = Clockwork()
+    for session_id, how in (("resumed", "resume"), ("submitted", "submit")):
+        await crash(stores, session_id, clock)
+        async with _executor(stores, clock) as executor:
+            await executor.interrupt(session_id, "enough")
+            await executor.recover()
+            session = await stores.state.load_state(session_id)
+            expect(
+                session is not None and session.status == "interrupted", f"{session_id}: {session and session.status}"
+            )
+            if how == "resume":
+                await executor.resume("main", session_id)
+            else:
+                await executor.submit("main", [], session_id=session_id)
+                await executor.recover()
+            handle = await executor.get_handle("main", session_id)
+            assert handle is not None
+            expect_same((await handle.result()).status, "completed", f"{session_id}: the status")
+        await agree(stores, session_id, clock, session_id)
+
+
 @check("X2", "an abort that dies at any call leaves a crashed session that can be tidied up", kind="faults")
 async def an_abort_that_dies(harness: Harness) -> None:
     stores = await harness.open_stores()

@@ -79,6 +79,8 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
     claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
     claim = await _open_stream(services, claim, stream, step, found.last_commit, crashed=crashed)
+    if session.status == "interrupted":  # perhaps from outside, after a crash
+        claim = await _with_gap(services, claim)
     return await _released(services, claim) if new.released else claim
 
 
@@ -115,6 +117,18 @@ async def _open_stream(
         await drop_orphan(services.store, services.streams, session, claim.fence)
         raise claim.lost("the session was deleted") from error
     return replace(await placed(services, claim, ready), staged=staged, rewound=ready.rewound)
+
+
+async def _with_gap(services: Services, claim: Claim) -> Claim:
+    """Return the claim with `rewound` set if the stream shows nothing of a step that has staged rows.
+
+    A process that stopped the session from outside, or took it over and released it, has dropped those chunks.
+    """
+    if claim.rewound or not claim.staged:
+        return claim
+    open_step = claim.session.step_count + 1
+    shown = await services.streams.get_chunks_from_step(claim.session.stream_id, open_step)
+    return replace(claim, rewound=not any(stored.chunk.get("step", 0) >= open_step for stored in shown))
 
 
 def _crashes_with(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> int:
@@ -189,4 +203,4 @@ async def continue_run(services: Services, found: Found, *, worker: str | None =
             await services.streams.resume_stream(session.stream_id, fence=claim.fence)
     except StreamFenced as error:
         raise claim.lost() from error
-    return claim
+    return await _with_gap(services, claim)

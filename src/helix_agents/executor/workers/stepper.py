@@ -20,6 +20,7 @@ from ...errors import AlreadyRunning, InvalidArgument, NotResumable, RunLost, Se
 from ...messages import Message
 from ...retry import RESULT
 from ...types import InterruptFlag, RunRecord, SessionState, SessionStatus
+from ..handle import RunHandle
 from ..local_runs import LocalRuns
 from ..options import Input, read_request
 from ..services import Services
@@ -96,12 +97,16 @@ class Stepper:
     async def begin(self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any) -> Ticket:
         """Store a run, as `executor.submit` does with the same options. No worker starts it: `step` does.
 
-        With an `idempotency_key` it may be tried again: then it returns where that run stands by now.
+        With an `idempotency_key` it may be tried again: then it returns where the session stands by now.
         """
-        agent = self._runs.known(agent)
-        request = read_request(agent, input, {**options, "session_id": session_id})
-        handle = await self._starter.start(request, released=True, engine=self._engine)
-        return await self.look(agent, handle.session_id)
+        return await self.look(agent, (await self.submit(agent, input, session_id=session_id, **options)).session_id)
+
+    async def submit(
+        self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any
+    ) -> RunHandle:
+        """Do what `begin` does, and return a handle on the run; with a key that was used before, on that run."""
+        request = read_request(self._runs.known(agent), input, {**options, "session_id": session_id})
+        return await self._starter.start(request, released=True, engine=self._engine)
 
     async def look(self, agent: Agent | str, session_id: str) -> Ticket:
         """Return where a session stands now, whichever process works on it."""

@@ -28,6 +28,7 @@ from ...codec import Json, encode
 from ...errors import HelixError, InvalidArgument, StoreUnavailable
 from ...executor import (
     AgentExecutor,
+    Completion,
     ExecuteOptions,
     Input,
     RunHandle,
@@ -256,8 +257,15 @@ class CloudflareAgentExecutor(AgentExecutor):
     ) -> ToolResultReceipt:
         """Respond to a question. With the last answer the waiting instance continues."""
         receipt = await super().submit_tool_result(session_id, tool_call_id, **answer)
-        await self.runtime.answered(receipt)
+        await self.runtime.answered(receipt.session_id)
         return receipt
+
+    async def complete_deferred(self, token: str, *, result: Json = ..., error: str | None = None) -> Completion:
+        """Complete a deferred call. With the last answer the waiting instance continues."""
+        completion = await super().complete_deferred(token, result=result, error=error)
+        if completion.session is not None:
+            await self.runtime.answered(completion.session.session_id)
+        return completion
 
     async def recover(self, *, limit: int = 100) -> list[RunHandle]:
         """Continue stalled runs, for a cron trigger. Returns no handles, because nothing runs here."""
