@@ -257,6 +257,22 @@ async def test_nothing_of_a_deleted_session_is_left_under_its_id(
     assert "ALICES-SECRET" not in (await bob.get(f"/stream/{sid}")).text
 
 
+async def test_a_session_that_the_store_made_alone_shows_nothing_of_an_earlier_one(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, stores: Stores, sid: str
+) -> None:
+    await execute(alice, "ALICES-SECRET", sid)
+    await result(alice, sid)
+    await execute(bob, "hello", f"{sid}-bob")
+    await result(bob, f"{sid}-bob")
+    await stores.state.delete_session(sid)  # as a deletion that was cut short: the stream stays
+    await stores.state.fork_session(f"{sid}-bob", sid)
+    for path in ("stream/{}", "stream/{}?format=ag-ui", "chat/{}/stream", "sessions/{}/snapshot"):
+        assert "ALICES-SECRET" not in (await bob.get(f"/{path.format(sid)}")).text, path
+    await execute(bob, "again", sid)
+    await result(bob, sid)
+    assert "ALICES-SECRET" not in (await bob.get(f"/stream/{sid}")).text
+
+
 async def test_an_approval_that_was_answered_for_an_earlier_session_is_stale(
     alice: httpx.AsyncClient, sid: str
 ) -> None:

@@ -11,7 +11,7 @@ from ..backends.registry import Stores
 from ..clock import system_clock
 from ..codec import Json, encode
 from ..errors import InvalidArgument, SessionNotFound
-from ..executor import Action, Intent, all_waiting, decide, find
+from ..executor import Action, Intent, all_waiting, decide, find, stream_of
 from ..types import PendingClientToolCall, SessionState
 from .command import add_command, add_json
 from .output import emit, say
@@ -83,7 +83,7 @@ async def _resume(given: argparse.Namespace, stores: Stores) -> int:
         session = await executor.services.store.load_state(given.session)
         if session is None:
             raise SessionNotFound(given.session)
-        info = await executor.services.streams.get_stream_info(session.stream_id)
+        info = await stream_of(executor.services.streams, session)
         seen = info.latest_sequence if info is not None else 0
         handle = await executor.resume(session.agent_type, given.session, message=given.message)
         streams = executor.services.streams

@@ -18,6 +18,7 @@ from .session.questions import ToolResultReceipt, all_waiting
 from .session.standing import UNCLOSED, Action, Intent, Standing, decide, open_run
 from .step.decisions import Outcome
 from .stream.follow import Follower, StreamPlace, outcome_without_stream
+from .stream.leftover import drop_leftover, stream_of
 from .stream.prepare import close_stream
 from .stream.snapshot import SessionView, take_snapshot
 from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
@@ -63,6 +64,7 @@ __all__ = [
     "close_stream",
     "decide",
     "decided",
+    "drop_leftover",
     "fail_session",
     "find",
     "impatient",
@@ -70,5 +72,6 @@ __all__ = [
     "outcome_without_stream",
     "restore_session",
     "result_of",
+    "stream_of",
     "take_snapshot",
 ]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from ..codec import encode
 from ..errors import HelixError
-from ..executor import UNCLOSED, SessionStores, Standing, close, close_stream, find
+from ..executor import UNCLOSED, SessionStores, Standing, close, close_stream, find, stream_of
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
 from ..types import SessionState
@@ -96,7 +96,7 @@ async def repair_session(state_store: StateStore, stream_manager: StreamManager,
         await close(stores, found)
         done.append(f"closed the record of run {found.run.run_id} and its stream")
     elif found.seen.standing in (Standing.COMPLETED, Standing.FAILED):
-        info = await stream_manager.get_stream_info(found.session.stream_id)
+        info = await stream_of(stream_manager, found.session)
         if info is not None and info.status in ("active", "paused"):
             # Under the fence of the last owner: a process that continues the session has a higher one.
             await close_stream(stream_manager, found.session, None, found.session.owner_epoch, rewind=False)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ..content import Content
 from ..errors import InvalidArgument
+from ..executor import stream_of
 from ..lifecycle import SUSPENDED
 from ..messages import Message, is_from_user
 from ..types import SessionState
@@ -250,5 +251,5 @@ async def _current(call: Call, session_id: str, count: int, *, resumed: bool, co
     if resumed or session.status == "active":
         run = await call.context.store.get_current_run(session_id)
         return Continued(session, run.start_sequence if run else 0, count, continues)
-    info = await call.context.streams.get_stream_info(session.stream_id)
+    info = await stream_of(call.context.streams, session)
     return Continued(session, info.latest_sequence if info else 0, count, continues)

@@ -19,6 +19,7 @@ from ...streams.contract import StreamManager
 from ...types import Owner, RunRecord, SessionState
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
+from ..stream.leftover import drop_leftover
 from .claim import REPLACED, next_epoch
 from .closing import Ending, decided, fail_session
 from .observe import Sessions, load_messages
@@ -40,6 +41,7 @@ async def restore_session(
     if (undoes := open_run(run)) is not None:
         why = "The session was restored."
         undone = RunChange(undoes, msgspec.structs.replace(undoes, status="interrupted", error=why, completed_at=now))
+    await drop_leftover(services.streams, session)
     version = await services.store.restore_checkpoint(
         session_id,
         checkpoint_id,

@@ -30,6 +30,7 @@ from ...types import Branch, BranchPoint, Checkpoint, Owner, SessionState
 from ..services import Services
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
+from ..stream.leftover import drop_leftover
 from ..stream.prepare import announce_branch, close_stream, pause_at_rest
 from .claim import REPLACED, Claim, NewRun, Start, begin_turn, ended_run, next_epoch
 from .closing import decided
@@ -132,6 +133,7 @@ async def switch_branch(
     """Leave the conversation for another branch. Raises `AlreadyRunning` if it is running, and `VersionConflict`."""
     found, _ = await decided(services, Intent.BRANCH, session_id, user_id=user_id)
     session, run, now = found.existing, found.run, services.clock()
+    await drop_leftover(services.streams, session)
     try:
         version = await services.store.switch_branch(
             session_id,

@@ -39,6 +39,7 @@ from ...streams.contract import StreamInfo
 from ...types import BranchPoint, CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, turn_checkpoint
+from ..stream.leftover import drop_leftover, stream_of
 from ..stream.prepare import ReadyStream, drop_orphan, fresh_stream
 from .observe import Found, Sessions
 from .queued_messages import queued_in
@@ -181,7 +182,7 @@ async def begin_turn(
     now, first_step = services.clock(), source.step_count
     history = await found.history(services.store) if start is None else start.history
     given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(source), *messages]
-    stream = await services.streams.get_stream_info(session.stream_id)
+    stream = await stream_of(services.streams, session)
     turn = run.turn + 1 if run is not None else 1
     begun = {"turn": turn, "first_step": first_step, "first_message": len(history)}
     record = _first_record(services, session.session_id, new, now, stream, **begun)
@@ -251,6 +252,7 @@ async def take(
     With a `point`, the claim starts a branch there. `wanted` then has its custom state, and the error is
     `VersionConflict`: another process has changed the conversation that the caller wanted to leave.
     """
+    await drop_leftover(services.streams, seen)
     store, session_id, epoch = services.store, seen.session_id, next_epoch(seen, services.clock())
     guards: Any = {
         "expected_version": seen.version,

@@ -18,6 +18,7 @@ from ...streams.contract import StreamInfo
 from ...types import Checkpoint, RunRecord, SessionState
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
+from ..stream.leftover import stream_of
 from ..stream.prepare import drop_orphan, ready_stream
 from .claim import Claim, NewRun, ended_run, leased_run, placed, start_stream, take
 from .observe import Found
@@ -36,7 +37,7 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
     earlier = await _run_of_turn(services, session, run)
     # What was put aside was shown completely; only what was never committed has to be taken back.
     crashed = session.status == "active" or run is None
-    stream = await services.streams.get_stream_info(session.stream_id)
+    stream = await stream_of(services.streams, session)
     history = await found.history(services.store)
     step = step_id_of(session, run.run_id if run is not None else new.run_id)
     said = _said_since(run, session)
@@ -163,7 +164,7 @@ async def continue_run(services: Services, found: Found, *, worker: str | None =
     """
     session, run, now = found.existing, found.run, services.clock()
     assert run is not None
-    stream = None if known else await services.streams.get_stream_info(session.stream_id)
+    stream = None if known else await stream_of(services.streams, session)
     begins = session.suspended_step_id is not None or session.step_count == run.first_step
     claimed = {"claimed_step": session.step_count, "worker": worker or run.worker, "not_before": None, "crashes": 0}
     change = leased_run(run, now + services.lease_ms, **claimed)

@@ -21,6 +21,7 @@ from ...streams.reader import DELETED
 from ...streams.records import StoredText, fresh_chunks
 from ...types import SessionState
 from ..services import Services
+from .leftover import is_leftover
 
 T = TypeVar("T")
 
@@ -33,7 +34,8 @@ class StreamPlace(NamedTuple):
 
     `follow`: read on over the ends of turns. `wait`: wait for a stream while the session is active. `incarnation`: the
     session must still be this one when its stream is found. `starts_over`: a stream that expired with its counter and
-    then started again is read from its start; else `StreamCursorAhead` is raised.
+    then started again is read from its start; else `StreamCursorAhead` is raised. `unclaimed`: no run had claimed the
+    session when it was read, so the stream under its id may be that of an earlier session.
     """
 
     session_id: str
@@ -43,6 +45,7 @@ class StreamPlace(NamedTuple):
     wait: bool = False
     incarnation: str | None = None
     starts_over: bool = False
+    unclaimed: bool = False
 
 
 class Follower:
@@ -69,6 +72,8 @@ class Follower:
         Raises `StreamTruncated`, `StreamCursorAhead`, or `SessionNotFound` if the session is gone or was replaced.
         """
         place, streams, session = self._place, self._services.streams, None
+        if place.unclaimed and (left := await self._beside_leftover()) is not None:
+            return left
         try:
             reader = await streams.create_resumable_reader(place.stream_id, from_sequence=place.from_sequence)
         except StreamCursorAhead:
@@ -85,6 +90,14 @@ class Follower:
                 raise SessionNotFound(place.session_id)
         self.reader = reader
         return session
+
+    async def _beside_leftover(self) -> SessionState | None:
+        """Return the session if the stream under its id is still that of an earlier session."""
+        session = await self._services.store.load_state(self._place.session_id)
+        if session is None or self._place.incarnation not in (None, session.incarnation):
+            raise SessionNotFound(self._place.session_id)
+        info = await self._services.streams.get_stream_info(session.stream_id)
+        return session if info is not None and is_leftover(session, info) else None
 
     async def read(self) -> list[StoredText]:
         """Return the next chunks that are ready together.

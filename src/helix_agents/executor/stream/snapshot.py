@@ -19,6 +19,7 @@ from ...streams.contract import StoredChunk
 from ...types import Conversation, RunRecord, SessionState
 from ..services import Services
 from .follow import RunChunks, StreamPlace
+from .leftover import stream_of
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -68,6 +69,8 @@ async def _replay_from(services: Services, seen: Conversation) -> int | None:
     session, last = seen.session, seen.messages[-1:]
     if not last:  # only later messages were asked for
         last = (await services.store.get_messages(session.session_id, offset=-1, limit=1)).items
+    if await stream_of(services.streams, session) is None:
+        return None
     chunks = await services.streams.get_chunks_from_step(session.stream_id, session.step_count + 1)
     own = [stored for stored in chunks if "sub_session_id" not in stored.chunk]
     text = "".join(stored.chunk["delta"] for stored in own if stored.chunk["type"] == "text_delta")
@@ -79,7 +82,7 @@ async def _replay_from(services: Services, seen: Conversation) -> int | None:
 async def _position(services: Services, seen: Conversation) -> int:
     """Return the stream position of a last commit that ended no step."""
     session, latest, run = seen.session, seen.checkpoint, seen.run
-    info = await services.streams.get_stream_info(session.stream_id)
+    info = await stream_of(services.streams, session)
     if latest is not None and latest.kind == "aside":
         if info is not None and session.status in SESSION_TERMINAL:
             return info.latest_sequence  # it failed while it waited, and its patches were taken back since
@@ -111,6 +114,7 @@ class SessionView:
             follow=True,
             incarnation=session.incarnation,
             starts_over=True,
+            unclaimed=not session.owner_epoch,
         )
         self._chunks = RunChunks(self._services, place, lambda stored: stored)
         return self

@@ -36,7 +36,7 @@ from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager,
 from ...backends.sql_shared.beside import SqlBeside
 from ...codec import Json, decode, encode
 from ...errors import InvalidArgument, SessionNotFound
-from ...executor import AgentExecutor, outcome_without_stream
+from ...executor import AgentExecutor, drop_leftover, outcome_without_stream
 from ...llm.contract import LLM
 from ...operations.cleanup import expired_session_cleanup
 from ...server.app import create_app
@@ -210,6 +210,7 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         if sockets.count_of_user(self.ctx, user.id) >= most:
             raise too_many(f"You have {most} open streams: close one first.")
         session = await self.app.context.session(user, address.rest[0])
+        await drop_leftover(self.streams, session)
         client = await self.streams.accept(
             session.stream_id,
             from_sequence=start_of_stream(connection, query.from_sequence),

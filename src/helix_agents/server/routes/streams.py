@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from ...errors import InvalidArgument
+from ...executor import stream_of
 from ...types import SessionState
 from ..context import ServerContext
 from ..conversation import ui_message_stream
@@ -55,7 +56,7 @@ async def _has_seen_all(call: Call, session: SessionState) -> bool:
     reached = last_event_id(call.request)
     if reached is None or not reached.at_end:
         return False
-    info = await call.context.streams.get_stream_info(session.stream_id)
+    info = await stream_of(call.context.streams, session)
     return info is not None and info.status in ("ended", "failed") and info.latest_sequence == reached.sequence
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
-from ...executor import DELETED_REASON, AgentExecutor, Follower, StreamPlace, all_waiting
+from ...executor import DELETED_REASON, AgentExecutor, Follower, StreamPlace, all_waiting, stream_of
 from ...safe_text import get_logger
 from ...streams.contract import StreamOutcome
 from ...streams.reader import DELETED
@@ -130,12 +130,18 @@ async def open_feed(
     Raises `StreamTruncated`, `StreamCursorAhead` or `SessionNotFound` while an error response is still possible.
     `whole_turn`: also the chunks before that position, for encoders that must know what is open there.
     """
-    info = await executor.services.streams.get_stream_info(session.stream_id)
+    info = await stream_of(executor.services.streams, session)
     start = from_sequence
     if whole_turn and info is not None and info.first_sequence <= from_sequence <= info.latest_sequence:
         start = info.first_sequence - 1
     place = StreamPlace(
-        session.session_id, session.stream_id, start, follow=follow, wait=True, incarnation=session.incarnation
+        session.session_id,
+        session.stream_id,
+        start,
+        follow=follow,
+        wait=True,
+        incarnation=session.incarnation,
+        unclaimed=not session.owner_epoch,
     )
     follower = Follower(executor.services, place, heartbeat_seconds=heartbeat_seconds)
     return Feed(
