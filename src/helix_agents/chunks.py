@@ -94,12 +94,17 @@ class ToolApprovalRequest(Stamped, total=False):
 
 
 class ClientToolRequest(Stamped, total=False):
-    """The client executes this call. `deadline_at`: until when, if there is a limit."""
+    """The client executes this call, or answers the `question` that its tool asks in the middle of it.
+
+    `approval_id`: names the question, if there is one. `deadline_at`: until when, if there is a limit.
+    """
 
     type: Required[Literal["client_tool_request"]]
     tool_call_id: Required[str]
     tool_name: Required[str]
     input: Required[Any]
+    question: Any
+    approval_id: str
     deadline_at: int
 
 

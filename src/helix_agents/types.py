@@ -66,6 +66,16 @@ class EffectQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     recorded: Json = None
 
 
+class ToolQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the function of a call asks a person, with `ctx.ask`.
+
+    `answered`: the questions that it asked before, in order, each with its answer.
+    """
+
+    question: Json
+    answered: list[tuple[Json, Json]] = []
+
+
 class PendingClientToolCall(msgspec.Struct, frozen=True):
     """A tool call that waits for a reply from outside: a client's result, a person's approval, or what became of it.
 
@@ -84,14 +94,18 @@ class PendingClientToolCall(msgspec.Struct, frozen=True):
     asked_at: int | None = None
     answered_by: str | None = None
     effect: EffectQuestion | None = None
-    later: Literal["deferred", "timer"] | None = None
-    """Whether the call's function has handed its work to a job outside, or waits until `deadline_at`."""
+    later: Literal["deferred", "timer", "asked"] | None = None
+    """Whether the call's function has handed its work to a job outside, waits until `deadline_at`, or asks a person."""
     waits: int = 0
     """Which of the waits in the call's function the timer belongs to; those before it are over."""
+    asked: ToolQuestion | None = None
+    """What the call's function asks, or has asked."""
 
     @property
     def kind(self) -> QuestionKind:
         """What kind of answer the call waits for."""
+        if self.later == "asked":
+            return "client"
         if self.later is not None:
             return self.later
         if self.effect is not None:

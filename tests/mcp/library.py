@@ -7,11 +7,14 @@ import base64
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.types import ImageContent, ToolAnnotations
+from pydantic import BaseModel
 
 server = MCPServer("library")
 READ = ToolAnnotations(read_only_hint=True)
@@ -99,6 +102,37 @@ async def grow(ctx: Context) -> str:
     server.add_tool(added, annotations=READ)
     await ctx.notify_tools_changed()
     return "grown"
+
+
+class Copies(BaseModel):
+    """How many copies of a book to print."""
+
+    count: int
+
+
+class Paper(BaseModel):
+    """What to print on."""
+
+    color: str
+
+
+def ask_copies() -> Elicit[Copies]:
+    """Ask for the number of copies."""
+    return Elicit("How many copies?", Copies)
+
+
+def ask_paper() -> Elicit[Paper]:
+    """Ask for the paper."""
+    return Elicit("Which paper?", Paper)
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=False))
+def print_book(
+    title: str, copies: Annotated[Copies, Resolve(ask_copies)], paper: Annotated[Paper, Resolve(ask_paper)]
+) -> str:
+    """Print a book, as often as a person says."""
+    _note(f"print {title} {copies.count} {paper.color}")
+    return f"printed {copies.count} on {paper.color}"
 
 
 if __name__ == "__main__":

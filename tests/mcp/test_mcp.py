@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from helix_agents import Agent, AgentExecutor, AgentResult, ScriptedLLM, Stores, open_stores, tool
 from helix_agents.errors import InvalidArgument, ToolsUnavailable
+from helix_agents.executor.step.artifacts import MAX_RESULT_CHARS
 from helix_agents.llm.scripted import Call
 from helix_agents.mcp import MCP, mcp_tools
 from helix_agents.mcp.toolset import tool_name
@@ -114,7 +116,11 @@ async def test_a_server_that_dies_in_a_call_is_started_again(stores: Stores, lib
 
 async def test_a_call_with_an_effect_is_not_sent_again(stores: Stores, library: MCP, journal: Path) -> None:
     agent = Agent("a", tools=[library])
-    await run(stores, agent, [Call("lib_die", {})], [Call("lib_add", {"a": 1, "b": 1})], "Done.")
+    executor = AgentExecutor(stores, ScriptedLLM([[Call("lib_die", {})], [Call("lib_add", {"a": 1, "b": 1})], "Done."]))
+    result = await executor.run(agent, "go", session_id="s")
+    assert [waiting.kind for waiting in result.suspended] == ["outcome"]
+    await executor.submit_tool_result("s", result.suspended[0].tool_call_id, happened=None)
+    assert (await (await executor.resume(agent, "s")).result()).status == "completed"
     died, added = await results(stores)
     assert "not known whether" in died
     assert added == "2"
@@ -135,9 +141,12 @@ async def test_a_changed_list_is_offered_at_the_next_step(stores: Stores, librar
     assert list(library.offered)[-1] == "lib_added"
 
 
-async def test_a_large_result_arrives(stores: Stores, library: MCP) -> None:
-    await run(stores, Agent("a", tools=[library]), [Call("lib_large", {"size": 500_000})], "Done.")
-    assert len((await results(stores))[0]) > 0
+async def test_five_megabytes_cost_the_limit_of_a_result(stores: Stores, library: MCP) -> None:
+    await run(stores, Agent("a", tools=[library]), [Call("lib_large", {"size": 5_000_000})], "Done.")
+    (shown,) = await results(stores)
+    assert len(shown) <= MAX_RESULT_CHARS
+    digest = re.findall(r"sha256:[0-9a-f]{64}", shown)[0]
+    assert await stores.blobs.get("s", digest) == b"x" * 5_000_000
 
 
 async def test_a_server_that_never_responds_fails_the_run(stores: Stores) -> None:

@@ -13,7 +13,7 @@ from helix_agents.executor import AgentExecutor
 from helix_agents.llm.contract import ModelRequest
 from helix_agents.llm.scripted import Call, Line, Reply, ScriptedLLM
 from helix_agents.server import User
-from helix_agents.tools import tool
+from helix_agents.tools import ToolContext, tool
 
 TOKENS = {
     "alice-token": User("alice"),
@@ -47,7 +47,13 @@ async def transfer(account: str) -> str:
     return f"transferred to {account}"
 
 
-manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, pay, transfer, ask_user])
+@tool
+async def fit(shirt: str, ctx: ToolContext) -> str:
+    """Fit a shirt, whose size a person knows."""
+    return f"fitted the {shirt} shirt: {await ctx.ask({'message': 'Which size?', 'schema': {'type': 'integer'}})}"
+
+
+manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file, pay, transfer, fit, ask_user])
 
 
 def play(request: ModelRequest) -> Line:

@@ -213,7 +213,9 @@ class Terminal:
         say(f"\n{question.tool_name} {in_full(question.input)}")
         if question.kind == "outcome":
             return self._ask_what_happened()
-        if question.approval_id is None:
+        if question.later == "asked" and question.asked is not None:
+            say(in_full(question.asked.question))
+        if question.kind == "client":
             return {"result": _json_or_text(input("Answer: ").strip())}
         while True:
             text = input("Approve? y, n, or other arguments as JSON: ").strip()

@@ -133,7 +133,8 @@ async def _waiting(given: argparse.Namespace, stores: Stores) -> int:
 
 
 def _question(call: PendingClientToolCall) -> str:
-    return f"waits for {WAITS_FOR[call.kind]}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}"
+    asked = f" asks {encode(call.asked.question)}" if call.later == "asked" and call.asked else ""
+    return f"waits for {WAITS_FOR[call.kind]}: {call.tool_call_id}  {call.tool_name} {encode(call.input)}{asked}"
 
 
 def _json(text: str, option: str) -> Json:

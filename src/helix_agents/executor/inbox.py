@@ -29,7 +29,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
     `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`, `outcome` wants `happened=`; `deferred`
     waits for a job, whose `result=` or `error=` may also be given here. `since`: when it was asked. `effect_key`: the
-    effect that a question about an outcome is about.
+    effect that a question about an outcome is about. `question`: what a tool asks with `ctx.ask`; the `result=` is its
+    answer.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class Waiting(msgspec.Struct, frozen=True):
     agent_type: str
     user_id: str | None
     effect_key: str | None = None
+    question: Json = None
 
 
 class _Place(NamedTuple):
@@ -98,6 +100,7 @@ def _waiting(session: SessionState, pending: PendingClientToolCall) -> Waiting:
         agent_type=session.agent_type,
         user_id=session.user_id,
         effect_key=pending.effect.key if pending.effect else None,
+        question=pending.asked.question if pending.asked and pending.later == "asked" else None,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from ..errors import HelixError, ToolsUnavailable
 from ..retry import RECONNECT
+from .asking import Asking
 
 try:
     import anyio
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 MAX_OPENINGS_A_MINUTE = 4
 """A server that is lost more often is not opened again until the minute is over."""
+CLOSE_SECONDS = 10.0
+"""How long a server that does not respond may take to be closed."""
 MAX_LOGGED_LINE = 2_000
 _CONNECTION_CLOSED = -32000
 _FAILURES: tuple[type[Exception], ...] = (
@@ -63,6 +66,8 @@ class Connection:
         self._client: mcp.Client | None = None
         self._closing = asyncio.Event()
         self._opened_at: deque[float] = deque(maxlen=MAX_OPENINGS_A_MINUTE)
+        self.asking = Asking()
+        """The calls in progress, for what the server asks during them."""
         self.tools_changed = True
         """Whether the list of tools must be read again: at first, after a reconnect and when the server says so."""
 
@@ -110,6 +115,8 @@ class Connection:
                 self._client = await asyncio.shield(opened)
         except TimeoutError:
             self._owner.cancel()
+            # A second cancellation, as at the end of the event loop, would leave a command's process behind.
+            await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
             raise ToolsUnavailable(f"{self._server} did not respond within {self._open_seconds:g} seconds.") from None
         except asyncio.CancelledError:
             self._owner.cancel()
@@ -133,7 +140,9 @@ class Connection:
         try:
             async with AsyncExitStack() as stack:
                 transport = await self._server.transport(stack)
-                client = await stack.enter_async_context(mcp.Client(transport, message_handler=self._noticed))
+                client = await stack.enter_async_context(
+                    mcp.Client(transport, message_handler=self._noticed, elicitation_callback=self.asking.elicited)
+                )
                 opened.set_result(client)
                 listener = asyncio.create_task(self._listen(client))
                 stack.callback(listener.cancel)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import mcp
 
 from ..errors import HelixError, InvalidArgument, ToolsUnavailable
-from ..tools import Tool, ToolContext
+from ..tools import EffectKind, OutcomeUnknown, Tool, ToolContext
 from .connection import Connection, ConnectionLost, Server
 from .results import result_of
 
@@ -144,11 +144,12 @@ class MCP:
 
     def _tool(self, name: str, theirs: Any) -> Tool:
         hints = theirs.annotations if self._trusted else None
-        read_only = bool(hints and hints.read_only_hint)
-        repeatable = read_only or bool(hints and hints.idempotent_hint)
+        effect: EffectKind = "once"
+        if hints and (hints.read_only_hint or hints.idempotent_hint):
+            effect = "read" if hints.read_only_hint else "idempotent"
 
         async def call(arguments: dict[str, Any], context: ToolContext) -> Any:
-            return await self._call(theirs.name, arguments, context, repeatable=repeatable)
+            return await self._call(theirs.name, arguments, context, repeatable=effect != "once")
 
         return Tool.from_schema(
             name,
@@ -156,7 +157,7 @@ class MCP:
             theirs.input_schema,
             call,
             requires_approval=self._needs_approval(theirs, hints),
-            idempotent=repeatable,
+            effect=effect,
         )
 
     def _needs_approval(self, theirs: Any, hints: Any) -> bool:
@@ -177,17 +178,21 @@ class MCP:
                     limit.reschedule(loop.time() + self._timeout_seconds)
                     context.emit("mcp_progress", {"done": progress, "total": total, "message": message})
 
-                meta: Any = {"helix/tool_call_id": context.tool_call_id}
-                return await client.call_tool(name, arguments, progress_callback=report, meta=meta)
+                meta: Any = {"helix/tool_call_id": context.tool_call_id, "helix/effect_key": context.effect_key}
+                return await connection.asking.during(
+                    context, lambda: client.call_tool(name, arguments, progress_callback=report, meta=meta)
+                )
 
+        connection = self._connection
         try:
-            return result_of(await self._connection.call(work))
+            return result_of(await connection.call(work))
         except ConnectionLost as error:
             if not repeatable:
-                raise HelixError(f"{error} It is not known whether the call was executed.") from error
-            return result_of(await self._connection.call(work))
+                raise OutcomeUnknown(f"{error} It is not known whether the call was executed.") from error
+            return result_of(await connection.call(work))
         except TimeoutError as error:
-            raise HelixError(f"{self._server} gave no sign of life for {self._timeout_seconds:g} seconds.") from error
+            silent = f"{self._server} gave no sign of life for {self._timeout_seconds:g} seconds."
+            raise (HelixError if repeatable else OutcomeUnknown)(silent) from error
 
 
 def tool_name(name: str) -> str:

@@ -3,7 +3,7 @@
 from ..content import Audio, File, Image
 from .context import ToolContext, ToolOutlet, ensure_amount
 from .deferred import DeferredCall
-from .effects import AfterRestore, Check, Done, EffectKind, NotDone, Undo, Verdict
+from .effects import AfterRestore, Check, Done, EffectKind, NotDone, OutcomeUnknown, Undo, Verdict
 from .memory_tools import memory_tools
 from .tool import (
     AnswerNotJson,
@@ -19,6 +19,7 @@ __all__ = [
     "Verdict",
     "Undo",
     "NotDone",
+    "OutcomeUnknown",
     "EffectKind",
     "Done",
     "Check",

@@ -59,6 +59,10 @@ class ToolOutlet(Protocol):
         """Suspend the call until a moment; see `ToolContext.wait_until`."""
         ...
 
+    async def ask(self, question: Json, deadline_seconds: float | None) -> Json:
+        """Suspend the call until a person answers; see `ToolContext.ask`."""
+        ...
+
     @property
     def interrupted(self) -> bool: ...
 
@@ -223,10 +227,7 @@ class ToolContext(Generic[Deps, State]):
         run suspends until the result is submitted, or the deadline passes, which is an error for the model.
         For async tools.
         """
-        if deadline_seconds is not None:
-            ensure_amount(deadline_seconds)
-            if deadline_seconds <= 0:
-                raise InvalidArgument(f"deadline_seconds must be above zero, not {deadline_seconds!r}.")
+        _ensure_deadline(deadline_seconds)
         self._ensure_async("defer()")
         return await self._outlet.defer(deadline_seconds)
 
@@ -239,6 +240,20 @@ class ToolContext(Generic[Deps, State]):
         """
         self._ensure_async("wait_until()")
         await self._outlet.wait_until(when)
+
+    async def ask(self, question: Json, *, deadline_seconds: float | None = None) -> Json:
+        """Ask a person in the middle of the call; return the `result` of `submit_tool_result`.
+
+        `question` is shown as it is: a string, or an object with `message` and the JSON `schema` of the answer. The run
+        suspends until any process submits the answer. Then the function runs again from its start, and questions that
+        were answered return immediately, as long as it asks the same ones in the same order. So what comes before a
+        question must be harmless to repeat, or be in `once()`. An `error=` instead of a result, or a deadline that
+        passes, is an error for the model. For async tools.
+        """
+        ensure_storable(question)
+        _ensure_deadline(deadline_seconds)
+        self._ensure_async("ask()")
+        return await self._outlet.ask(question, deadline_seconds)
 
     def _ensure_async(self, what: str) -> None:
         if threading.get_ident() != self._home:
@@ -264,6 +279,14 @@ class ToolContext(Generic[Deps, State]):
             action()
         else:
             self._loop.call_soon_threadsafe(action)
+
+
+def _ensure_deadline(seconds: float | None) -> None:
+    if seconds is None:
+        return
+    ensure_amount(seconds)
+    if seconds <= 0:
+        raise InvalidArgument(f"deadline_seconds must be above zero, not {seconds!r}.")
 
 
 def ensure_amount(value: object) -> None:

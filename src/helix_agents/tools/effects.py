@@ -29,6 +29,13 @@ class NotDone:
     """The verdict of a check: the effect has not happened and will not happen by itself; the call may run."""
 
 
+class OutcomeUnknown(Exception):
+    """Raise it in a tool that cannot say whether its effect happened, such as after a lost connection.
+
+    With `effect="once"`, the tool's check or a person decides. Otherwise its text is an error for the model.
+    """
+
+
 Verdict = Done | NotDone | None
 """None: the check cannot say. Then a person is asked."""
 EffectKeyRule = Callable[[dict[str, Any]], str]

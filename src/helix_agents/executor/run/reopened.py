@@ -49,7 +49,7 @@ async def _show_again(context: RunContext, children: Children, step: OpenStep, f
             stream.emit({"type": "state_patch", "patches": patches})
         stream.emit(tool_end_chunk(call, outcome))
     for pending in context.owned.session.pending_client_tool_calls.values():
-        if pending.later is None:
+        if pending.later in (None, "asked"):
             stream.emit(request_chunk(pending))
     for call in step.missing:
         deferred = context.owned.session.pending_client_tool_calls.get(call["id"])

@@ -22,7 +22,7 @@ from ...messages import ToolCall
 from ...retry import CONFLICT
 from ...stores.state.contract import StateStore
 from ...tools.tool import Tool
-from ...types import EffectQuestion, PendingClientToolCall, QuestionKind, SessionState
+from ...types import EffectQuestion, PendingClientToolCall, QuestionKind, SessionState, ToolQuestion
 from ..step.deadlines import deadline_of, has_expired, is_too_late
 from ..step.decisions import Outcome
 
@@ -104,8 +104,13 @@ def pending_call(
     now: int,
     approval_id: str,
     effect: EffectQuestion | None = None,
+    before: PendingClientToolCall | None = None,
 ) -> PendingClientToolCall:
-    """Return the question as it is stored. `effect`: what a question about an outcome is about."""
+    """Return the question as it is stored. `effect`: what a question about an outcome is about.
+
+    `before`: the question that it replaces; what the call's function was answered is kept.
+    """
+    answered = answered_questions(before)
     return PendingClientToolCall(
         tool_call_id=call["id"],
         tool_name=call["name"],
@@ -115,7 +120,18 @@ def pending_call(
         deadline_at=deadline_of(tool, now),
         asked_at=now,
         effect=effect,
+        asked=ToolQuestion(None, answered) if answered else None,
     )
+
+
+def answered_questions(pending: PendingClientToolCall | None) -> list[tuple[Json, Json]]:
+    """Return what the function of a call has asked so far, with the answers."""
+    if pending is None or pending.asked is None:
+        return []
+    match pending.response:
+        case {"result": result} if pending.later == "asked":
+            return [*pending.asked.answered, (pending.asked.question, result)]
+    return [*pending.asked.answered]
 
 
 def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
@@ -129,6 +145,8 @@ def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | Clien
     chunk["input"] = pending.input
     if pending.approval_id is not None:
         chunk["approval_id"] = pending.approval_id
+    if pending.later == "asked" and pending.asked is not None:
+        chunk["question"] = pending.asked.question
     if pending.effect is not None:
         chunk["effect_key"] = pending.effect.key
         if pending.effect.recorded is not None:
@@ -158,6 +176,8 @@ def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["ap
             return Outcome(success=False, error="A person refused this call" + (f": {reason}" if reason else "."))
         case {"error": error}:
             return Outcome(success=False, error=str(error))
+        case {"result": _} if pending.later == "asked":
+            return "approved"  # the function runs again and gets the answer
         case {"result": result}:
             return Outcome(success=True, result=result)
     return Outcome(success=False, error="The stored answer cannot be read.")

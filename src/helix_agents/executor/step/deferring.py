@@ -1,9 +1,9 @@
-"""Calls that end later: handed to a job outside, which submits the result, or suspended until a time.
+"""Calls that end later: handed to a job outside, suspended until a time, or until a person answers a question.
 
-Both are pending calls of the session, written by the call's own run before its function continues. So an answer may
+All are pending calls of the session, written by the call's own run before its function continues. So an answer may
 come before the function returns, and a process that dies after the write leaves nothing to do but wait. The function of
-a call that was handed over never runs again. That of a call that waits for a time runs again then, from its start;
-waits that are over return immediately.
+a call that was handed over never runs again. That of a call that waits runs again afterwards, from its start; waits
+that are over and questions that were answered return immediately.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ...codec import Json
 from ...errors import InvalidArgument
 from ...messages import ToolCall
 from ...state import StepWrites
 from ...tools.calling import CallSuspended
 from ...tools.deferred import DeferredCall
 from ...tools.tool import Tool
-from ...types import PendingClientToolCall, SessionState, StagedChanges
+from ...types import PendingClientToolCall, SessionState, StagedChanges, ToolQuestion
 from ..later.timetable import moment_of
 from ..run_context import RunContext
-from ..session.questions import without
+from ..session.questions import answered_questions, new_approval_id, request_chunk, without
 from .decisions import Outcome
 from .open_step import OpenStep
 
@@ -50,6 +51,7 @@ class Deferring:
         self._tool = tool
         self._call = call
         self._waits = 0
+        self._asks = 0
         self.suspended: PendingClientToolCall | None = None
         """What the call waits for once its function has returned; None: nothing."""
 
@@ -94,6 +96,32 @@ class Deferring:
         )
         await self._context.watch.ensure_owner()
         await store_pending(self._context, {self._call["id"]: self.suspended})
+        raise CallSuspended
+
+    async def ask(self, question: Json, deadline_seconds: float | None) -> Json:
+        """Return the answer if there is one; otherwise store and announce the question and raise `CallSuspended`.
+
+        An answer belongs to the question that was asked: if the function asks another one now, so does this.
+        """
+        number, before, now = self._asks, self._pending, self._context.services.clock()
+        self._asks += 1
+        answered = answered_questions(before)
+        if number < len(answered) and answered[number][0] == question:
+            return answered[number][1]
+        self.suspended = PendingClientToolCall(
+            self._call["id"],
+            self._call["name"],
+            self._call["arguments"],
+            run_id=self._context.run_id,
+            approval_id=new_approval_id(self._context.services.ids, self._call["id"]),
+            deadline_at=None if deadline_seconds is None else now + int(deadline_seconds * 1000),
+            asked_at=now,
+            later="asked",
+            asked=ToolQuestion(question, answered[:number]),
+        )
+        await self._context.watch.ensure_owner()
+        await store_pending(self._context, {self._call["id"]: self.suspended})
+        self._context.stream.emit(request_chunk(self.suspended))
         raise CallSuspended
 
     async def keep(self, outcome: Outcome, writes: StepWrites) -> None:

@@ -92,7 +92,8 @@ class EffectGuard:
         A call that was deferred waits for its job, or for its time.
         """
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
-        if pending is not None and pending.later is not None and call["id"] not in self._step.asks_about:
+        waits = pending is not None and pending.later in ("deferred", "timer")
+        if waits and call["id"] not in self._step.asks_about:
             return False
         return call["id"] in self._step.asks_about or self._is_unknown(call["id"], call["id"])
 

@@ -23,7 +23,7 @@ from ...stores.usage.contract import CustomEntry, ToolEntry, UsageEntry
 from ...tools import AnswerNotJson, ModelRetry, Tool, ToolContext
 from ...tools.calling import CallSuspended, ToolEscape
 from ...tools.deferred import DeferredCall
-from ...tools.effects import Check
+from ...tools.effects import Check, OutcomeUnknown
 from ...types import StagedChanges
 from ...values import InvalidInput
 from ..run.stop_signal import StopSignal
@@ -228,8 +228,8 @@ class ToolRunner:
             outcome, may_help = await self._call(tool, arguments, context)
         finally:
             context.close()
-        if outlet.is_deferred:
-            return outcome, False  # whatever the function did: the job's answer is the outcome
+        if outlet.waits_for_answer:
+            return outcome, False  # whatever the function did: the answer decides
         outcome, may_help = await self.effects.judge(tool, call, outcome, may_help=may_help, returned=context.returned)
         if outcome.success and tracker.state is not base:
             try:
@@ -249,6 +249,8 @@ class ToolRunner:
             return Outcome(success=False, error=str(error)), False
         except CallSuspended:
             return Outcome(success=False, unknown=True), False
+        except OutcomeUnknown as error:
+            return Outcome(success=False, error=str(error), unknown=tool.happens_once), not tool.happens_once
         except Exception as error:
             expired = isinstance(error, TimeoutError) and timer.expired()
             if expired:
@@ -292,9 +294,9 @@ class _Outlet:
         return self._stop.requested
 
     @property
-    def is_deferred(self) -> bool:
-        """Whether the function has handed its work over."""
-        return self._later.suspended is not None and self._later.suspended.later == "deferred"
+    def waits_for_answer(self) -> bool:
+        """Whether the function has handed its work over, or asks a person."""
+        return self._later.suspended is not None and self._later.suspended.later in ("deferred", "asked")
 
     def state_changed(
         self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
@@ -325,6 +327,9 @@ class _Outlet:
 
     async def wait_until(self, when: object) -> None:
         await self._later.wait_until(when)
+
+    async def ask(self, question: Json, deadline_seconds: float | None) -> Json:
+        return await self._later.ask(question, deadline_seconds)
 
     def record_usage(self, name: str, value: float) -> None:
         place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"

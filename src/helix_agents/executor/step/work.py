@@ -134,8 +134,8 @@ class StepWork:
             if tool is None or "invalid_arguments" in call:
                 continue
             pending = context.owned.session.pending_client_tool_calls.get(call["id"])
-            if pending is not None and pending.later is not None:
-                asked[call["id"]] = pending.later
+            if pending is not None and pending.later is not None and not self._effects.is_unknown(call):
+                asked[call["id"]] = pending.kind
                 continue
             effect = self._effects.question(tool, self._effects.as_run(call)[0])
             if effect is not None or (pending is not None and pending.kind == "outcome"):
@@ -155,6 +155,7 @@ class StepWork:
                     now=context.services.clock(),
                     approval_id=new_approval_id(context.services.ids, call["id"]),
                     effect=effect,
+                    before=pending,
                 )
         if new:
             await self._put(new)

@@ -9,7 +9,7 @@
 // snapshot, so a page at rest shows exactly what is stored.
 
 /** @typedef {{ id?: string, role: string, content: any, thinking?: string, tool_calls?: { id: string, name: string, arguments: any }[], tool_call_id?: string, success?: boolean, [key: string]: any }} Message */
-/** @typedef {{ kind: "approval" | "client" | "outcome", tool_call_id: string, tool_name: string, input: any, approval_id?: string | null, deadline_at?: number | null }} Question */
+/** @typedef {{ kind: "approval" | "client" | "outcome", tool_call_id: string, tool_name: string, input: any, question?: any, approval_id?: string | null, deadline_at?: number | null }} Question */
 /** @typedef {{ approved: boolean, arguments?: object, reason?: string } | { result: any } | { error: string } | { happened: boolean | null, result?: any }} Answer */
 /** @typedef {{ branch_id: string, message_id: string | null, message_count: number, created_at: number, is_active: boolean }} Branch */
 /** @typedef {{ type: string, [key: string]: any }} Chunk */

@@ -322,6 +322,9 @@ def interrupt(question: dict[str, Json]) -> Event:
     }
     if question["kind"] == "outcome":
         event["metadata"]["effectKey"] = question["effect_key"]
+    if (asked := question.get("question")) is not None:
+        event |= {"reason": "question", "message": asked if isinstance(asked, str) else str(asked.get("message", ""))}
+        event["metadata"]["question"] = asked
     if question.get("deadline_at") is not None:
         event["expiresAt"] = datetime.fromtimestamp(question["deadline_at"] / 1000, UTC).isoformat()
     return event

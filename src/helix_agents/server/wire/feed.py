@@ -183,5 +183,6 @@ def as_question(pending: PendingClientToolCall) -> dict[str, Json]:
         "kind": pending.kind,
         "approval_id": pending.approval_id,
         "deadline_at": pending.deadline_at,
+        **({"question": pending.asked.question} if pending.later == "asked" and pending.asked else {}),
         **({} if pending.effect is None else {"effect_key": pending.effect.key, "recorded": pending.effect.recorded}),
     }

@@ -13,7 +13,7 @@ from ...agent import FINISH_TOOL
 from ...codec import Json, encode
 from ...messages import Message, is_from_user
 from ...types import PendingClientToolCall
-from .ui_messages import reply_id
+from .ui_messages import question_part, reply_id
 
 Shown = dict[str, Any]
 
@@ -86,6 +86,11 @@ def _ui_step(message: Message, pending: Mapping[str, PendingClientToolCall], cal
                 **_approval(pending.get(call["id"])),
             }
             parts.append(calls[call["id"]])
+            asked = pending.get(call["id"])
+            if asked is not None and asked.later == "asked" and asked.submitted_at is None:
+                question = asked.asked.question if asked.asked else None
+                told = {"tool_name": asked.tool_name, "question": question, "approval_id": asked.approval_id}
+                parts.append(question_part(call["id"], told))
     return parts
 
 

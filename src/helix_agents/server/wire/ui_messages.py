@@ -6,6 +6,7 @@ returns; `begin` then opens again what is open there. The protocol has no sub-ag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...chunks import Chunk
@@ -96,7 +97,8 @@ class UiMessageEncoder:
             case {"type": "tool_start", "tool_call_id": str(call)}:
                 return self._call(call, chunk, chunk.get("arguments"))
             case {"type": "client_tool_request", "tool_call_id": str(call)}:
-                return self._call(call, chunk, chunk.get("input"))
+                asked = [question_part(call, chunk)] if "question" in chunk else []
+                return [*self._call(call, chunk, chunk.get("input")), *asked]
             case {"type": "tool_approval_request", "tool_call_id": str(call), "approval_id": str(approval)}:
                 request = {"type": "tool-approval-request", "toolCallId": call, "approvalId": approval}
                 return [*self._call(call, chunk, chunk.get("input")), request]
@@ -202,6 +204,12 @@ class UiMessageEncoder:
             parts.append({"type": "reasoning-end", "id": self._thought})
         self._text = self._thought = None
         return parts
+
+
+def question_part(call: str, chunk: Mapping[str, Any]) -> Part:
+    """Return what a tool asks as a data part; the output that the client adds to the call is the answer."""
+    data = {"toolCallId": call, "toolName": chunk.get("tool_name"), "question": chunk.get("question")}
+    return {"type": "data-helix-question", "id": call, "data": {**data, "approvalId": chunk.get("approval_id")}}
 
 
 def outcome_request(call: str, chunk: Chunk) -> Part:

@@ -132,6 +132,8 @@ def ensure_state(session_id: str, state: object) -> SessionState:
         ensure_json(state.queued_messages, "/queued_messages")
     for call_id, call in state.pending_client_tool_calls.items():
         ensure_json(call.input, f"/pending_client_tool_calls{to_pointer([call_id])}/input")
+        if call.asked is not None:
+            ensure_json(call.asked.question, f"/pending_client_tool_calls{to_pointer([call_id])}/asked")
         ensure_json(call.response, f"/pending_client_tool_calls{to_pointer([call_id])}/response")
     return state
 

@@ -91,5 +91,5 @@ const ACTS = {
 function ask(draft, chunk, kind) {
 	const call = draft.call(chunk);
 	if (call.state === "done" || call.state === "failed") return;
-	Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, approval_id: chunk.approval_id, effect_key: chunk.effect_key, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
+	Object.assign(call, { input: chunk.input, state: "waiting", ask: { kind, tool_call_id: chunk.tool_call_id, tool_name: chunk.tool_name, input: chunk.input, approval_id: chunk.approval_id, effect_key: chunk.effect_key, question: chunk.question, deadline_at: chunk.deadline_at, since: chunk.timestamp } });
 }

@@ -346,7 +346,7 @@ export class SessionStore {
 		const asks = new Map();
 		const since = this.session?.updated_at;
 		for (const pending of [...Object.values(stored), ...this.asked]) {
-			if (!pending.submitted_at) asks.set(pending.tool_call_id, { ...pending, kind: pending.kind ?? (pending.effect ? "outcome" : pending.approval_id ? "approval" : "client"), effect_key: pending.effect_key ?? pending.effect?.key, since: pending.asked_at ?? since });
+			if (!pending.submitted_at) asks.set(pending.tool_call_id, { ...pending, kind: pending.kind ?? (pending.later === "asked" ? "client" : pending.effect ? "outcome" : pending.approval_id ? "approval" : "client"), effect_key: pending.effect_key ?? pending.effect?.key, question: pending.question ?? pending.asked?.question, since: pending.asked_at ?? since });
 		}
 		for (const call of this.draft.calls()) if (call.ask && !Object.hasOwn(stored, call.id)) asks.set(call.id, call.ask);
 		return [...asks.values()];

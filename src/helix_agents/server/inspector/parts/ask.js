@@ -16,13 +16,13 @@ export function ask(question, { sessionId, answered = () => {} }) {
 	const approval = question.kind === "approval";
 	const failure = h("p.failure", { role: "alert", hidden: true });
 	const reason = h("input.field.grow", { placeholder: approval ? "Reason, optional" : "Answer", label: approval ? "Reason" : "Answer" });
-	const yes = button("", () => send(approval ? approve() : { result: reason.value }), { kind: "primary", key: approval ? "a" : undefined, "data-act": "approve" });
+	const yes = button("", () => send(approval ? approve() : { result: question.question ? asked(reason.value) : reason.value }), { kind: "primary", key: approval ? "a" : undefined, "data-act": "approve" });
 	const no = button(approval ? "Reject" : "Answer with an error", () => send(approval ? { approved: false, reason: reason.value || undefined } : { error: reason.value || "The person did not answer." }), { key: approval ? "r" : undefined, "data-act": "reject" });
 	yes.prepend(document.createTextNode(""));
 	const label = (many) => { yes.firstChild.textContent = !approval ? "Answer" : many === 0 ? "Approve" : `Approve with ${many} ${many === 1 ? "change" : "changes"}`; };
 	const editor = switchable(question.input, approval ? MODES : MODES.slice(0, 1), () => { label(editor.now.changes()); yes.disabled = !editor.now.isValid(); });
 	const approve = () => ({ approved: true, reason: reason.value || undefined, ...(editor.now.changes() ? { arguments: editor.now.value() } : {}) });
-	const target = approval && question.approval_id ? { approval_id: question.approval_id } : { tool_call_id: question.tool_call_id };
+	const target = question.approval_id ? { approval_id: question.approval_id } : { tool_call_id: question.tool_call_id };
 
 	async function send(answer) {
 		yes.disabled = no.disabled = true;
@@ -42,8 +42,13 @@ export function ask(question, { sessionId, answered = () => {} }) {
 	label(0);
 	const node = h("section.ask", { label: `${approval ? "Approve" : "Answer"} ${question.tool_name}`, "data-question": questionKey(question) },
 		h("header", icon("s-wait", "g wait"), h("b", approval ? "Approve " : "Answer ", h("span.mono", shown(question.tool_name)), "?"), h("span.dim.grow", since(question)), editor.modes),
-		editor.node, failure, h("footer", yes, no, reason));
+		editor.node, question.question && reading(question.question).node, failure, h("footer", yes, no, reason));
 	return node;
+}
+
+// The answer to a tool's question is JSON, such as {"size": 3}; anything else is text.
+function asked(text) {
+	try { return JSON.parse(text); } catch { return text; }
 }
 
 // A call that was cut off: whether it took effect. No shortcut keys: a habit must not let a payment run again.
