@@ -48,10 +48,11 @@ def main() -> None:
             case {"method": str(), "id": request}:
                 send({"id": request, "error": {"code": -32601, "message": "Method not found"}})
             case {"result": {"action": action, **rest}, "id": question}:
-                count = (rest.get("content") or {}).get("count")
+                content: Any = rest.get("content") or {}
+                count = content.get("count")
                 note(f"{action} {count}")
-                content = [{"type": "text", "text": f"{action} {count}"}]
-                send({"id": calls[question], "result": {"content": content}})
+                said = [{"type": "text", "text": f"{action} {count}"}]
+                send({"id": calls[question], "result": {"content": said}})
             case {"error": error, "id": question}:
                 content = [{"type": "text", "text": str(error["message"])}]
                 send({"id": calls[question], "result": {"content": content, "isError": True}})

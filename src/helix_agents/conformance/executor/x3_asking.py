@@ -141,7 +141,7 @@ async def dead_while_asking(harness: Harness) -> None:
     for effect in (None, "once"):
         for last in range(1, measured.calls + 1):
             what, name = f"{effect}: dead at call {last}", f"s-{effect}-{last}"
-            life, tailor, clock = Life(last, reply_lost=not effect and last % 2 == 0), Tailor(effect), FrozenClock()  # type: ignore[arg-type]
+            life, tailor, clock = Life(last, reply_lost=not effect and last % 2 == 0), Tailor(effect), FrozenClock()
             dying = tailor.executor(life.wrap(stores), clock)
             with suppress(HelixError):
                 await dying.run("main", "Go", session_id=name)
