@@ -38,9 +38,11 @@ async def until(page: Page, condition: str) -> None:
 
 
 async def shows_what_is_stored(page: Page, client: httpx.AsyncClient, sid: str) -> None:
+    """Compare the view with what is stored, once it has read that: until then it may show the same by chunks alone."""
     session = (await client.get(f"/sessions/{sid}")).json()
     stored = (await client.get(f"/sessions/{sid}/messages", params={"limit": 1000})).json()["items"]
-    await until(page, f"v.messages.length === {len(stored)} && v.status === '{session['status']}'")
+    await until(page, f"v.session?.version >= {session['version']} && v.messages.length === {len(stored)}")
+    assert await page.evaluate("chat.view.status") == session["status"]
     assert await page.evaluate("chat.view.messages") == stored
     assert await page.evaluate("chat.view.state") == session["custom_state"]
 

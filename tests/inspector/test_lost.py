@@ -80,10 +80,10 @@ async def test_a_list_whose_server_is_away_says_so_and_comes_back(visit: Visit, 
         proxy.cut(refuse=True)
         await expect(page.locator("dl.vitals")).to_contain_text("no answer")
         await page.goto("/#/waiting")
-        await expect(page.get_by_text("The server does not answer.")).to_be_visible()
+        await expect(page.get_by_text("The server does not respond.")).to_be_visible()
         proxy.heal()
         await page.get_by_role("button", name="Try now").click()
-        await expect(page.get_by_text("The server does not answer.")).to_be_hidden()
+        await expect(page.get_by_text("The server does not respond.")).to_be_hidden()
 
 
 async def test_another_user_sees_none_of_it(visit: Visit, admin: httpx.AsyncClient, sid: str) -> None:

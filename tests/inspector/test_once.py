@@ -94,7 +94,7 @@ async def test_a_snapshot_that_fails_is_asked_for_again(page: Page, admin: httpx
     await page.route(re.compile(r"/snapshot\?offset=\d"), refuse)
     await execute(admin, "search ants", sid)
     await expect(page.locator(".ch .row").filter(has_text="output").filter(has_text="ants")).to_be_visible()
-    await expect(page.get_by_text("The server answered 503.")).to_be_visible()
+    await expect(page.get_by_text("The server returned 503.")).to_be_visible()
     is_back.set()
     await expect(page.locator(".head .pill")).to_have_text("Completed")
     await expect(page.locator(".banner")).to_be_hidden()

@@ -5,8 +5,8 @@
 //     chat.subscribe(({ messages, questions, state }) => draw(messages, questions, state));
 //     await chat.send("Hello");
 //
-// A snapshot holds what is stored; the chunks after its sequence show the step that is open. Every commit brings a new
-// snapshot, so a page at rest shows exactly what is stored.
+// A snapshot holds what is stored; the chunks after its sequence show the open step. Every commit brings a new snapshot,
+// so a page at rest shows exactly what is stored.
 
 /** @typedef {{ id?: string, role: string, content: any, thinking?: string, tool_calls?: { id: string, name: string, arguments: any }[], tool_call_id?: string, success?: boolean, [key: string]: any }} Message */
 /** @typedef {{ kind: "approval" | "client" | "outcome", tool_call_id: string, tool_name: string, input: any, question?: any, approval_id?: string | null, deadline_at?: number | null }} Question */
@@ -16,33 +16,46 @@
 /** @typedef {{ event: string, id: number, data: any, size: number }} Frame */
 /** @typedef {"connecting" | "live" | "lost" | "over" | "new" | "gone" | Problem} Link `new`: the session does not exist yet. */
 /** @typedef {{ messages: Message[], questions: Question[], state: any, status: string, session: any, link: Link }} View `messages`: the stored ones, then those of the open step, which grow. `session` is null while it does not exist. */
+/** @typedef {{ signal?: AbortSignal, headers?: Record<string, string> }} CallOptions */
 
 const [FIRST_WAIT, LONGEST_WAIT, LONGEST_SILENCE, SLICE, SEND_TRIES] = [500, 15_000, 60_000, 12, 6];
-const FINAL = new Set(["end", "fail", "pause", "truncated", "gone"]);
-const STARTS_OVER = new Set(["stream_rewound", "stream_resync"]);
-const BEGINS = new Set(["run_started", "run_resumed"]);
-const SETTLES = new Set([...BEGINS, "run_interrupted", "run_suspended", "step_committed", "branch_switched", "output", "error"]);
+const [NOTHING, NEW_MESSAGES, EVERYTHING] = [0, 1, 2]; // what to read of the stored conversation
+const FINAL = ["end", "fail", "pause", "truncated", "gone"];
+const STARTS = ["run_started", "run_resumed"];
+const SETTLES = [...STARTS, "run_interrupted", "run_suspended", "step_committed", "branch_switched", "output", "error"];
 /** @type {Record<string, Question["kind"]>} */
 const ASKS = { tool_approval_request: "approval", client_tool_request: "client", tool_outcome_request: "outcome" };
 
 const sleep = (/** @type {number} */ wait) => new Promise((resolve) => { setTimeout(resolve, wait); });
 const randomId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const callKey = (/** @type {any} */ each) => `${each.sub_session_id ?? ""} ${each.tool_call_id}`;
+const unreachable = (/** @type {AbortSignal | undefined} */ signal) => (/** @type {unknown} */ cause) => { throw signal?.aborted ? cause : new Problem(0, {}, cause); };
 
-/** A request that failed. `status` is 0 if the server did not answer; `code` is the snake_case name of the error. */
-export class Problem extends Error {
-	constructor(/** @type {number} */ status, /** @type {any} */ body = {}, /** @type {unknown} */ cause = undefined) {
-		super(body.detail || body.title || (status ? `The server answered ${status}.` : "The server does not answer."), { cause });
-		this.status = status;
-		/** @type {string} */
-		this.code = body.code ?? (status ? "unknown" : "unreachable");
-		this.body = body;
-		/** Whether the same request may work later. */
-		this.isPassing = !status || status >= 500 || status === 429;
+/** Sends a request again while the server does not respond. @template T @param {() => Promise<T>} request @param {() => boolean} isOver @returns {Promise<T>} */
+async function persist(request, isOver, tries = Infinity) {
+	for (let wait = FIRST_WAIT; ; wait = Math.min(wait * 2, LONGEST_WAIT)) {
+		try {
+			return await request();
+		} catch (/** @type {any} */ error) {
+			tries -= 1;
+			if (!error.isPassing || !tries || isOver()) throw error;
+			await sleep(wait);
+		}
 	}
 }
 
-/** A server. `base`: where its routes are (default: beside this file). `token`: a text, or a function that returns one. */
+/** A request that failed. `status` is 0 if the server did not respond; `code` is the snake_case name of the error. */
+export class Problem extends Error {
+	constructor(/** @type {number} */ status, /** @type {any} */ body = {}, /** @type {unknown} */ cause = undefined) {
+		super(body.detail || body.title || (status ? `The server returned ${status}.` : "The server does not respond."), { cause });
+		this.status = status;
+		this.code = /** @type {string} */ (body.code ?? (status ? "unknown" : "unreachable"));
+		this.body = body;
+		this.isPassing = !status || status >= 500 || status === 429; // the same request may work later
+	}
+}
+
+/** A server. `base`: where its routes are (default: beside this file). `token`: a string, or a function that returns one. */
 export class Helix {
 	/** @param {{ base?: string, token?: string | (() => string), parse?: (text: string) => any, write?: (value: any) => string }} [options] */
 	constructor({ base = new URL(".", import.meta.url).href, token = "", parse = JSON.parse, write = JSON.stringify } = {}) {
@@ -53,103 +66,77 @@ export class Helix {
 	}
 
 	/** Opens a conversation; without an id a new one. `agent` replies in a session that does not exist yet. @param {string} [id] @param {{ agent?: string }} [options] */
-	open(id = `chat-${randomId()}`, { agent = "" } = {}) {
-		return new Conversation(this, id, agent);
-	}
+	open(id = `chat-${randomId()}`, { agent = "" } = {}) { return new Conversation(this, id, agent); }
 
-	/** Sends a request and returns the JSON of the response, or throws a `Problem`. @param {string} method @param {string} path @param {any} [body] @param {{ signal?: AbortSignal, headers?: Record<string, string> }} [options] @returns {Promise<any>} */
+	/** Sends a request and returns the JSON of the response, or throws a `Problem`. @param {string} method @param {string} path @param {any} [body] @param {CallOptions} [options] @returns {Promise<any>} */
 	async call(method, path, body, options) {
 		const response = await this.fetch(method, path, body, options);
-		const text = await response.text().catch((cause) => { throw options?.signal?.aborted ? cause : new Problem(0, {}, cause); });
+		const text = await response.text().catch(unreachable(options?.signal));
 		return response.status === 204 ? null : this.parse(text);
 	}
 
-	/** The same, with the response as it is. @param {string} method @param {string} path @param {any} [body] @param {{ signal?: AbortSignal, headers?: Record<string, string> }} [options] */
-	async fetch(method, path, body, { signal, headers = {} } = {}) {
+	/** Sends a request and returns the response. @param {string} method @param {string} path @param {any} [body] @param {CallOptions} [options] */
+	async fetch(method, path, body, { signal, headers } = {}) {
 		const [token, isJson] = [this.token(), body !== undefined];
 		const all = { ...headers, ...(token && { authorization: `Bearer ${token}` }), ...(isJson && { "content-type": "application/json" }) };
-		const response = await fetch(new URL(path, this.base), { method, signal, headers: all, body: isJson ? this.write(body) : undefined })
-			.catch((cause) => { throw signal?.aborted ? cause : new Problem(0, {}, cause); });
+		const request = { method, signal, headers: all, body: isJson ? this.write(body) : undefined };
+		const response = await fetch(new URL(path, this.base), request).catch(unreachable(signal));
 		if (response.ok) return response;
 		throw new Problem(response.status, await response.json().catch(() => ({})));
 	}
 }
 
-/** One stream of the server, followed across lost connections; no chunk comes twice. `reopen`: connect again some time after a final frame. */
-export class Stream {
-	#connection = new AbortController();
-	#isClosed = false;
-	#isOver = false;
-	#wait = FIRST_WAIT;
-	#timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+/** Follows a stream of the server across lost connections; no chunk comes twice. `reopen`: connect again some time after a final frame. @param {Helix} helix @param {string} path @param {number} sequence @param {{ onFrame: (frame: Frame) => void, onLink?: (link: Link, wait: number) => void, reopen?: boolean }} handlers */
+export function followStream(helix, path, sequence, { onFrame, onLink = () => {}, reopen = false }) {
+	let [isClosed, isOver, nextWait, endWait, connection] = [false, false, FIRST_WAIT, () => {}, new AbortController()];
 
-	/** @param {Helix} helix @param {string} path @param {number} sequence @param {{ onFrame: (frame: Frame) => void, onLink?: (link: Link, wait: number) => void, reopen?: boolean }} handlers */
-	constructor(helix, path, sequence, handlers) {
-		this.helix = helix;
-		this.path = path;
-		this.sequence = sequence;
-		this.handlers = handlers;
-		this.#connect();
-	}
-
-	/** Ends it; nothing is reported any more. */
-	close() {
-		this.#isClosed = true;
-		clearTimeout(this.#timer);
-		this.#connection.abort();
-	}
-
-	/** Connects now instead of after the wait. */
-	retryNow() {
-		if (this.#timer === undefined) return;
-		clearTimeout(this.#timer);
-		this.#connect();
-	}
-
-	async #connect() {
-		this.#timer = undefined;
-		this.#connection = new AbortController();
-		/** @type {Link} */
-		const link = await this.#read(this.#connection).then((isOver) => (isOver ? "over" : "lost"), (error) => (error.status && !error.isPassing ? error : "lost"));
-		if (this.#isClosed) return;
-		const wait = link === "over" ? LONGEST_WAIT : this.#wait;
-		if (link === "lost" || (link === "over" && this.handlers.reopen)) this.#timer = setTimeout(() => this.#connect(), wait);
-		this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
-		this.handlers.onLink?.(link, wait);
-	}
-
-	// `follow=true` goes on behind an end: a stream is over when its body is, and its last frame said so.
-	async #read(/** @type {AbortController} */ connection) {
-		const path = `${this.path}${this.path.includes("?") ? "&" : "?"}from_sequence=${this.sequence}`;
-		const response = await this.helix.fetch("GET", path, undefined, { headers: { accept: "text/event-stream" }, signal: connection.signal });
-		if (response.status === 204 || !response.body) return true;
-		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-		for (let rest = "", from = performance.now(); ;) {
-			// The server says something every 15 seconds: a connection that is silent for much longer is dead.
-			const timer = setTimeout(() => connection.abort(), LONGEST_SILENCE);
-			const { value, done } = await reader.read().finally(() => clearTimeout(timer));
-			if (done) return this.#isOver;
-			const frames = (rest + value).split("\n\n");
-			rest = frames.pop() ?? "";
-			for (const text of frames) {
-				if (this.#isClosed) return true;
-				this.#accept(text);
-				if (performance.now() - from > SLICE) from = await sleep(0).then(() => performance.now()); // lets the page draw
-			}
+	async function follow() {
+		while (!isClosed) {
+			/** @type {Link} */
+			const link = await read().then(() => (isOver ? "over" : "lost"), (error) => (error.status && !error.isPassing ? error : "lost"));
+			if (isClosed) return;
+			const wait = link === "over" ? LONGEST_WAIT : nextWait;
+			nextWait = Math.min(nextWait * 2, LONGEST_WAIT);
+			const waited = new Promise((resolve) => { endWait = () => resolve(null); setTimeout(resolve, wait); });
+			onLink(link, wait);
+			if (link !== "lost" && !(link === "over" && reopen)) return;
+			await waited;
 		}
 	}
 
-	#accept(/** @type {string} */ text) {
+	async function read() {
+		connection = new AbortController();
+		const from = `${path}${path.includes("?") ? "&" : "?"}from_sequence=${sequence}`;
+		const response = await helix.fetch("GET", from, undefined, { headers: { accept: "text/event-stream" }, signal: connection.signal });
+		if (response.status === 204) isOver = true;
+		const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+		for (let rest = "", drawn = performance.now(); reader; ) {
+			// The server sends something every 15 seconds: a connection that is silent for much longer is dead.
+			const timer = setTimeout(() => connection.abort(), LONGEST_SILENCE);
+			const { value, done } = await reader.read().finally(() => clearTimeout(timer));
+			const frames = (rest + (value ?? "")).split("\n\n");
+			rest = frames.pop() ?? "";
+			for (const text of frames) {
+				if (!isClosed) accept(text);
+				if (performance.now() - drawn > SLICE) drawn = await sleep(0).then(() => performance.now()); // lets the page draw
+			}
+			if (done || isClosed) return;
+		}
+	}
+
+	function accept(/** @type {string} */ text) {
 		/** @type {Record<string, string>} */
 		const { event = "", id = "0", data } = Object.fromEntries(text.split("\n").map((line) => [line.split(":", 1)[0], line.slice(line.indexOf(":") + 1).trimStart()]));
-		if (data === undefined) return;
-		if (event === "chunk" && Number(id) <= this.sequence) return;
-		this.#isOver = FINAL.has(event);
-		if (event === "chunk") this.sequence = Number(id);
-		if (event === "open") this.#wait = FIRST_WAIT;
-		if (event === "open") this.handlers.onLink?.("live", 0);
-		this.handlers.onFrame({ event, id: Number(id), data: this.helix.parse(data), size: text.length });
+		if (data === undefined || (event === "chunk" && Number(id) <= sequence)) return;
+		isOver = FINAL.includes(event); // `follow=true` continues after an end: what counts is the last frame of the body
+		if (event === "chunk") sequence = Number(id);
+		if (event === "open") nextWait = FIRST_WAIT;
+		if (event === "open") onLink("live", 0);
+		onFrame({ event, id: Number(id), data: helix.parse(data), size: text.length });
 	}
+
+	follow();
+	return { retryNow: () => endWait(), close: () => { isClosed = true; connection.abort(); endWait(); } };
 }
 
 /** A session as a page shows it. `Helix.open` makes it. */
@@ -158,15 +145,14 @@ export class Conversation {
 	#stored = /** @type {Message[]} */ ([]);
 	#recent = /** @type {[number, Chunk][]} */ ([]); // the chunks after `covered`, which is where the snapshot ends
 	#covered = -1;
-	#marker = 0;
-	#open = new OpenStep({}, [], [], String);
+	#open = openStep({}, []);
 	#questions = /** @type {Map<string, Question>} */ (new Map());
-	#stream = /** @type {Stream | undefined} */ (undefined);
-	#wanted = /** @type {"" | "rest" | "whole"} */ ("");
-	#reading = /** @type {Promise<void> | undefined} */ (undefined);
-	#link = /** @type {Link} */ ("connecting");
+	#stream = /** @type {ReturnType<typeof followStream> | undefined} */ (undefined);
+	#wanted = NOTHING;
+	#isReading = false;
 	#isClosed = false;
 	#isChanged = false;
+	#link = /** @type {Link} */ ("connecting");
 	session = /** @type {any} */ (null);
 
 	constructor(/** @type {Helix} */ helix, /** @type {string} */ id, /** @type {string} */ agent) {
@@ -177,164 +163,155 @@ export class Conversation {
 		this.refresh();
 	}
 
-	/** Calls `listener` with the view, now and whenever it changes; returns a function that ends this. */
+	/** Calls `listener` with the view, now and whenever it changes; returns a function that unsubscribes. */
 	subscribe = (/** @type {(view: View) => void} */ listener) => {
 		this.#listeners.add(listener);
 		listener(this.view);
 		return () => { this.#listeners.delete(listener); };
 	};
 
-	/** Stops following. A run goes on. */
-	close() {
-		this.#isClosed = true;
-		this.#stream?.close();
-	}
-
-	/** Says something: a text, the parts of a content, or whole messages. It is said once, even if it has to be sent again. @param {string | any[]} content @param {Record<string, any>} [options] more members of `POST /execute`, for example `if_running` @returns {Promise<{ session_id: string, run_id: string }>} */
+	/** Sends a string, the parts of a content, or whole messages. They are stored once, even if they have to be sent again. @param {string | any[]} content @param {Record<string, any>} [options] more members of `POST /execute`, for example `if_running` @returns {Promise<{ session_id: string, run_id: string }>} */
 	async send(content, options = {}) {
 		const message = typeof content === "string" || content.every((each) => each.role) ? content : [{ role: "user", content }];
 		const body = { agent_type: this.session?.agent_type ?? this.agent, session_id: this.id, message, ...options };
 		const headers = { "idempotency-key": randomId() };
-		for (let tries = 1; ; tries += 1) {
-			try {
-				return this.#done(await this.helix.call("POST", "execute", body, { headers }));
-			} catch (/** @type {any} */ error) {
-				if (!error.isPassing || tries === SEND_TRIES || this.#isClosed) throw error;
-				await sleep(FIRST_WAIT * 2 ** tries);
-			}
-		}
+		return persist(() => this.#post("execute", body, headers), () => this.#isClosed, SEND_TRIES);
 	}
 
 	/** Answers a question. An approval is named by its own id: if something else is asked since then, nothing is approved. @param {Question} question @param {Answer} answer @returns {Promise<{ receipt: string, can_resume: boolean }>} */
 	async answer(question, answer) {
 		const { approval_id, tool_call_id } = question;
-		const receipt = await this.#post("tool-results", { ...(approval_id ? { approval_id } : { tool_call_id }), ...answer });
+		const receipt = await this.#act("tool-results", { ...(approval_id ? { approval_id } : { tool_call_id }), ...answer });
 		for (const [key, each] of this.#questions) if (each.tool_call_id === tool_call_id && each.approval_id === approval_id) this.#questions.delete(key);
 		return receipt;
 	}
 
 	/** Runs the turn of an assistant message again (default: the last one); what it was becomes a branch. @param {string} [messageId] */
-	regenerate(messageId) { return this.#post("regenerate", { message_id: messageId }); }
+	regenerate(messageId) { return this.#act("regenerate", { message_id: messageId }); }
 	/** Replaces a user message and runs from there; what followed becomes a branch. @param {string} messageId @param {string | any[]} content */
-	edit(messageId, content) { return this.#post("edit", { message_id: messageId, content }); }
+	edit(messageId, content) { return this.#act("edit", { message_id: messageId, content }); }
 	/** Lists the branches. @returns {Promise<Branch[]>} */
 	async branches() { return (await this.helix.call("GET", this.#path("branches"))).items; }
 	/** Brings a branch back, with its state. @param {string} branchId */
-	switchTo(branchId) { return this.#post(`branches/${encodeURIComponent(branchId)}/switch`); }
-	/** Lets the run stop at the next safe point. @param {string} [reason] */
-	stop(reason) { return this.#post("interrupt", { reason }); }
-	/** Goes on with a run that was stopped. */
-	resume() { return this.#post("resume"); }
+	switchTo(branchId) { return this.#act(`branches/${encodeURIComponent(branchId)}/switch`); }
+	/** Stops the run at the next safe point. @param {string} [reason] */
+	stop(reason) { return this.#act("interrupt", { reason }); }
+	/** Continues a run that was stopped. */
+	resume() { return this.#act("resume"); }
 	/** Runs a failed turn again. */
-	retry() { return this.#post("retry"); }
+	retry() { return this.#act("retry"); }
 
 	/** Reads what is new, and connects now instead of after a wait. */
 	refresh() {
 		this.#stream?.retryNow();
-		this.#sync("rest");
+		this.#read(NEW_MESSAGES);
+	}
+
+	/** Stops following. The run continues. */
+	close() {
+		this.#isClosed = true;
+		this.#stream?.close();
 	}
 
 	#path(/** @type {string} */ verb) { return `sessions/${encodeURIComponent(this.id)}/${verb}`; }
-	async #post(/** @type {string} */ verb, /** @type {any} */ body = {}) { return this.#done(await this.helix.call("POST", this.#path(verb), body)); }
-	#done(/** @type {any} */ result) { this.refresh(); return result; }
+	#act(/** @type {string} */ verb, /** @type {any} */ body = {}) { return this.#post(this.#path(verb), body); }
 
-	// One snapshot at a time; what is asked for since then is read afterwards, once.
-	#sync(/** @type {"rest" | "whole"} */ what) {
-		if (this.#wanted !== "whole") this.#wanted = what;
-		this.#reading ??= this.#read().finally(() => { this.#reading = undefined; });
+	async #post(/** @type {string} */ path, /** @type {any} */ body, headers = {}) {
+		const result = await this.helix.call("POST", path, body, { headers });
+		this.refresh();
+		return result;
 	}
 
-	async #read() {
-		for (let wait = FIRST_WAIT; this.#wanted && !this.#isClosed; ) {
-			const isWhole = this.#wanted === "whole" || !this.session;
-			this.#wanted = "";
-			try {
-				this.#adopt(await this.helix.call("GET", `${this.#path("snapshot")}?offset=${isWhole ? 0 : this.#stored.length}`), isWhole);
-			} catch (/** @type {any} */ error) {
-				if (!error.isPassing) return this.#setLink(error.code !== "session_not_found" ? error : this.session ? "gone" : "new");
-				this.#wanted ||= isWhole ? "whole" : "rest";
-				if (!this.session) this.#setLink("lost");
-				await sleep(wait);
-				wait = Math.min(wait * 2, LONGEST_WAIT);
-			}
-		}
+	// One snapshot at a time; what is wanted since then is read afterwards, once.
+	async #read(/** @type {number} */ wanted) {
+		this.#wanted = Math.max(this.#wanted, wanted);
+		if (this.#isReading) return;
+		this.#isReading = true;
+		const refused = (/** @type {Problem} */ error) => this.#isClosed || this.#tell(error.code !== "session_not_found" ? error : this.session ? "gone" : "new");
+		while (this.#wanted && !this.#isClosed) await persist(() => this.#snapshot(), () => this.#isClosed).catch(refused);
+		this.#isReading = false;
 	}
 
-	#adopt(/** @type {any} */ found, /** @type {boolean} */ isWhole) {
-		if (!isWhole && found.message_count < this.#stored.length) return this.#sync("whole");
+	async #snapshot() {
+		const wanted = this.#wanted;
+		const offset = wanted === EVERYTHING || !this.session ? 0 : this.#stored.length;
+		this.#wanted = NOTHING;
+		const found = await this.helix.call("GET", `${this.#path("snapshot")}?offset=${offset}`).catch((error) => {
+			if (error.isPassing) this.#wanted = Math.max(this.#wanted, wanted);
+			if (error.isPassing && !this.session) this.#tell("lost");
+			throw error;
+		});
+		if (found.message_count < offset) return this.#read(EVERYTHING);
+		const isBack = found.sequence < this.#covered; // after a restore, for example: it needs chunks that were dropped
 		this.session = found.session;
-		this.#stored = isWhole ? found.messages : [...this.#stored, ...found.messages];
-		const isBack = found.sequence < this.#covered; // after a restore, for example: it needs chunks that were let go
+		this.#stored = [...this.#stored.slice(0, offset), ...found.messages];
 		this.#covered = found.sequence;
-		this.#recent = isBack ? [] : this.#recent.filter(([sequence]) => sequence > found.sequence);
-		this.#open = new OpenStep(found.session.custom_state ?? {}, this.#stored, this.#recent, this.helix.write);
+		this.#reopen(isBack ? [] : this.#recent.filter(([sequence]) => sequence > found.sequence));
 		if (isBack || !this.#stream) this.#follow();
 		return this.#tell();
+	}
+
+	#reopen(/** @type {[number, Chunk][]} */ chunks) {
+		this.#recent = chunks;
+		this.#open = openStep(this.session?.custom_state ?? {}, this.#stored);
+		for (const [, chunk] of chunks) addChunk(this.#open, chunk, this.helix.write);
 	}
 
 	#follow() {
 		this.#stream?.close();
 		this.#questions.clear();
-		this.#stream = new Stream(this.helix, `stream/${encodeURIComponent(this.id)}?follow=true`, this.#covered, {
-			reopen: true,
-			onFrame: (frame) => this.#frame(frame),
-			onLink: (link) => {
-				if (link instanceof Problem && [410, 416].includes(link.status)) return this.#startOver();
-				if (link === "live" && this.#link === "lost") this.#sync("rest");
-				return this.#setLink(link instanceof Problem && link.status === 404 ? "gone" : link);
-			},
-		});
+		const onFrame = (/** @type {Frame} */ frame) => this.#frame(frame);
+		const onLink = (/** @type {Link} */ link) => {
+			const status = link instanceof Problem ? link.status : 0;
+			if (status === 410 || status === 416) return this.#startOver();
+			if (link === "live" && this.#link === "lost") this.#read(NEW_MESSAGES);
+			return this.#tell(status === 404 ? "gone" : link);
+		};
+		this.#stream = followStream(this.helix, `stream/${encodeURIComponent(this.id)}?follow=true`, this.#covered, { reopen: true, onFrame, onLink });
 	}
 
-	// The stream does not have what follows our place any more: read everything again, and follow from there.
+	// The stream no longer has what follows our position: read everything again, and follow from there.
 	#startOver() {
 		this.#covered = Infinity;
-		this.#sync("whole");
+		this.#read(EVERYTHING);
 	}
 
 	#frame(/** @type {Frame} */ { event, id, data }) {
 		if (event === "chunk") return this.#chunk(id, data);
 		if (event === "truncated") return this.#startOver();
 		if (event === "gone") this.close();
-		if (event === "gone") return this.#setLink("gone");
 		if (event === "pause") this.#questions = new Map(data.suspended.map((/** @type {Question} */ each) => [callKey(each), each]));
-		if (event !== "open") this.#sync("rest");
-		return this.#tell();
+		if (event !== "open") this.#read(NEW_MESSAGES);
+		return this.#tell(event === "gone" ? "gone" : undefined);
 	}
 
 	#chunk(/** @type {number} */ sequence, /** @type {Chunk} */ chunk) {
-		const { type, tool_call_id, tool_name, input, sub_session_id } = chunk;
+		const { type, tool_call_id, tool_name, input } = chunk;
+		const isOwn = !chunk.sub_session_id;
 		if (ASKS[type]) this.#questions.set(callKey(chunk), { ...chunk, kind: ASKS[type], tool_call_id, tool_name, input });
 		if (type === "tool_start" || type === "tool_end") this.#questions.delete(callKey(chunk));
-		if (!sub_session_id && BEGINS.has(type)) this.#questions.clear();
-		if (!sub_session_id && SETTLES.has(type)) this.#sync("rest");
-		if (!sub_session_id && STARTS_OVER.has(type)) {
-			this.#recent = []; // the stream has dropped them, too
-			// What is shown again must not be appended to what it replaces, which may have been seen before the snapshot comes.
-			if (type === "stream_rewound") this.#open = new OpenStep(this.session?.custom_state ?? {}, this.#stored, [], this.helix.write);
-			if (sequence > this.#marker) this.#sync("whole"); // a marker comes again if the stream is read from further back
-			this.#marker = Math.max(this.#marker, sequence);
-		} else if (sequence > this.#covered) {
+		if (isOwn && STARTS.includes(type)) this.#questions.clear();
+		if (isOwn && SETTLES.includes(type)) this.#read(NEW_MESSAGES);
+		if (isOwn && type === "stream_resync") this.#recent = []; // the stream has dropped them, too
+		// What comes again must not be appended to what it replaces, which was shown before the snapshot comes.
+		if (isOwn && type === "stream_rewound") this.#reopen([]);
+		if (isOwn && (type === "stream_resync" || type === "stream_rewound")) this.#read(EVERYTHING);
+		else if (sequence > this.#covered) {
 			this.#recent.push([sequence, chunk]);
-			this.#open.add(chunk);
+			addChunk(this.#open, chunk, this.helix.write);
 		}
 		this.#tell();
 	}
 
-	#setLink(/** @type {Link} */ link) {
-		this.#link = link;
-		this.#tell();
-	}
-
 	// Several changes in a row are one view.
-	#tell() {
-		if (this.#isChanged) return;
-		this.#isChanged = true;
-		queueMicrotask(() => {
+	#tell(link = this.#link) {
+		this.#link = link;
+		if (!this.#isChanged) queueMicrotask(() => {
 			this.#isChanged = false;
 			this.view = this.#draw();
 			for (const listener of this.#listeners) listener(this.view);
 		});
+		this.#isChanged = true;
 	}
 
 	/** @returns {View} */
@@ -346,49 +323,30 @@ export class Conversation {
 	}
 }
 
-/** What chunks say before their step is stored. */
-class OpenStep {
-	messages = /** @type {Message[]} */ ([]);
-	#reply = /** @type {Message | undefined} */ (undefined);
-	#step = 0;
+/** @typedef {{ state: any, messages: Message[], known: Set<string | undefined>, reply?: Message, step?: number }} OpenStep what chunks show before their step is stored */
+/** @returns {OpenStep} */
+const openStep = (/** @type {any} */ state, /** @type {Message[]} */ stored) => ({ state, messages: [], known: new Set(stored.map((each) => each.id)) });
 
-	/** @param {any} state @param {Message[]} stored @param {[number, Chunk][]} chunks @param {(value: any) => string} write */
-	constructor(state, stored, chunks, write) {
-		this.state = state;
-		this.write = write;
-		this.known = new Set(stored.map((each) => each.id));
-		for (const [, chunk] of chunks) this.add(chunk);
-	}
-
-	add(/** @type {Chunk} */ chunk) {
-		if (chunk.sub_session_id) return;
-		const reply = () => this.#replyOf(chunk);
-		if (chunk.type === "text_delta") reply().content += chunk.delta;
-		else if (chunk.type === "thinking") reply().thinking = (reply().thinking ?? "") + chunk.content;
-		else if (chunk.type === "tool_start" || ASKS[chunk.type]) reply().tool_calls = calls(reply(), chunk);
-		else if (chunk.type === "tool_end") this.messages.push(this.#result(chunk));
-		else if (chunk.type === "state_patch") this.state = applyPatch(this.state, chunk.patches);
-		else if (chunk.type === "user_message" && !this.known.has(chunk.message.id)) this.messages.push(chunk.message);
-	}
-
-	/** @returns {Message} the reply that the step of a chunk makes */
-	#replyOf(/** @type {Chunk} */ { step }) {
-		if (!this.#reply || this.#step !== step) this.messages.push(this.#reply = { role: "assistant", content: "" });
-		this.#step = step;
-		return this.#reply;
-	}
-
-	/** @returns {Message} */
-	#result(/** @type {Chunk} */ { tool_call_id, tool_name, success, result, error }) {
-		const content = !success ? `Error: ${error}` : typeof result === "string" ? result : this.write(result);
-		return { role: "tool", tool_call_id, tool_name, content, success };
+function addChunk(/** @type {OpenStep} */ open, /** @type {Chunk} */ chunk, /** @type {(value: any) => string} */ write) {
+	const { type, tool_call_id, tool_name, success, result, error } = chunk;
+	const reply = () => {
+		if (!open.reply || open.step !== chunk.step) open.messages.push(open.reply = { role: "assistant", content: "" });
+		open.step = chunk.step;
+		return open.reply;
+	};
+	if (chunk.sub_session_id) return;
+	if (type === "text_delta") reply().content += chunk.delta;
+	else if (type === "thinking") reply().thinking = (reply().thinking ?? "") + chunk.content;
+	else if (type === "state_patch") open.state = applyPatch(open.state, chunk.patches);
+	else if (type === "user_message" && !open.known.has(chunk.message.id)) open.messages.push(chunk.message);
+	else if (type === "tool_end") {
+		const content = !success ? `Error: ${error}` : typeof result === "string" ? result : write(result);
+		open.messages.push({ role: "tool", tool_call_id, tool_name, content, success });
+	} else if (type === "tool_start" || ASKS[type]) { // perhaps one after the other
+		const others = reply().tool_calls?.filter((each) => each.id !== tool_call_id) ?? [];
+		reply().tool_calls = [...others, { id: tool_call_id, name: tool_name, arguments: chunk.arguments ?? chunk.input }];
 	}
 }
-
-// A call is asked about first, perhaps, and then starts.
-const calls = (/** @type {Message} */ { tool_calls = [] }, /** @type {Chunk} */ chunk) => [
-	...tool_calls.filter((each) => each.id !== chunk.tool_call_id), { id: chunk.tool_call_id, name: chunk.tool_name, arguments: chunk.arguments ?? chunk.input },
-];
 
 /** Applies RFC 6902 patches (add, replace, remove); only what changes is copied. `touched` gets the pointers. @param {any} state @param {{ op: string, path: string, value?: any }[]} patches @param {string[]} [touched] */
 export function applyPatch(state, patches, touched = []) {

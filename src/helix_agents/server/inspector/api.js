@@ -1,7 +1,7 @@
 // Talks to the server by the client that every page can use (`/client.js`): here are the token, paths and queries, and
 // what happens when the server no longer accepts the token. Integers stay exact (`json.js`).
 
-import { Helix, Problem, Stream } from "../client.js";
+import { followStream, Helix, Problem } from "../client.js";
 import { parseJson, writeJson } from "./json.js";
 
 const KEY = "helix-token";
@@ -51,7 +51,7 @@ export const remove = (address) => call("DELETE", address);
 
 // `handle(frame)` gets {event, id, data, size}; `tell(link, wait)` gets "live", "lost", "over" or a Problem.
 export function follow(address, fromSequence, { handle, tell = () => {} }) {
-	return new Stream(helix, address, fromSequence, {
+	return followStream(helix, address, fromSequence, {
 		onFrame: handle,
 		onLink: (link, wait) => {
 			if (link.status === 401) onRefused();

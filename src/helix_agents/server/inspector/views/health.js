@@ -15,7 +15,7 @@ export function health(view, { stats }) {
 		const now = stats.value;
 		if (stats.isRefused) return put(rest, blank("Only for admins", "Your token does not open figures about all sessions.", { glyph: "i-bolt" }));
 		if (!now && !stats.isAway) return put(rest);
-		if (!now) return put(rest, blank("The server does not answer", "This page asks again every few seconds.", { glyph: "i-bolt" }));
+		if (!now) return put(rest, blank("The server does not respond", "This page asks again every few seconds.", { glyph: "i-bolt" }));
 		return put(rest, workers(now.workers), statuses(now.by_status));
 	};
 	stats.listeners.add(draw);
