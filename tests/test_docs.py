@@ -38,7 +38,7 @@ if inspect.iscoroutine(answer):
 
 
 def program_of(page: str) -> str:
-    """The blocks of a page as one program whose line numbers are those of the page."""
+    """Return the blocks of a page as one program whose line numbers are those of the page."""
     lines = [""] * (page.count("\n") + 1)
     for block in BLOCK.finditer(page):
         if block["skip"]:
@@ -72,7 +72,7 @@ def run_page(name: str, page: str, folder: Path) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_blocks_of_a_page_run(path: Path, tmp_path: Path) -> None:
-    for time in ("first", "second"):  # in the same folder: who tries an example tries it again
+    for time in ("first", "second"):  # in the same folder: people run an example more than once
         done = run_page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"), tmp_path)
         assert done.returncode == 0, f"the {time} time: {done.stderr}"
 
@@ -115,7 +115,7 @@ LINK = re.compile(r"\]\((?!https?:)(?P<file>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)
 
 
 def anchors_of(page: str) -> set[str]:
-    """Where a page can be entered: its headings, as GitHub names them, and explicit anchors."""
+    """Return where a page can be entered: its headings, as GitHub names them, and explicit anchors."""
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     named = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
     return named | set(re.findall(r'<a id="([^"]+)">', page))

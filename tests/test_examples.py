@@ -17,7 +17,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
-    for time in ("first", "second"):  # in the same folder: who tries an example tries it again
+    for time in ("first", "second"):  # in the same folder: people run an example more than once
         done = subprocess.run(
             [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
         )

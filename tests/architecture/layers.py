@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "redis": frozenset({"backends"}),
     "inmemory": frozenset({"backends"}),
     "cloudflare": frozenset({"backends", "runtimes"}),
-    # The front door re-exports from anywhere; nobody inside uses it.
+    # The front door re-exports from anywhere; no module inside uses it.
     "front door": BELOW_SERVER | {"server", "operations", "backends"},
 }
 
@@ -146,7 +146,7 @@ class Source:
 
 
 def read_sources(root: Path) -> dict[str, Source]:
-    """Every module below `root` (the folder that holds the package), by dotted name."""
+    """Return every module below `root` (the folder that holds the package), by dotted name."""
     sources = {}
     for path in sorted((root / PACKAGE).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -159,7 +159,7 @@ def read_sources(root: Path) -> dict[str, Source]:
 
 
 def room_of(module: str) -> str:
-    """The room of the house that a module of ours belongs to."""
+    """Return the room of the house that a module of ours belongs to."""
     parts = module.split(".")
     if len(parts) == 1:
         return "front door"
@@ -331,7 +331,7 @@ DECIDES = (f"{PACKAGE}.executor.session.standing", f"{PACKAGE}.executor.session.
 
 
 def ownership_breaches(sources: dict[str, Source]) -> list[str]:
-    """Comparisons of leases, or of a run's status with "running": who owns a session is decided in one table."""
+    """Comparisons of leases, or of a run's status with "running": ownership of a session is decided in one table."""
     return [
         f"{source.module}, line {node.lineno}: {ast.unparse(node)} decides who owns a session; ask session/standing.py."
         for source in sources.values()

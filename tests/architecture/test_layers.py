@@ -131,7 +131,7 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
 
 
 def write_tree(root: Path, files: dict[str, str]) -> dict[str, Source]:
-    """A package of the given files, each with a docstring unless it begins with an exclamation mark."""
+    """Return a package of the given files, each with a docstring unless it begins with an exclamation mark."""
     for name, body in {"__init__.py": "", **files}.items():
         path = root / layers.PACKAGE / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def unit_breaches(root: Path) -> list[str]:
 
 
 def javascript_units(text: str) -> Iterator[Unit]:
-    """The statements of a module; for a class, its members."""
+    """Yield the statements of a module; for a class, its members."""
     for start, lines in _blocks(text.split("\n"), ""):
         if CLASS.match(start):
             indent = re.match(r"\s*", lines[1])
@@ -47,13 +47,13 @@ def javascript_units(text: str) -> Iterator[Unit]:
 
 
 def lua_units(text: str) -> Iterator[Unit]:
-    """The statements of a file: functions, loops, tables."""
+    """Yield the statements of a file: functions, loops, tables."""
     for start, lines in _blocks([_without_comment(line, "--") for line in text.split("\n")], "", LUA_ENDS):
         yield Unit(start, len(lines))
 
 
 def sql_units(text: str) -> Iterator[Unit]:
-    """The statements of a file; what is between two `$name$` is one body."""
+    """Yield the statements of a file; what is between two `$name$` is one body."""
     lines: list[str] = []
     body: str | None = None
     for line in text.split("\n"):
@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[str], Iterator[Unit]]] = {
 
 
 def _blocks(lines: list[str], indent: str, ends: tuple[str, ...] = ("}", ")", "]")) -> Iterator[tuple[str, list[str]]]:
-    """Runs of lines that begin at this indentation and end with the line that closes them."""
+    """Yield runs of lines that begin at this indentation and end with the line that closes them."""
     block: list[str] = []
     for line in lines:
         starts_here = line.startswith(indent) and line[len(indent) :][:1] not in ("", " ", "\t")

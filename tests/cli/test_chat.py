@@ -53,7 +53,7 @@ def chat(*lines: str, url: str, target: str = TARGET, session: str = "s") -> str
 
 
 async def stored(url: str) -> tuple[str, list[str]]:
-    """The status of the session, and what was said."""
+    """Return the status of the session, and what was said."""
     async with open_stores(url) as stores:
         session = await stores.state.load_state("s")
         assert session is not None

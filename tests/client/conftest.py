@@ -129,12 +129,12 @@ class Chat:
         assert await self.page.evaluate("window.odd") == []
 
     async def told(self) -> list[dict[str, Any]]:
-        """What the page shows."""
+        """Return what the page shows."""
         found: list[dict[str, Any]] = await self.page.evaluate(TOLD)
         return found
 
     async def stored(self) -> list[dict[str, Any]]:
-        """The same of what is stored, straight from the server."""
+        """Return the same of what is stored, straight from the server."""
         response = await self.client.get(f"/sessions/{self.session_id}/messages", params={"limit": 1000})
         assert response.status_code == 200, response.text
         return [
@@ -160,7 +160,7 @@ class Chat:
 
 
 def _text(content: str | list[dict[str, Any]]) -> str:
-    """The content as the page shows it."""
+    """Return the content as the page shows it."""
     if isinstance(content, str):
         return content
     return " ".join(part.get("text", f"[{part.get('name')}]") for part in content)

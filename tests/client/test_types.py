@@ -37,7 +37,7 @@ def typescript() -> Path:
 
 
 def complaints(typescript: Path, folder: Path, program: str) -> str:
-    """What the compiler says about the client and a program beside it."""
+    """Return what the compiler says about the client and a program beside it."""
     shutil.copy(CLIENT, folder)
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "page.ts").write_text(program)

@@ -69,7 +69,7 @@ class OwnedState(SqlStateStore):
 
 
 async def open_state(text: str) -> StateStore:
-    """What a child process of the kit calls."""
+    """Return what a child process of the kit calls."""
     return OwnedState(text)
 
 
@@ -88,7 +88,7 @@ def streams_at(text: str, **options: Any) -> OwnedStreams:
 
 
 async def open_streams(text: str) -> StreamManager:
-    """What a child process of the kit calls."""
+    """Return what a child process of the kit calls."""
     return streams_at(text, max_chunks=0)
 
 
@@ -119,7 +119,7 @@ class Home:
         self._opened.clear()
 
     async def rows(self, *sql: str, at: str = "") -> tuple[list[list[Row]], int]:
-        """What plain statements find, and the size of the database."""
+        """Return what plain statements find, and the size of the database."""
         place = Place(at or self.text)
         driver = place.driver()
         try:

@@ -29,7 +29,7 @@ FOR_PYODIDE = (
 
 @cache
 def wheels() -> Path:
-    """A folder with the wheels of `requirements/worker.txt`, fetched once."""
+    """Return a folder with the wheels of `requirements/worker.txt`, fetched once."""
     target = CACHE / f"worker-wheels-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "worker-wheels.lock").open("w") as lock:
@@ -55,14 +55,14 @@ def _download(folder: Path) -> None:
 
 
 def workflows_javascript() -> bytes:
-    """The part of the SDK for Workflows that is JavaScript."""
+    """Return the part of the SDK for Workflows that is JavaScript."""
     (sdk,) = wheels().glob("workers_runtime_sdk-*.whl")
     with zipfile.ZipFile(sdk) as archive:
         return archive.read("workers/workflows.js")
 
 
 def library_archive(path: Path) -> Path:
-    """The library itself as one archive, as a Worker gets it."""
+    """Return the library itself as one archive, as a Worker gets it."""
     source = ROOT / "src"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for each in sorted((source / "helix_agents").rglob("*")):

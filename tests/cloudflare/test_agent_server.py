@@ -139,7 +139,8 @@ async def asleep(client: Client, session_id: str) -> None:
 async def test_thirty_sockets_get_everything_once_across_sleep_and_death(
     python_workers: PythonWorkerd, count: int
 ) -> None:
-    """Those that were cut off come back with the last sequence they saw; one never reads. A run that died goes on."""
+    """Those that were cut off come back with the last sequence they saw; one never reads. A run that died is
+    continued."""
     many, part = f"many-{count}", count // 3
     async with new_session() as session:
         client = Client(python_workers, session)

@@ -12,7 +12,7 @@ from tests.cloudflare.client import Client, narrow_session, numbers
 
 
 async def both(client: Client, session_id: str, query: str = "") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The frames of a session at rest, by WebSocket and by SSE."""
+    """Return the frames of a session at rest, by WebSocket and by SSE."""
     events = await client.sse(session_id, query and f"?{query}")
     frames = await client.watch(session_id, query and f"&{query}")
     return frames, [{"event": name, "id": number, "data": data} for name, number, data in events]

@@ -55,7 +55,7 @@ async def pour(
 
 
 async def browse(url: str) -> list[dict[str, Any]]:
-    """Everything that a browser is sent, until the socket closes."""
+    """Return everything that a browser is sent, until the socket closes."""
     frames = []
     async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
         async for message in socket:
@@ -451,7 +451,7 @@ async def test_readers_and_writers_go_on_after_the_runtime_was_killed(private_wo
     following = aiter(reader)
     seen = [(await anext(following))["delta"]]
     private_workerd.kill9()
-    private_workerd.start()  # nothing is awaited in between: whoever reads while there is no runtime is told so
+    private_workerd.start()  # nothing is awaited in between: a reader gets an error while there is no runtime
     await writer.write({"type": "text_delta", "delta": "after"})
     await writer.close()
     await writing.end_stream("s")
@@ -487,7 +487,7 @@ async def test_thirty_browsers_get_everything_once_across_sleep_and_death(privat
 
 
 async def browse_to_the_end(manager: DurableObjectStreamManager, stream_id: str) -> list[dict[str, Any]]:
-    """What a browser gets that comes back until it has heard the last word."""
+    """Return what a browser gets that comes back until it has heard the last word."""
     frames: list[dict[str, Any]] = []
     while not frames or frames[-1]["event"] != "end":
         last = max(sequences(frames), default=0)

@@ -27,7 +27,7 @@ async def send(client: Client, path: str, body: bytes, *, token: str = "wrong", 
 
 
 def stored_objects(server: PythonWorkerd) -> set[str]:
-    """The files of all objects that have stored something: an object that was only created has an empty one."""
+    """Return the files of all objects that have stored something: an object that was only created has an empty one."""
     found = set()
     for path in Path(server.folder, "do").rglob("*.sqlite"):
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as opened:

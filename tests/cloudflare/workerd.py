@@ -111,7 +111,7 @@ class PythonWorkerd(Workerd):
         (self.folder / "workflows.js").write_bytes(workflows_javascript())
 
     def is_ready(self) -> bool:
-        """Whether Python has started, for which the first request waits.
+        """Return whether Python has started, for which the first request waits.
 
         It waits alone: while Python starts, nothing is read, and workerd cuts off who has connected and was not heard
         for 15 seconds.

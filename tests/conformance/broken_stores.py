@@ -36,7 +36,7 @@ class CommitIsNotAtomic(InMemoryStateStore):
 
 
 class MergeLosesAParallelAppend(InMemoryStateStore):
-    """Reads, changes, writes back; whoever wrote in between is overwritten."""
+    """Reads, changes and writes back, and so overwrites what was written in between."""
 
     async def merge_custom_state(self, session_id: str, writes: StepWrites, **options: Any) -> list[str]:
         loaded = await self.load_state(session_id)

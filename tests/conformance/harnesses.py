@@ -34,14 +34,14 @@ class MemoryHarness(Harness):
         return InMemoryStateStore(self.data)
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """The texts that are there afterwards and were not before: objects, not values."""
+        """Return the texts that are there afterwards and were not before: objects, not values."""
         before = {id(text): text for text in _texts(self.data)}
         await act()
         return sum(len(text) for text in _texts(self.data) if id(text) not in before)
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text below a value."""
+    """Yield every text below a value."""
     if isinstance(value, str):
         yield value
         return
@@ -81,12 +81,12 @@ class ModelHarness(MemoryHarness):
 
 
 async def open_sqlite(path: str) -> StateStore:
-    """How a child process opens the data of `SqliteHarness`."""
+    """Return how a child process opens the data of `SqliteHarness`."""
     return SqliteStateStore(path, synchronous="OFF")
 
 
 async def open_sqlite_d1(path: str) -> StateStore:
-    """How a child process opens the data of `D1LimitsHarness`."""
+    """Return how a child process opens the data of `D1LimitsHarness`."""
     return SqliteStateStore(path, synchronous="OFF", d1_limits=True)
 
 
@@ -145,7 +145,7 @@ class SqliteHarness(FileHarness):
             return int(size * (pages - free))
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """The pages that reach the log: it is empty before."""
+        """Return the pages that reach the log: it is empty before."""
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         await act()
         return self._log_size()

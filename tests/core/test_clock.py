@@ -1,4 +1,4 @@
-"""Ids are unique, also among processes that were forked from one another, and whoever seeds the shared generator."""
+"""Ids are unique, also among forked processes, and whatever seeds the shared generator."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def play(request: ModelRequest) -> Line:
 
 
 def problems(chunk: Chunk) -> list[str]:
-    """What is wrong with a chunk that the library wrote."""
+    """Return what is wrong with a chunk that the library wrote."""
     kind = chunk_types().get(chunk["type"])
     if kind is None:
         return [f"{chunk['type']} is not in AnyChunk"]

@@ -78,7 +78,7 @@ async def test_where_one_write_carries_everything_the_last_outcomes_travel_with_
 
     @tool
     async def wait() -> str:
-        """Wait for somebody who reads that the others have finished."""
+        """Wait until a reader has seen that the others have finished."""
         await go_on.wait()
         return "waited"
 

@@ -1,4 +1,4 @@
-"""The stream of a run: who waits for whom on the way to it, however long chunks may linger, and under which fence."""
+"""The stream of a run: what waits for what on the way to it, how long chunks linger, and which fence applies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def stores() -> AsyncIterator[Stores]:
 
 
 async def allowed() -> None:
-    """Nobody has taken the session."""
+    """The session still belongs to the run."""
 
 
 async def opened(

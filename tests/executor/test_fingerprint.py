@@ -38,7 +38,7 @@ async def pay() -> str:
 
 
 async def asked(stores: Stores, session_id: str = "s") -> list[dict[str, Any]]:
-    """The fingerprints of a session's steps, oldest first."""
+    """Return the fingerprints of a session's steps, oldest first."""
     page = await stores.state.list_checkpoints(session_id, limit=200)
     steps = sorted((c for c in page.items if c.kind == "step"), key=lambda c: c.step_count)
     return [step.request or {} for step in steps]

@@ -76,7 +76,7 @@ async def test_nothing_watches_the_event_loop_for_a_run_that_has_ended(caplog: p
         async with AgentExecutor(stores, ScriptedLLM(["Hi."]), lease_seconds=0.2, poll_seconds=0.001) as executor:
             await executor.run(Agent("main"), "Go", session_id="s")
             caplog.clear()
-            time.sleep(0.15)  # noqa: ASYNC251  # longer than half a lease: nobody's run has suffered
+            time.sleep(0.15)  # noqa: ASYNC251  # longer than half a lease, but no run was lost
             await asyncio.sleep(0.01)
     assert "blocked" not in caplog.text
 

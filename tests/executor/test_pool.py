@@ -1,4 +1,4 @@
-"""Worker pools: what is submitted is executed once, whoever comes, stops or dies."""
+"""Worker pools: what is submitted is executed once, however workers start, stop or die."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def executor(stores: Stores) -> AgentExecutor:
 
 
 async def _expect_helix_worker_to_work(url: str, folder: Path) -> None:
-    """As somebody who has just read the documentation starts it, from the folder of an application."""
+    """Start it as a newcomer would, from the folder of an application."""
     (folder / "my_app.py").write_text(APP)
     words = [str(Path(sys.executable).parent / "helix"), "worker", "my_app:executor", "--url", url, "--name", "w"]
     process = await asyncio.create_subprocess_exec(

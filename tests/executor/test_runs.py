@@ -384,7 +384,7 @@ async def test_waiting_for_a_run_of_a_closed_executor_says_that_it_was_lost(stor
 
     @tool
     async def wait() -> str:
-        """Wait for ever."""
+        """Wait without end."""
         started.set()
         await asyncio.Event().wait()
         return "never"
@@ -449,7 +449,7 @@ def test_amounts_are_bounded_as_the_usage_stores_have_it() -> None:
 
 
 class EndsBetweenTwoReads(InMemoryStateStore):
-    """The run ends after somebody has read its session and before its record is read."""
+    """The run ends between two reads of a caller: of the session and of its record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -461,7 +461,7 @@ class EndsBetweenTwoReads(InMemoryStateStore):
         return await super().get_current_run(session_id)
 
 
-async def test_a_run_that_ends_while_somebody_looks_has_not_crashed(stores: Stores) -> None:
+async def test_a_run_that_ends_between_two_reads_has_not_crashed(stores: Stores) -> None:
     gate = asyncio.Event()
 
     class Waits:
@@ -546,7 +546,7 @@ async def test_a_session_that_runs_says_until_when_its_lease_holds(stores: Store
 
     @tool
     async def work() -> str:
-        """Work for ever."""
+        """Work without end."""
         working.set()
         await asyncio.Event().wait()
         return "never"

@@ -178,7 +178,7 @@ def test_tools_that_no_model_could_call_are_refused_at_once(make: Callable[[], o
 
 
 def plain() -> int:
-    """Nothing special."""
+    """Return nothing special."""
     return 1
 
 
@@ -220,7 +220,7 @@ def test_annotations_may_mean_classes_of_the_function_around() -> None:
 
     @tool(name="second")
     def other(x: Local) -> int:
-        """The same."""
+        """Return the same."""
         return x.a
 
     assert first.input.parse({"x": {"a": 1}})["x"] == Local(1)

@@ -83,7 +83,7 @@ def test_standing(
 
 
 def every_standing() -> list[tuple[SessionState, RunRecord | None, dict[str, Any], Standing]]:
-    """Every combination of status, marker, run, lease and facts."""
+    """Return every combination of status, marker, run, lease and facts."""
     runs = [None, *(run(lease, status) for lease in (None, 0, NOW, NOW + 1) for status in get_args(RunStatus))]
     flags = itertools.product((0, 2), (True, False))
     facts: list[dict[str, Any]] = [{"open_questions": asked, "has_messages": said} for asked, said in flags]
@@ -133,7 +133,7 @@ def test_a_refusal_has_an_error_and_nothing_else_has(pair: tuple[Standing, Inten
 OWNED = (S.RUNNING, S.CLOSING)
 
 
-def test_nobody_claims_what_somebody_owns() -> None:
+def test_a_session_with_an_owner_cannot_be_claimed() -> None:
     """Except the owner of the parent session, and a process that fails a session that must end."""
     claims = {(at, intent) for (at, intent), each in TABLE.items() if at in OWNED and each.action in CLAIMS}
     assert claims == {(at, intent) for at in OWNED for intent in (I.CALL_CHILD, I.CALL_CHILD_ANEW, I.FAIL)}
@@ -157,7 +157,7 @@ def test_execute_and_submit_decide_alike() -> None:
         assert TABLE[at, I.START] == TABLE[at, I.SUBMIT]
 
 
-def test_enqueue_differs_from_execute_only_where_somebody_has_the_run() -> None:
+def test_enqueue_differs_from_execute_only_for_a_session_with_an_owner() -> None:
     differ = {at for at in S if TABLE[at, I.START] != TABLE[at, I.ENQUEUE]}
     assert differ == {S.RUNNING, S.RELEASED}
     assert {TABLE[at, I.ENQUEUE].action for at in differ} == {A.ENQUEUE}
@@ -182,14 +182,14 @@ def test_unclosed_sessions_are_closed_before_anything_else() -> None:
         assert TABLE[S.ENDED_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST, A.RETURN)
 
 
-def test_whoever_waits_for_a_result_waits_for_somebody() -> None:
+def test_a_caller_that_waits_for_a_result_waits_for_an_owner() -> None:
     for at in S:
         decision = TABLE[at, I.AWAIT_RESULT]
         if decision.action is A.WAIT:
             assert at in OWNED or TABLE[at, I.RECOVER].action is not A.LEAVE
 
 
-def test_stopping_never_leaves_a_flag_that_nobody_reads() -> None:
+def test_stopping_never_leaves_a_flag_unread() -> None:
     flagged = {at for (at, intent), each in TABLE.items() if each.action is A.FLAG}
     assert flagged == {S.RUNNING}
 

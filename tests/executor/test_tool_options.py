@@ -209,7 +209,7 @@ async def test_an_input_that_is_refused_reaches_no_model(stores: Stores) -> None
 
 
 def guarded() -> tuple[Agent, asyncio.Event, asyncio.Event]:
-    """An agent that refuses orders, with a tool that waits for something to be said."""
+    """Return an agent that refuses orders, with a tool that waits for something to be said."""
     at_work, go_on = asyncio.Event(), asyncio.Event()
 
     @tool

@@ -265,7 +265,7 @@ async def put(key: str, value: Any, ctx: ToolContext) -> str:
 
 
 async def put_all(agent: Agent, *calls: Call) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """What the model was told, what is stored, and what a reader of the patches has."""
+    """Return what the model was told, what is stored, and what a reader of the patches has."""
     async with open_stores("memory:") as stores:
         executor = AgentExecutor(stores, ScriptedLLM([list(calls), "Done."]))
         handle = await executor.execute(agent, "Go", session_id="s")

@@ -13,7 +13,7 @@ FREQUENT = 128
 
 
 def in_few_colors(png: bytes) -> bytes:
-    """A PNG of 8-bit RGB as one with a palette; colors that are not in it become the nearest one that is."""
+    """Return a PNG of 8-bit RGB as one with a palette; colors that are not in it become the nearest one that is."""
     width, height = struct.unpack(">II", png[16:24])
     rows = [[row[at : at + 3] for at in range(0, len(row), 3)] for row in _rows(png, width, height)]
     used = Counter(color for row in rows for color in row)
@@ -28,7 +28,8 @@ def in_few_colors(png: bytes) -> bytes:
 
 
 def _chosen(used: Counter[bytes]) -> list[bytes]:
-    """The colors that are frequent, and then, again and again, the one that is least like those: a hue is rare here."""
+    """Return the colors that are frequent, and then, again and again, the one that is least like those: a hue is rare
+    here."""
     palette = [color for color, _ in used.most_common(FREQUENT)]
     far = {color: min(_distance(color, each) for each in palette) for color in used}
     while len(palette) < MOST_COLORS and any(far.values()):
@@ -46,7 +47,7 @@ def _distance(one: bytes, other: bytes) -> int:
 
 
 def _rows(png: bytes, width: int, height: int) -> Iterator[bytes]:
-    """The rows of pixels, with the filters of PNG undone."""
+    """Yield the rows of pixels, with the filters of PNG undone."""
     assert png.startswith(MAGIC)
     assert tuple(png[24:26]) == (8, 2), "8-bit RGB, as browsers draw a page without transparency"
     packed = b"".join(data for kind, data in _chunks(png) if kind == b"IDAT")

@@ -30,7 +30,7 @@ QUERY = " ".join(f"word{number}" for number in range(30))
 
 
 async def speakers(page: Page) -> list[str]:
-    """Who spoke, from top to bottom."""
+    """Return who spoke, from top to bottom."""
     found: list[str] = await page.locator("article.msg .who b").all_inner_texts()
     return found
 

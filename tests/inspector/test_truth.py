@@ -1,4 +1,4 @@
-"""What the inspector says about sessions is so: who is whose child, how many match, which turn is drawn."""
+"""What the inspector shows about sessions is true: parents and children, counts, the turn that is drawn."""
 
 from __future__ import annotations
 

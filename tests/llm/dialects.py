@@ -71,7 +71,7 @@ async def ask(llm: Provider, request: ModelRequest | list[Message] = ASK) -> lis
 
 
 def native_of(events: list[ModelEvent]) -> Any:
-    """What of a reply goes back as it came; None if the neutral form does."""
+    """Return what of a reply goes back as it came; None if the neutral form does."""
     return next((event.native for event in events if isinstance(event, NativeContent)), None)
 
 
@@ -90,7 +90,7 @@ class Switching:
 
 
 def claude(*blocks: dict[str, Any], stop: str = "end_turn", model: str = "claude-test-1") -> Events:
-    """A reply that consists of these blocks."""
+    """Return a reply that consists of these blocks."""
     usage = {"input_tokens": 25, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 400, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "usage": usage}
     events: Events = [
@@ -129,7 +129,7 @@ def _claude_block(index: int, block: dict[str, Any]) -> Events:
 
 
 def claude_problem(status: int, kind: str, message: str, **headers: str) -> Response:
-    """An error as Anthropic sends it."""
+    """Return an error as Anthropic sends it."""
     body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
     return JSONResponse(body, status_code=status, headers=headers)
 
@@ -138,7 +138,7 @@ def claude_problem(status: int, kind: str, message: str, **headers: str) -> Resp
 
 
 def responses(*items: dict[str, Any], status: str = "completed", why: str | None = None) -> Events:
-    """A response with these output items."""
+    """Return a response with these output items."""
     events: Events = []
 
     def say(type: str, **fields: Any) -> None:
@@ -214,7 +214,7 @@ def call_item(name: str, arguments: str, id: str = "fc_1", call_id: str = "call_
 
 
 def gemini(*chunks: list[dict[str, Any]], finish: str | None = "STOP") -> Events:
-    """A reply in these chunks of parts."""
+    """Return a reply in these chunks of parts."""
     events: Events = []
     for number, parts in enumerate(chunks):
         candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
@@ -231,7 +231,7 @@ def gemini(*chunks: list[dict[str, Any]], finish: str | None = "STOP") -> Events
 
 
 def gemini_problem(status: int, message: str, *details: dict[str, Any], **headers: str) -> Response:
-    """An error as Google sends it."""
+    """Return an error as Google sends it."""
     error = {"code": status, "message": message, "status": "TEST", "details": list(details)}
     return JSONResponse({"error": error}, status_code=status, headers=headers)
 

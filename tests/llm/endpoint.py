@@ -64,13 +64,13 @@ async def _events(events: Sequence[dict[str, Any]], *, is_chat: bool) -> AsyncIt
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    """One chunk of Chat Completions."""
+    """Return one chunk of Chat Completions."""
     choice = {"index": 0, "delta": fields, "finish_reason": finish}
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "test-model-1", "choices": [choice]}
 
 
 def call_delta(index: int, *, id: str | None = None, name: str | None = None, arguments: str = "") -> dict[str, Any]:
-    """A piece of a tool call."""
+    """Return a piece of a tool call."""
     function: dict[str, Any] = {"arguments": arguments}
     if name is not None:
         function["name"] = name
@@ -81,7 +81,7 @@ def call_delta(index: int, *, id: str | None = None, name: str | None = None, ar
 
 
 def usage(prompt: int, completion: int, *, reasoning: int = 0, cached: int = 0) -> dict[str, Any]:
-    """The last chunk, with what the call cost."""
+    """Return the last chunk, with what the call cost."""
     return {
         "id": "c",
         "object": "chat.completion.chunk",
@@ -99,7 +99,7 @@ def usage(prompt: int, completion: int, *, reasoning: int = 0, cached: int = 0) 
 
 
 def problem(status: int, message: str, *, code: str | None = None, **headers: str) -> Response:
-    """An error as OpenAI's endpoints send it."""
+    """Return an error as OpenAI's endpoints send it."""
     error = {"message": message, "type": "test", "code": code}
     return JSONResponse({"error": error}, status_code=status, headers=headers)
 

@@ -43,14 +43,14 @@ NOT_JSON = PlainTextResponse("event: message_start\ndata: {no json\n\n", media_t
 
 
 async def sent_for(messages: list[Message], **options: Any) -> dict[str, Any]:
-    """The request that a conversation becomes."""
+    """Return the request that a conversation becomes."""
     async with serving(claude(SAID)) as endpoint:
         await ask(claude_at(endpoint, **options), messages)
     return endpoint.requests[0]
 
 
 def key_of(endpoint: Endpoint) -> str:
-    """The key of the first request, in the header of old or new clients."""
+    """Return the key of the first request, in the header of old or new clients."""
     headers = endpoint.headers[0]
     return headers.get("x-api-key") or headers["authorization"].removeprefix("Bearer ")
 

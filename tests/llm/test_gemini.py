@@ -35,14 +35,15 @@ SECOND_CALL = {"functionCall": {"name": "weather", "args": {"city": "Rome"}}}
 
 
 async def sent_for(request: ModelRequest | list[Message], **options: Any) -> Any:
-    """The request that a conversation becomes."""
+    """Return the request that a conversation becomes."""
     async with serving(HELLO) as endpoint:
         await ask(gemini_at(endpoint, **options), request)
     return camel(endpoint.requests[0])
 
 
 def camel(value: Any) -> Any:
-    """The names of the API as it documents them: the client sends some of them in snake_case, which it also takes."""
+    """Return the names of the API as it documents them: the client sends some of them in snake_case, which it also
+    takes."""
     if isinstance(value, list):
         return [camel(item) for item in value]
     if not isinstance(value, dict):

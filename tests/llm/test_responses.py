@@ -28,7 +28,7 @@ NOT_JSON = PlainTextResponse("event: response.created\ndata: {no json\n\n", medi
 
 
 async def sent_for(messages: list[Message], **options: Any) -> list[dict[str, Any]]:
-    """The items that a conversation becomes."""
+    """Return the items that a conversation becomes."""
     async with serving(HELLO) as endpoint:
         await ask(gpt_at(endpoint, **options), messages)
     items: list[dict[str, Any]] = endpoint.requests[0]["input"]

@@ -1,4 +1,4 @@
-"""What a provider wants back goes back as it came, through every store and detour, and to nobody else."""
+"""What a provider wants back goes back unchanged, through every store and detour, and to no other provider."""
 
 from __future__ import annotations
 

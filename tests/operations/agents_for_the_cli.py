@@ -27,7 +27,7 @@ publisher = Agent("publisher", tools=[publish, ask])
 
 
 def make_executor(stores: Stores) -> AgentExecutor:
-    """An executor on the stores of the command line."""
+    """Return an executor on the stores of the command line."""
     script: Script = [[Call("publish", {"title": "Ants"}), Call("ask", {"question": "Why?"})], "All done."]
     return AgentExecutor(
         stores.state, stores.streams, ScriptedLLM(script), usage_store=stores.usage, agents=[publisher]

@@ -48,7 +48,7 @@ class Done(NamedTuple):
 
 
 def helix(*arguments: str, url: str | None = None, cwd: Path | None = None) -> Done:
-    """A command, run through its front door, in a thread of its own: tests may have an event loop."""
+    """Return a command, run through its front door, in a thread of its own: tests may have an event loop."""
     out, err = io.StringIO(), io.StringIO()
 
     def run() -> int:
@@ -67,7 +67,7 @@ def helix(*arguments: str, url: str | None = None, cwd: Path | None = None) -> D
 
 
 def helix_process(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
-    """A command as a process."""
+    """Return a command as a process."""
     environment = {**os.environ, "HELIX_URL": url}
     command = [sys.executable, "-m", "helix_agents.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)

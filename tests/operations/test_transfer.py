@@ -54,7 +54,7 @@ async def exported(stores: Stores, **options: Any) -> list[str]:
 
 
 def plain(lines: list[str]) -> list[Any]:
-    """What an export holds, without what only a store can set."""
+    """Return what an export holds, without what only a store can set."""
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):
@@ -152,7 +152,7 @@ async def test_one_session_is_exported_with_those_below_it(source: Stores) -> No
 
 
 def resealed(lines: list[str], old: str, new: str) -> list[str]:
-    """The export with one value exchanged and the digests made again: a file that somebody wrote by hand."""
+    """Return the export with one value exchanged and the digests made again: a file that somebody wrote by hand."""
     changed, block = [lines[0]], Block()
     for line in lines[1:]:
         text = line.replace(old, new)

@@ -37,7 +37,7 @@ class Home:
 
 
 class PostgresHarness(Harness):
-    """Plain: tables without prefix in the schema `public`, a pool as anybody would make it."""
+    """Plain: tables without prefix in the schema `public`, a pool with plain options."""
 
     name: ClassVar[str] = "postgres"
     pool_options: ClassVar[dict[str, Any]] = {}
@@ -178,7 +178,7 @@ HARNESSES = {harness.opener: harness for harness in (PostgresHarness, SchemaHarn
 
 
 async def tables(connection: asyncpg.Connection) -> list[str]:
-    """All tables of the library, with their schemas."""
+    """Return all tables of the library, with their schemas."""
     rows = await connection.fetch(
         "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables "
         "WHERE tablename LIKE '%\\_\\_agents\\_%' ORDER BY 1"
@@ -212,7 +212,7 @@ async def open_state(argument: str) -> StateStore:
 
 
 async def open_fresh(argument: str) -> StateStore:
-    """A schema that nobody has opened before: opening it migrates."""
+    """Return a schema that nobody has opened before: opening it migrates."""
     schema, _, url = argument.partition(" ")
     store = _OwnState(await asyncpg.create_pool(url, min_size=1, max_size=2), schema=schema)
     await store.session_exists("nobody")
@@ -227,5 +227,5 @@ async def open_streams(argument: str) -> StreamManager:
 
 
 async def open_driver(url: str, **options: Any) -> PostgresDriver:
-    """A driver on a pool of its own, for tests of the driver itself."""
+    """Return a driver on a pool of its own, for tests of the driver itself."""
     return PostgresDriver(await asyncpg.create_pool(url, min_size=1, max_size=4), **options)

@@ -28,7 +28,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 def pgbouncer_binary() -> str:
-    """Where the binary is, or `ServerUnavailable`."""
+    """Return where the binary is, or `ServerUnavailable`."""
     folders = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
     found = shutil.which("pgbouncer", path=folders)
     if found is None:

@@ -110,7 +110,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 async def histories(store: StateStore) -> list[object]:
-    """Custom state as it is, and as it was at every checkpoint."""
+    """Return custom state as it is, and as it was at every checkpoint."""
     state = await store.load_state("a")
     assert state is not None
     found: list[object] = [state.custom_state]

@@ -23,7 +23,7 @@ MakeProxy = Callable[[int], Awaitable[Proxy]]
 
 
 async def step(store: StateStore, session_id: str, number: int) -> int:
-    """One step: a message, a counter and an item; the message count that was acknowledged."""
+    """Return one step: a message, a counter and an item; the message count that was acknowledged."""
     step_id = f"step-{number}"
     ops = writes(add("n"), push("items", items=[number]))
     await store.stage_changes(session_id, step_id, ops, tool_call_id="call-1")

@@ -130,7 +130,7 @@ async def test_a_newer_database_is_refused_and_left_alone(connection: asyncpg.Co
 
 
 async def as_role(connection: asyncpg.Connection, url: str, *rights: str) -> str:
-    """The address for a new role with these rights and no others."""
+    """Return the address for a new role with these rights and no others."""
     role = f"role_{await connection.fetchval('SELECT pg_backend_pid()')}"
     await connection.execute(f"DROP ROLE IF EXISTS {role}")
     await connection.execute(f"CREATE ROLE {role} LOGIN")

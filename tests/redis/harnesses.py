@@ -27,19 +27,19 @@ _numbers = count(1)
 
 
 def new_prefix() -> str:
-    """A prefix that nobody uses."""
+    """Return a prefix that nobody uses."""
     return f"kit-{os.getpid()}-{next(_numbers)}"
 
 
 def client_for(url: str, *, decode: bool = False, **options: Any) -> Any:
-    """A client of the caller's own, as a user would make it."""
+    """Return a client of the caller's own, as a user would make it."""
     if url.startswith("redis+cluster://"):
         return RedisCluster.from_url(url.replace("redis+cluster", "redis"), decode_responses=decode, **options)
     return Redis.from_url(url, decode_responses=decode, **options)
 
 
 async def open_state_store(argument: str) -> StateStore:
-    """How a child process opens the data of a `RedisHarness`."""
+    """Return how a child process opens the data of a `RedisHarness`."""
     made = json.loads(argument)
     return RedisStateStore(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"])
 
@@ -111,7 +111,7 @@ class RedisHarness(Harness):
         return total
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """What the servers were sent."""
+        """Return what the servers were sent."""
         before = self._received()
         await act()
         return self._received() - before
@@ -163,11 +163,11 @@ def _content(client: redis.Redis, key: bytes) -> bytes:
 
 
 def harness_for(url: str, *, decode: bool = False) -> type[RedisHarness]:
-    """A harness class for one server or cluster."""
+    """Return a harness class for one server or cluster."""
     return type("RedisHarnessAt", (RedisHarness,), {"url": url, "decode": decode, "name": f"redis {url}"})
 
 
 async def open_stream_manager(argument: str) -> StreamManager:
-    """How a child process opens the data of a `RedisHarness`."""
+    """Return how a child process opens the data of a `RedisHarness`."""
     made = json.loads(argument)
     return RedisStreamManager(client_for(made["url"], decode=made["decode"]), prefix=made["prefix"], max_chunks=0)

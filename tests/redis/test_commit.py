@@ -38,7 +38,7 @@ async def _stage(store: StateStore, step: int, *calls: StepWrites) -> None:
 
 
 async def _commit(store: StateStore, step: int, version: int | None = None, **fields: Any) -> int:
-    """The commit of a step; the version after it."""
+    """Return the commit of a step; the version after it."""
     state, texts = plain_state("a", **fields), [user(f"{step}.{place}") for place in range(step % 3)]
     done = await store.save_state_and_promote_staging(
         "a", state, texts, meta(step, f"step-{step}"), expected_version=version

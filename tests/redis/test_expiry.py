@@ -25,7 +25,7 @@ Connect = Callable[..., Any]
 
 
 async def _deadlines(client: Any, prefix: str, session_id: str) -> dict[str, int]:
-    """When each key of the session expires, in epoch milliseconds of the server; -1 for never."""
+    """Return when each key of the session expires, in epoch milliseconds of the server; -1 for never."""
     found: dict[str, int] = {}
     async for key in client.scan_iter(match=f"{prefix}:session*{{{session_id}}}*"):
         # PEXPIRETIME is not in Redis 6.2: the remaining time and the clock, in one transaction, say the same.
@@ -219,7 +219,8 @@ def any_url(request: pytest.FixtureRequest, valkey: str, valkey_without_scripts:
 
 
 async def _companions(client: Any, prefix: str, session_id: str) -> dict[str, int]:
-    """How many milliseconds the keys of a session's usage and stream have left, and those of the session itself."""
+    """Return how many milliseconds the keys of a session's usage and stream have left, and those of the session
+    itself."""
     names = ("session", "usage:entries", "stream:meta", "stream", "stream:producers")
     return {name: await client.pttl(f"{prefix}:{name}:{{{session_id}}}") for name in names}
 

@@ -112,7 +112,7 @@ def main() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            os.dup2(2, 1)  # what libraries print is not for whoever reads our ids
+            os.dup2(2, 1)  # what libraries print must not mix with our ids
             request = json.loads(line)
             try:
                 asyncio.run(work(request))

@@ -214,7 +214,7 @@ async def test_what_belongs_to_another_agent_is_refused(opened: Opener, stores: 
 
 
 async def old_tickets(executor: AgentExecutor) -> tuple[Ticket, Ticket]:
-    """A ticket of a run that has only begun, and one of a turn that is over."""
+    """Return a ticket of a run that has only begun, and one of a turn that is over."""
     stepper = Stepper(executor, engine="by hand")
     fresh = await stepper.begin(worker, "Go", session_id="fresh")
     stale = await stepper.begin(worker, "Go", session_id="stale")

@@ -92,7 +92,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 async def away(server: ServerProcess, seconds: float, how: str) -> None:
-    """Nobody gets an answer from this server for a while."""
+    """This server responds to no request for a while."""
     if how == "killed":
         await asyncio.to_thread(server.kill9)
         await asyncio.sleep(seconds)
@@ -186,7 +186,7 @@ async def test_temporal_is_away(tmp_path: Path, seconds: float, how: str) -> Non
 
 
 async def test_a_lease_that_is_shorter_than_a_step(opened: Opener, tmp_path: Path) -> None:
-    """Whoever works renews it: nobody else takes the run, although others look for lost ones all the time."""
+    """The worker renews its lease: no other takes the run, although others look for lost ones all the time."""
     crew = Crew(steps=1, step_seconds=2.5 * LEASE_SECONDS)
     url = f"sqlite:{tmp_path / 'agents.db'}"
     async with asyncio.timeout(LIMIT_SECONDS), open_stores(url) as stores, open_stores(url) as others:

@@ -37,7 +37,7 @@ LOOK_AGAIN_SECONDS = 0.02
 STILL_LOOKS = 15
 
 Unlocked = Callable[[], Awaitable[bool]]
-"""Whether no process holds a lock in a database: who is frozen with one stops everybody, however good the others."""
+"""Whether no process holds a lock in a database: a process that is frozen with a lock stops all others."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Play:
         await self.note_staged()
 
     async def thaw(self, pid: int) -> None:
-        """Let a frozen process go on, after all is over: it must not change a thing."""
+        """Let a frozen process continue after everything is over: it must change nothing."""
         await _until(lambda: not any(is_alive(other) for other in self.pids if other != pid))
         before = await _everything(self._theatre.stores, self._session_id)
         (self._theatre.folder / f"{self._session_id}.go0").touch()
@@ -207,7 +207,7 @@ class Nursery:
         self._process = subprocess.Popen(command, env=values, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def fork(self, request: dict[str, Any]) -> int:
-        """One more process, and its id."""
+        """Return one more process, and its id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")

@@ -83,7 +83,7 @@ def play(request: ModelRequest) -> Line:
 
 
 def make_executor(stores: Stores, *, delay_seconds: float = 0.0) -> AgentExecutor:
-    """An executor with all the agents of the tests."""
+    """Return an executor with all the agents of the tests."""
     llm = ScriptedLLM(
         {"manager": play, "assistant": play, "critic": ["Fine."], "researcher": play},
         delay_seconds=delay_seconds,

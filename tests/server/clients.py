@@ -12,7 +12,7 @@ Event = dict[str, Any]
 
 
 async def events_of(client: httpx.AsyncClient, method: str, path: str, **options: Any) -> list[Event]:
-    """All events of a stream that ends by itself."""
+    """Return all events of a stream that ends by itself."""
     async with asyncio.timeout(60), client.stream(method, path, **options) as response:
         text = (await response.aread()).decode()
         assert response.status_code == 200, text
@@ -22,7 +22,7 @@ async def events_of(client: httpx.AsyncClient, method: str, path: str, **options
 
 
 def agui_input(session_id: str, run_id: str, *texts: str, **members: Any) -> Event:
-    """The input of an AG-UI run: what the user has said so far, and what else is given."""
+    """Return the input of an AG-UI run: what the user has said so far, and what else is given."""
     messages = [{"id": f"u{number}", "role": "user", "content": text} for number, text in enumerate(texts)]
     return {
         "threadId": session_id,
@@ -36,27 +36,27 @@ def agui_input(session_id: str, run_id: str, *texts: str, **members: Any) -> Eve
 
 
 def resume(interrupt: str, payload: Any = None, status: str = "resolved") -> list[Event]:
-    """The `resume` that answers one interrupt."""
+    """Return the `resume` that answers one interrupt."""
     return [{"interruptId": interrupt, "status": status, "payload": payload}]
 
 
 def chat_request(session_id: str, *messages: Event, **members: Any) -> Event:
-    """What the chat transport of the AI SDK sends."""
+    """Return what the chat transport of the AI SDK sends."""
     return {"id": session_id, "messages": list(messages), "trigger": "submit-message", **members}
 
 
 def user_says(*parts: str | Event, id: str = "u") -> Event:
-    """A user's message; a string is a text part."""
+    """Return a user's message; a string is a text part."""
     shown = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
     return {"id": id, "role": "user", "parts": shown}
 
 
 def reply(*parts: Event, id: str = "a") -> Event:
-    """An assistant's message as the client holds it."""
+    """Return an assistant's message as the client holds it."""
     return {"id": id, "role": "assistant", "parts": [{"type": "step-start"}, *parts]}
 
 
 def tool_part(call: Event, **members: Any) -> Event:
-    """The part of a call that a stream has shown with `tool-input-available`."""
+    """Return the part of a call that a stream has shown with `tool-input-available`."""
     named = {name: call[name] for name in ("toolCallId", "toolName", "input")}
     return {"type": "dynamic-tool", **named, **members}

@@ -30,7 +30,7 @@ class Running:
         self.address = self._ready()
 
     def client(self, token: str | None = "alice-token", **options: Any) -> httpx.AsyncClient:
-        """A client of one user."""
+        """Return a client of one user."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         limits = httpx.Limits(max_connections=None)
         return httpx.AsyncClient(
@@ -82,7 +82,7 @@ class Seen(NamedTuple):
 
 
 async def frames_of(lines: AsyncIterator[str]) -> AsyncIterator[Seen]:
-    """The events of an SSE body. Comments are frames called `:`."""
+    """Yield the events of an SSE body. Comments are frames called `:`."""
     fields: dict[str, str] = {}
     async for line in lines:
         if line.startswith(":"):
@@ -109,7 +109,7 @@ async def streaming(client: httpx.AsyncClient, path: str, **options: Any) -> Asy
 
 
 async def read_stream(client: httpx.AsyncClient, path: str, **options: Any) -> list[Seen]:
-    """All frames of a stream that ends by itself."""
+    """Return all frames of a stream that ends by itself."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with streaming(client, path, **options) as frames:
             return [frame async for frame in frames]
@@ -125,7 +125,7 @@ async def execute(client: httpx.AsyncClient, message: str, session_id: str, **me
 
 
 async def result(client: httpx.AsyncClient, session_id: str) -> dict[str, Any]:
-    """How a session stands once it is at rest."""
+    """Return how a session stands once it is at rest."""
     response = await client.get(f"/result/{session_id}", params={"wait": 30})
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -133,10 +133,10 @@ async def result(client: httpx.AsyncClient, session_id: str) -> dict[str, Any]:
 
 
 def chunks(frames: list[Seen]) -> list[Seen]:
-    """The chunks among the frames."""
+    """Return the chunks among the frames."""
     return [frame for frame in frames if frame.event == "chunk"]
 
 
 def text_of(frames: list[Seen]) -> str:
-    """What the model said."""
+    """Return what the model said."""
     return "".join(frame.data["delta"] for frame in chunks(frames) if frame.data["type"] == "text_delta")

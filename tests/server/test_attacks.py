@@ -52,7 +52,7 @@ def path_of(session_id: str) -> str:
 
 
 async def session_of(client: httpx.AsyncClient, session_id: str) -> dict[str, Any]:
-    """The session without its run, whose record may be closed a moment later."""
+    """Return the session without its run, whose record may be closed a moment later."""
     found: dict[str, Any] = (await client.get(f"/sessions/{session_id}")).json()
     del found["current_run"]
     return found
@@ -181,7 +181,7 @@ async def test_the_librarys_own_streams_are_out_of_reach(
 
 
 async def forked(client: httpx.AsyncClient, session_id: str) -> str:
-    """A session without a stream: its readers look for one by its id."""
+    """Return a session without a stream: its readers look for one by its id."""
     await execute(client, "hello", session_id)
     await result(client, session_id)
     made = await client.post(f"/sessions/{session_id}/fork", json={"new_session_id": f"{session_id}-x"})

@@ -28,7 +28,7 @@ Turn = tuple[Json, list[Chunk], tuple[str, dict[str, Json]]]
 
 
 def judge(streams: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What the official clients say of each stream."""
+    """Return what the official clients say of each stream."""
     home = packages("wire")
     script = home / JUDGE.name
     script.write_text(JUDGE.read_text())
@@ -46,7 +46,7 @@ KINDS = ("ag-ui", "ai-sdk", "ai-sdk-6")
 
 
 def encoded(kind: str, turn: Turn, place: int, *, continues: bool = False) -> list[dict[str, Any]]:
-    """A stream joined after `place` chunks."""
+    """Return a stream joined after `place` chunks."""
     state, chunks, (name, data) = turn
     encoder: Any = AgUiEncoder("s", "r", state)
     if kind != "ag-ui":
@@ -60,7 +60,8 @@ def encoded(kind: str, turn: Turn, place: int, *, continues: bool = False) -> li
 
 
 async def turns_of(*sayings: str) -> list[Turn]:
-    """Each saying as a turn of one session; questions are agreed to. What was suspended is a turn of its own, too."""
+    """Return each saying as a turn of one session; questions are agreed to. What was suspended is a turn of its own,
+    too."""
     turns: list[Turn] = []
     async with open_stores("memory:") as stores, make_executor(stores) as executor:
         for saying in sayings:
@@ -121,7 +122,7 @@ async def test_both_clients_accept_every_turn_joined_anywhere(kind: str, tmp_pat
 
 
 async def rewound() -> list[Turn]:
-    """A turn whose first attempt at a step was taken back, as after a crash, in each state of the attempt."""
+    """Return a turn whose first attempt at a step was taken back, as after a crash, in each state of the attempt."""
     _, (state, chunks, last) = await turns_of("hello", "search ants")
     begun, step = chunks[:2], [chunk for chunk in chunks[2:] if chunk.get("step") == 1]
     marker = {"type": "stream_rewound", "step": 0, "step_count": 0}
@@ -177,7 +178,8 @@ def tool_parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def responded(message: dict[str, Any], *, approved: bool) -> dict[str, Any]:
-    """The message as the client has it when the user has responded: `addToolApprovalResponse`, `addToolOutput`."""
+    """Return the message as the client has it when the user has responded: `addToolApprovalResponse`,
+    `addToolOutput`."""
     parts = []
     for part in message["parts"]:
         if part.get("state") == "approval-requested":

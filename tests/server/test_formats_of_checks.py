@@ -57,7 +57,7 @@ async def _turn(stores: StoreSet, listed: SessionState) -> Turn | None:
 
 
 async def turns_of_checks(*only: str) -> list[Turn]:
-    """The last turns of all sessions of these checks; those of the same text once."""
+    """Return the last turns of all sessions of these checks; those of the same text once."""
     Heard.turns = {}
     for check in EXECUTOR.select(only):
         result = await run_check(check, Heard)
@@ -66,7 +66,7 @@ async def turns_of_checks(*only: str) -> list[Turn]:
 
 
 def refused(turns: list[Turn], folder: Path) -> list[str]:
-    """What the official clients do not accept, in both formats and from every place."""
+    """Return what the official clients do not accept, in both formats and from every place."""
     streams = [
         {"kind": kind, "name": f"{kind} of turn {number} from {place}", "events": encoded(kind, turn, place)}
         for number, turn in enumerate(turns)

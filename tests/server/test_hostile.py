@@ -1,4 +1,4 @@
-"""Bytes that no honest client sends: they get a refusal or a closed connection, and the server goes on."""
+"""Bytes that no honest client sends: they get an error or a closed connection, and the server keeps serving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = b"Host: x\r\nAuthorization: Bearer alice-token\r\n"
 
 
 async def send_raw(server: Running, data: bytes, *, wait_seconds: float = 10) -> bytes:
-    """What the server says to these bytes before it closes the connection, or falls silent."""
+    """Return what the server says to these bytes before it closes the connection, or falls silent."""
     host, port = urlsplit(server.address).netloc.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

@@ -28,7 +28,7 @@ async def theirs(alice: httpx.AsyncClient, sid: str) -> str:
 
 
 def plain(problem: dict[str, Any], session_id: str) -> dict[str, Any]:
-    """A problem without the one thing that may differ: the id that was asked for."""
+    """Return a problem without the one thing that may differ: the id that was asked for."""
     return {
         name: value.replace(session_id, "?") if isinstance(value, str) else value for name, value in problem.items()
     }
@@ -125,7 +125,7 @@ async def test_a_token_in_the_query_works_on_streams_only_and_is_not_logged(
 
 
 class Overtaken(DelegatingStateStore):
-    """A store in which Bob makes a session right after somebody has looked so often and seen that there is none."""
+    """A store in which Bob creates a session right after the n-th look has shown that there is none."""
 
     def __init__(self, inner: StateStore, looks: int) -> None:
         super().__init__(inner)

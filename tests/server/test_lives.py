@@ -1,4 +1,4 @@
-"""The life of a server process: a graceful stop, a kill, another process that goes on, two on one backend."""
+"""The life of a server process: a graceful stop, a kill, another process that continues, two on one backend."""
 
 from __future__ import annotations
 

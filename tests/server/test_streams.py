@@ -166,7 +166,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(
 
 
 async def _open_raw(server: Running, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that reads only when it is told to."""
+    """Return a connection that reads only when it is told to."""
     host, port = urlsplit(server.address).netloc.split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{_lines(ALICE)}Connection: close\r\n\r\n".encode())
@@ -249,7 +249,7 @@ async def test_a_websocket_is_refused_as_a_request_would_be(
         await connect(socket_address(server, path.format(sid)), additional_headers=headers)
     assert refused.value.response.status_code == status
     assert refused.value.response.headers["content-type"] == "application/problem+json"
-    assert "handshake" not in server.log.read_text()  # whoever is refused must not be able to fill the log
+    assert "handshake" not in server.log.read_text()  # a client that is rejected must not be able to fill the log
 
 
 async def test_what_a_websocket_client_sends_means_nothing(server: Running, alice: httpx.AsyncClient, sid: str) -> None:

@@ -38,12 +38,12 @@ def _in_wheel(name: str) -> Path:
 
 @functools.cache
 def node() -> Path:
-    """The node program."""
+    """Return the node program."""
     return _in_wheel("bin/node")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a node process gets to see: the machine's settings of npm, and our node first on the path."""
+    """Return what a node process gets to see: the machine's settings of npm, and our node first on the path."""
     return {**os.environ, "PATH": f"{node().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}", **more}
 
 
@@ -57,7 +57,8 @@ def _only_one(name: str) -> Iterator[None]:
 
 @functools.cache
 def packages(group: str) -> Path:
-    """A folder in which the packages of `npm/<group>/package.json` are installed, checked against their hashes."""
+    """Return a folder in which the packages of `npm/<group>/package.json` are installed, checked against their
+    hashes."""
     pins = [PINS / group / name for name in ("package.json", "package-lock.json", ".npmrc")]
     digest = hashlib.sha256(b"\0".join(pin.read_bytes() for pin in pins)).hexdigest()[:12]
     target = CACHE / f"{group}-{digest}"
@@ -86,7 +87,7 @@ def _npm(*arguments: str, cwd: Path) -> None:
 
 @functools.cache
 def chromium() -> Path:
-    """A Chromium: one on the path, or the one of an npm package, unpacked under `.cache`."""
+    """Return a Chromium: one on the path, or the one of an npm package, unpacked under `.cache`."""
     for name in BROWSERS:
         if found := shutil.which(name):
             return Path(found)

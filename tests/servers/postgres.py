@@ -41,7 +41,7 @@ def can_run(folder: Path, user: pwd.struct_passwd | None) -> bool:
 
 @functools.cache
 def postgres_binaries() -> Path:
-    """The folder with `initdb` and `postgres`, runnable by the user who will run them.
+    """Return the folder with `initdb` and `postgres`, runnable by the user who will run them.
 
     Postgres refuses root. When the environment lies where the unprivileged user cannot go, the installation is
     copied once for this process.

@@ -42,7 +42,7 @@ class RunAs(TypedDict, total=False):
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Who runs servers that refuse root. None: we are not root, so ourselves."""
+    """Return who runs servers that refuse root. None: we are not root, so ourselves."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -56,13 +56,13 @@ def run_as(user: pwd.struct_passwd | None) -> RunAs:
 
 
 def package_folder(name: str) -> Path | None:
-    """Where an installed package lies; it is not imported."""
+    """Return where an installed package lies; it is not imported."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def free_port(highest: int = HIGHEST_PORT, *, also: tuple[int, ...] = ()) -> int:
-    """A loopback port that is free now, and whose neighbours at the offsets `also` are free too."""
+    """Return a loopback port that is free now, and whose neighbours at the offsets `also` are free too."""
     while True:
         with contextlib.ExitStack() as held:
             first = held.enter_context(socket.socket())
@@ -86,7 +86,7 @@ def wait_until(ready: Callable[[], bool], what: str, *, limit_seconds: float = S
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """Return the direct children of a process."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
         return [int(line) for line in listed.split()]
@@ -94,7 +94,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def _stat(process: Path) -> list[str]:
-    """The fields of /proc/<pid>/stat after the name: state, parent, ... Empty when the process is gone."""
+    """Return the fields of /proc/<pid>/stat after the name: state, parent, ... Empty when the process is gone."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -107,7 +107,7 @@ def _parent(process: Path) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process still runs; a zombie does not."""
+    """Return whether a process still runs; a zombie does not."""
     fields = _stat(Path("/proc") / str(pid))
     if fields:
         return fields[0] != "Z"
@@ -121,7 +121,7 @@ def is_alive(pid: int) -> bool:
 
 
 def open_to_all_temp_dir(prefix: str, owner: pwd.struct_passwd | None) -> Path:
-    """A new folder of `owner`, below a folder that this user can reach."""
+    """Return a new folder of `owner`, below a folder that this user can reach."""
     for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         folder = Path(place).resolve()
         reachable = owner is None or all(parent.stat().st_mode & 0o001 for parent in (folder, *folder.parents))
@@ -166,11 +166,11 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What to run, in the foreground."""
+        """Return what to run, in the foreground."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether the server answers requests; False also when it cannot be reached."""
+        """Return whether the server answers requests; False also when it cannot be reached."""
 
     @abstractmethod
     def new_port(self) -> int:
@@ -194,7 +194,7 @@ class ServerProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """The end of what the server wrote."""
+        """Return the end of what the server wrote."""
         path = self.folder / "log"
         return path.read_text(errors="replace")[-LOG_TAIL_CHARS:] if path.exists() else ""
 

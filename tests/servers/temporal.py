@@ -51,7 +51,7 @@ class TemporalServer(ServerProcess):
         return [str(self.binary), "server", "start-dev", "--headless", *given]
 
     def is_ready(self) -> bool:
-        """Whether the namespace can be asked for: that comes last."""
+        """Return whether the namespace can be asked for: that comes last."""
         try:
             url = f"http://{HOST}:{self.http_port}/api/v1/namespaces/{NAMESPACE}"
             with urllib.request.urlopen(url, timeout=5) as reply:

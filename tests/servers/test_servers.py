@@ -31,7 +31,7 @@ MakeProxy = Callable[[int], Awaitable[Proxy]]
 
 
 def connect(port: int) -> redis.Redis:
-    """A client that never retries by itself. It introduces itself at connect: ping once before counting."""
+    """Return a client that never retries by itself. It introduces itself at connect: ping once before counting."""
     return redis.Redis(host=HOST, port=port, retry=Retry(NoBackoff(), 0), socket_timeout=10)
 
 

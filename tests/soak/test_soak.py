@@ -28,7 +28,7 @@ async def test_sessions_under_faults_are_as_if_nothing_had_happened(backend: str
 
 
 def good() -> tuple[Session, tuple[str, Any], Raw]:
-    """A session that is as it should be."""
+    """Return a session that is as it should be."""
     session = Session("s", [True])
     session.acknowledged, session.is_over, session.read = 1, True, [1, 2, 5]
     chunks: list[tuple[int, dict[str, Any]]] = [

@@ -1,4 +1,4 @@
-"""Groups of jobs: who shares a transaction, who goes first, and that nobody is forgotten."""
+"""Groups of jobs: which of them share a transaction, in which order they run, and that none is forgotten."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def create(store: SqliteStateStore, names: list[str]) -> None:
 
 
 async def commit(store: SqliteStateStore, name: str, *, version: int | None = None, size: int = 1) -> Committed:
-    """A step that counts, appends and sets members, all of them `size` times, and says as many messages."""
+    """Return a step that counts, appends and sets members, all of them `size` times, and says as many messages."""
     tracker = StateTracker(START)
 
     def change(draft: Any) -> None:
@@ -110,7 +110,7 @@ async def test_each_of_many_sessions_gets_its_own_commit(store: SqliteStateStore
         await expect_whole(store, name, size)
 
 
-async def test_who_is_late_is_refused_and_nobody_else(store: SqliteStateStore) -> None:
+async def test_only_a_late_commit_is_rejected(store: SqliteStateStore) -> None:
     names = [f"session {number}" for number in range(20)]
     await create(store, names)
     versions = {name: 2 if name == "session 7" else 1 for name in names}

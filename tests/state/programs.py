@@ -231,7 +231,7 @@ def run_on_tracker(tracker: StateTracker, program: list[Any], pool: list[Any]) -
 
 
 def tracked(base: Any, programs_of_tool: list[Any], pool: list[Any]) -> StateTracker:
-    """A tool: a tracker of its own, after some updates."""
+    """Return a tool: a tracker of its own, after some updates."""
     tracker = StateTracker(base)
     for program in programs_of_tool:
         run_on_tracker(tracker, program, pool)

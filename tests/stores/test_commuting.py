@@ -1,4 +1,4 @@
-"""Writes that are in nobody's way are not merged, and end where the merge would."""
+"""Writes that conflict with nothing skip the merge, and end where the merge would."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def table_of(state: dict[str, Any]) -> Table:
 
 
 def outcome(state: dict[str, Any], planned: tuple[CustomChanges, list[str]]) -> tuple[dict[str, Any], list[str]]:
-    """Custom state after the changes, and the warnings."""
+    """Return custom state after the changes, and the warnings."""
     changes, warnings = planned
     table = table_of(state)
     table.commit(changes)

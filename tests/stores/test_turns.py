@@ -1,4 +1,4 @@
-"""KeyedLock: one at a time for a name, in the order of asking, whoever gives up."""
+"""KeyedLock: one holder per name, in the order of asking, even if waiting tasks give up."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ANYTHING: list[Any] = [
 
 
 def complaint(check: Callable[[], object]) -> str:
-    """What a check says, '' if nothing."""
+    """Return what a check says, '' if nothing."""
     try:
         check()
     except HelixError as error:
@@ -39,7 +39,7 @@ def complaint(check: Callable[[], object]) -> str:
 
 
 def fits(state: SessionState) -> bool:
-    """The judgement, the slow way: field by field, by their types and by the bounds of counts."""
+    """Return the judgement, the slow way: field by field, by their types and by the bounds of counts."""
     try:
         msgspec.convert(msgspec.structs.asdict(state), SessionState)
     except msgspec.ValidationError:

@@ -35,5 +35,5 @@ class SqliteHarness(FileHarness):
 
 
 async def open_sqlite(path: str) -> StreamManager:
-    """What a child process of the kit calls."""
+    """Return what a child process of the kit calls."""
     return SqliteStreamManager(path, synchronous="OFF", max_chunks=0)

@@ -1,4 +1,4 @@
-"""Writers that let chunks gather: fewer writes, the first chunk at once, and nobody who flushes waits."""
+"""Writers that let chunks gather: fewer writes, the first chunk at once, and a flush never waits."""
 
 from __future__ import annotations
 

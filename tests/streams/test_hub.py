@@ -269,7 +269,7 @@ class LoopTime:
 
 
 async def _heard(reader: Any, writer: Any, *, timeout_seconds: float) -> int:
-    """How many chunks a reader gets that waits when one is written."""
+    """Return how many chunks a reader gets that waits when one is written."""
     reading = asyncio.create_task(reader.read(timeout_seconds=timeout_seconds))
     for _ in range(10):
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ async def note(text: str, ctx: ToolContext) -> str:
 
 @tool
 def shout(text: str) -> str:
-    """A plain function: there are no threads here."""
+    """Return a plain function: there are no threads here."""
     return text.upper()
 
 
@@ -126,7 +126,7 @@ class Agents(AgentServer):
         return Response(encode(facts), headers={"content-type": "application/json"})
 
     async def refusals(self, session_id: str) -> Any:
-        """What becomes of values that Cloudflare cannot hold."""
+        """Return what becomes of values that Cloudflare cannot hold."""
         large = {"role": "user", "content": "a" * 2_100_000}
         attempts: dict[str, Any] = {
             "message": lambda: self.state.append_messages(session_id, [large]),

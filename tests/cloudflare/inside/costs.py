@@ -9,7 +9,7 @@ from helix_agents.types import CheckpointMeta, SessionState
 
 
 async def costs(state: Any, streams: Any, rows: Any) -> dict[str, int]:
-    """Rows written by each; `rows()` returns how many were written so far."""
+    """Return rows written by each; `rows()` returns how many were written so far."""
     found: dict[str, int] = {}
 
     async def measure(name: str, work: Any) -> None:

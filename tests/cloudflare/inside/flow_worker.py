@@ -101,7 +101,7 @@ async def tick(n: int, ctx: ToolContext) -> str:
 
 
 def author(journal: Journal) -> Agent:
-    """The agent of the kit's play, with a journal that survives a kill."""
+    """Return the agent of the kit's play, with a journal that survives a kill."""
 
     @tool
     async def note(text: str, ctx: ToolContext) -> str:
@@ -228,7 +228,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         return {"run_id": handle.run_id}
 
     async def do_begin(self, executor: Any, session_id: str, agent: str) -> Any:
-        """As if the request died before it created an instance."""
+        """Return as if the request died before it created an instance."""
         await executor.runtime._stepper.begin(agent, "Write the report.", session_id=session_id)
 
     async def do_result(self, executor: Any, session_id: str, **more: Any) -> Any:
@@ -295,7 +295,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         return {"status": state.status, "steps": state.step_count, "runs": [run.status for run in runs]}
 
     async def do_instances(self, executor: Any, session_id: str) -> Any:
-        """The statuses of the instances of all runs of a session."""
+        """Return the statuses of the instances of all runs of a session."""
         runs = await executor.services.store.list_runs(session_id)
         names = {run.run_id: workflows.instance_name(run.run_id) for run in runs}
         return {run_id: await executor.runtime._status(name) for run_id, name in names.items()}

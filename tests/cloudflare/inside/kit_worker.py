@@ -199,7 +199,7 @@ def in_d1(database: Any) -> type[Home]:
 
 
 def in_stream_objects(env: Any) -> type[Home]:
-    """Sessions in D1, streams in objects that are reached through their namespace."""
+    """Return sessions in D1, streams in objects that are reached through their namespace."""
     prefix = os.urandom(6).hex()
 
     class BoundHome(in_d1(env.DB)):  # type: ignore[misc]
@@ -211,7 +211,7 @@ def in_stream_objects(env: Any) -> type[Home]:
 
 
 async def outcome(name: str, home: type[Home]) -> str:
-    """What came of a check, as JSON."""
+    """Return what came of a check, as JSON."""
     began = time.time()
     try:
         result = await run_check(CHECKS[name], home)
