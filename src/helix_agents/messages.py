@@ -63,7 +63,10 @@ class AssistantMessage(TypedDict, total=False):
 
 
 class ToolMessage(TypedDict, total=False):
-    """The result of a tool call. `effect_key`: the effect it had, or may have had if `outcome` is `unknown`."""
+    """The result of a tool call. `effect_key`: the effect it had, or may have had if `outcome` is `unknown`.
+
+    `undo`: what its tool needs to take the effect back.
+    """
 
     role: Literal["tool"]
     tool_call_id: str
@@ -72,6 +75,7 @@ class ToolMessage(TypedDict, total=False):
     success: bool
     effect_key: str
     outcome: Literal["unknown"]
+    undo: dict[str, Any]
 
 
 def automatic_message(content: str) -> Message:
@@ -82,6 +86,11 @@ def automatic_message(content: str) -> Message:
 def is_from_user(message: Message) -> bool:
     """Return whether a user wrote the message: the library also writes messages in the user's role."""
     return message["role"] == "user" and not message.get("automatic")
+
+
+def is_undo(message: Message) -> bool:
+    """Return whether the library wrote a message of the assistant's, to take back what a failed turn did."""
+    return message["role"] == "assistant" and "undo" in message
 
 
 def ensure_message(value: object) -> None:

@@ -313,8 +313,15 @@ class AgentExecutor(Conversations):
         await self._remote.interrupt(session_id, reason, user_id=user_id)
 
     async def abort(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
-        """Stop a session's run immediately, its tools included; the session ends `failed`."""
-        await self._remote.abort(session_id, reason, user_id=user_id)
+        """Stop a session's run immediately, its tools included; the session ends `failed`.
+
+        What tools with `undo` did in the turn is taken back before it ends: by the run itself; if no process owns it,
+        by a worker, or by this executor if it knows the agent.
+        """
+        if (left := await self._remote.abort(session_id, reason, user_id=user_id)) is not None:
+            await ring(self.services.streams)
+            if any(agent.name == left.agent_type for agent in self.agents):
+                await self.recovery.pick_up(left)
 
     async def submit_tool_result(
         self,

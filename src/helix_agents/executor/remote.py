@@ -20,11 +20,13 @@ from ..stores.blobs.spaces import link_space
 from ..types import Page, SessionState
 from .inbox import Waiting, list_waiting
 from .services import Services
-from .session.admin import delete_tree, effects_left_behind, restore_session
+from .session.admin import delete_tree, restore_session
 from .session.closing import Ending, close, end, wait_seconds
+from .session.left_behind import effects_left_behind
 from .session.observe import CanResume, Found, can_resume, find
 from .session.questions import Answer, ReceiptStatus, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
+from .step.undo import is_undoing
 
 DELETED_REASON = f"{RESERVED_PREFIX}deleted"
 """Why the run of a session that is deleted stops. Callers cannot give it: readers of the stream rely on it."""
@@ -67,13 +69,20 @@ class RemoteControl:
             raise InvalidArgument(f"The reason of an interrupt must be a string, not {type(reason).__name__}.")
         await self._stop(session_id, Ending("interrupted", reason), user_id, set())
 
-    async def abort(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
-        """Stop a session's run immediately, its tools included, or fail the session itself if no run owns it."""
+    async def abort(
+        self, session_id: str, reason: str | None = None, *, user_id: str | None = None
+    ) -> SessionState | None:
+        """Stop a session's run immediately, its tools included, or fail the session itself if no run owns it.
+
+        Return a session that some process has to continue, to take back what its turn did; None if there is none.
+        """
         if reason is not None and (not isinstance(reason, str) or reason.startswith(RESERVED_PREFIX)):
             raise InvalidArgument(
                 f"The reason of an abort must be a string that does not start with {RESERVED_PREFIX!r}."
             )
         await self._stop(session_id, Ending("failed", reason or "aborted", "aborted"), user_id, set())
+        left = await self._services.store.load_state(session_id)
+        return left if left is not None and is_undoing(left) else None
 
     async def submit_tool_result(
         self,

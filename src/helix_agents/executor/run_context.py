@@ -8,7 +8,7 @@ from typing import Any
 from ..agent import Agent
 from ..llm.contract import ToolSpec
 from ..messages import Message
-from ..tools.tool import Tool
+from ..tools.tool import UNDO_PREFIX, Tool
 from ..types import RunRecord
 from .run.hooks import HookCaller
 from .run.stop_signal import StopSignal
@@ -51,7 +51,10 @@ class RunContext:
     """The calls of sub-agents that this run has shown on its stream, if only again."""
 
     def find_tool(self, name: str) -> Tool | None:
-        """Return the agent's tool of that name, or the one that reads artifacts."""
+        """Return the agent's tool of that name, the one that reads artifacts, or one that undoes effects."""
+        if name.startswith(UNDO_PREFIX):
+            tool = self.agent.tools.get(name.removeprefix(UNDO_PREFIX))
+            return None if tool is None else tool.as_undo()
         return self.agent.tools.get(name) or (self.artifacts.tool if name == READ_ARTIFACT else None)
 
     def tool_specs(self) -> list[ToolSpec]:

@@ -41,6 +41,7 @@ Verdict = Done | NotDone | None
 EffectKeyRule = Callable[[dict[str, Any]], str]
 Check = Callable[[dict[str, Any], str], Verdict | Awaitable[Verdict]]
 Undo = Callable[[dict[str, Any], Json, str], object]
+"""Takes back an effect, given the call's arguments, its result and its effect key. What it returns is ignored."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class EffectOptions:
                 )
         elif self.check is not None:
             raise InvalidArgument(f"Tool {name!r}: check requires effect='once'.")
-        if self.undo is not None:
-            raise InvalidArgument(f"Tool {name!r}: undo is not supported yet. Take the effect back with a tool.")
+        if self.undo is not None and self.kind not in ("once", "idempotent"):
+            raise InvalidArgument(f"Tool {name!r}: undo requires effect='once' or effect='idempotent'.")
 
     def key_of(self, name: str, arguments: dict[str, Any]) -> str | None:
         """Return what names the effect of these arguments; None for a tool without `key`.

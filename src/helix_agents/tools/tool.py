@@ -23,7 +23,7 @@ from ..state import view
 from ..values import to_json
 from .calling import contained, in_thread
 from .context import ToolContext
-from .effects import AfterRestore, Check, EffectKeyRule, EffectKind, EffectOptions, Undo
+from .effects import AfterRestore, Check, EffectKeyRule, EffectKind, EffectOptions, Undo, called
 from .schema_input import SchemaInput
 
 Execution = Literal["server", "client"]
@@ -35,6 +35,11 @@ ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_RETRIES = 20
+UNDO_PREFIX = "undo:"
+"""How the names of tools start that take back what others did. No tool of a user's has such a name."""
+UNDO_SECONDS = 60.0
+"""How long an undo may take if its tool has no `timeout_seconds`. After that its outcome is unknown."""
+TAKEN_BACK = "Taken back."
 
 
 class Tool:
@@ -130,6 +135,21 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def as_undo(self) -> Tool | None:
+        """Return the tool that takes back one effect of this one; None if there is none."""
+        undo = self.effects.undo
+        if undo is None:
+            return None
+
+        async def take_back(arguments: dict[str, Any], _: ToolContext) -> str:
+            await called(undo, arguments["arguments"], arguments["result"], arguments["effect_key"])
+            return TAKEN_BACK
+
+        limit = self.timeout_seconds or UNDO_SECONDS
+        made = Tool(take_back, name="undo", schema={}, effect="once", sequential=True, timeout_seconds=limit)
+        made.name = UNDO_PREFIX + self.name
+        return made
 
     @property
     def spec(self) -> ToolSpec:
@@ -242,7 +262,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     `Done(result)`, `NotDone()` or None, and unless it decides, a person is asked. `key(arguments)` names the effect
     beyond the call: a second call with the same key gets the recorded result. `after_restore`: what a repeated call
     does after the session was restored or forked to before the effect: `"ask"`, `"replay"` the recorded result, or
-    `"run"`. `undo` is reserved.
+    `"run"`. `undo(arguments, result, key)` takes the effect back if the turn fails or is aborted: of all effects of
+    the turn the latest first, each exactly once.
     """
     if function is not None:
         return Tool(function, local_names=_names_of_caller())

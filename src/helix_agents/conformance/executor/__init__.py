@@ -34,6 +34,7 @@ from . import (
     x9_standing,
     x10_effects,
     x10_restored,
+    x10_undo,
     x10_unknown,
     x11_due,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "x1_watch",
     "x10_effects",
     "x10_restored",
+    "x10_undo",
     "x10_unknown",
     "x2_carry",
     "x2_crash",

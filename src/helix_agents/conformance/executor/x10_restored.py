@@ -6,15 +6,17 @@ because the conversation has forgotten it, and *Authority Resurrection*, an appr
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ...executor import AgentExecutor, AgentResult
 from ...llm.contract import ModelRequest
-from ...llm.scripted import Call, Line, ScriptedLLM
-from ...tools import Done, NotDone, tool
+from ...llm.scripted import Call, Line, Script, ScriptedLLM
+from ...tools import Done, NotDone, Tool, tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
-from .harness import check, executing, make_executor, simple_agent, transcript
+from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript
+from .mortal import Died, Life
 
 BY_ORDER: dict[str, Any] = {"key": lambda arguments: arguments["order"]}
 
@@ -177,3 +179,44 @@ async def unknown_and_abandoned(harness: Harness) -> None:
         expect_same(result.status, status, f"{verdict}: the status")
         expect_same(len(bank.paid), 2 if isinstance(verdict, NotDone) else 1, f"{verdict}: what was paid")
         expect("effects" not in seen, f"the model was sent {seen}")
+
+
+@tool(requires_approval=True)
+async def _sign() -> str:
+    """Wait for a person."""
+    return "signed"
+
+
+def _deadly(bank: Bank, life: Life) -> Tool:
+    @tool(name="pay", effect="once", **BY_ORDER)
+    async def pay_and_die(order: str, note: str) -> str:
+        """Pay, and end the process."""
+        bank.paid.append(order)
+        life.last = life.calls
+        return note
+
+    return pay_and_die
+
+
+@check("X10", "an abort of a session that is suspended or crashed keeps what its open step did, or may have done")
+async def aborted_with_an_open_step(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    for name, recorded in (("suspended", "paid 7 (note 1)"), ("crashed", None)):
+        bank, clock, life = Bank(**BY_ORDER), Clockwork(), Life()
+
+        pay = bank.agent.tools["pay"] if name == "suspended" else _deadly(bank, life)
+        first, options = simple_agent(pay, _sign), {"clock": clock, "lease_seconds": 30.0}
+        script: Script = [[Call("pay", {"order": "7", "note": "note 1"}), *([Call("_sign")] if recorded else [])]]
+        bank.notes = 1
+        with suppress(Died):
+            async with make_executor(life.wrap(stores), ScriptedLLM(script), agents=[first], **options) as executor:
+                await executor.run(first, "Go", session_id=name)
+        await life.bury()
+        clock.pass_seconds(31)
+        async with make_executor(stores, ScriptedLLM(bank.reply), agents=[bank.agent], **options) as executor:
+            await executor.abort(name, "enough")
+            result = await executor.run(bank.agent, "Pay order 7", session_id=name)
+        expect_same([wait.kind for wait in result.suspended], ["outcome"], f"{name}: what waits")
+        effect = result.suspended[0].effect
+        expect_same(effect and effect.recorded, recorded, f"{name}: what is shown")
+        expect_same(bank.paid, ["7"], f"{name}: what was paid")

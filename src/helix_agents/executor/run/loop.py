@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from ...state import StepWrites
 from ...types import StagedChanges
 from ..handle import AgentResult
 from ..run_context import RunContext
+from ..session.claim import Claim
 from ..session.standing import UNOWNED
 from ..step.commit import StepCommitter
 from ..step.decisions import NO_CUT, Cut, StagedAnswer, id_mark, step_id_of
@@ -40,6 +42,7 @@ from ..step.effects import add_first_intents
 from ..step.ledger import effects_message
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
+from ..step.undo import is_undoing
 from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
 from ..tasks import finish_despite_cancel
 from .budget import over_limit, token_entry
@@ -122,10 +125,26 @@ class Run:
             await self._let_go(in_good_order=clean)
 
     async def _body(self) -> AgentResult:
+        tracing = await self.context.hooks.start()
+        if tracing is not None:
+            await self.context.owned.save(lambda session: msgspec.structs.replace(session, tracing_context=tracing))
+        if is_undoing(self.context.owned.session):
+            return await self._undo(self.context.claim)
+        result = await self._turn()
+        if not is_undoing(self.context.owned.session) or self.context.released:
+            return result
+        return await self._undo(replace(self.context.claim, staged=(), rewound=False))
+
+    async def _undo(self, claim: Claim) -> AgentResult:
+        """Take back what the failed turn did, then end it. Nothing stops that: each call has its time limit."""
+        self.context.claim, self._open = claim, None
+        if self.context.stop.hold():
+            await self.context.owned.clear_interrupt_flag()
+        return await self._turn()
+
+    async def _turn(self) -> AgentResult:
+        """Execute steps until the run stops, whatever goes wrong in them."""
         try:
-            tracing = await self.context.hooks.start()
-            if tracing is not None:
-                await self.context.owned.save(lambda session: msgspec.structs.replace(session, tracing_context=tracing))
             return await self._steps()
         except ModelError as error:
             return await self._fail(str(error), "model_error")

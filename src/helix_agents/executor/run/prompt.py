@@ -15,6 +15,7 @@ from ...messages import EFFECTS_ROLE, Message, ensure_sayable
 from ...state import StepWrites
 from ...types import StagedChanges
 from ..run_context import RunContext
+from ..step.undo import as_the_model_reads
 from .budget import token_entry
 
 
@@ -80,7 +81,9 @@ class HistoryView:
     def _read(self, number: int) -> tuple[list[Message], Summary | None]:
         """Return the conversation without its summaries, and the latest summary."""
         stored = self._context.owned.messages
-        said = [message for message in stored if message["role"] not in (SUMMARY_ROLE, EFFECTS_ROLE)]
+        said = [
+            message for message in as_the_model_reads(stored) if message["role"] not in (SUMMARY_ROLE, EFFECTS_ROLE)
+        ]
         if not self._new and number == self._context.claim.session.step_count + 1:
             # One that was made before a crash, for this step.
             self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]

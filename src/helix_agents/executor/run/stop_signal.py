@@ -12,12 +12,13 @@ class StopSignal:
         self.requested = False
         self.aborted = False
         self.reason: str | None = None
+        self._held = False
         self._listeners: list[Callable[[], object]] = []
         self._below: list[StopSignal] = []
 
     def request(self, reason: str | None, *, abort: bool = False) -> None:
         """Request a stop: at the next safe point, or immediately."""
-        if self.requested and (self.aborted or not abort):
+        if self._held or (self.requested and (self.aborted or not abort)):
             return
         self.requested = True
         self.aborted = abort
@@ -26,6 +27,15 @@ class StopSignal:
             listener()
         for signal in self._below:
             signal.request(reason, abort=abort)
+
+    def hold(self) -> bool:
+        """Forget what was requested and ignore further requests until `release`; return whether there was one."""
+        was, self.requested, self.aborted, self.reason, self._held = self.requested, False, False, None, True
+        return was
+
+    def release(self) -> None:
+        """Accept requests again."""
+        self._held = False
 
     def child(self) -> StopSignal:
         """Return a signal for a sub-agent that is triggered with this one."""

@@ -9,19 +9,17 @@ import msgspec
 
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...lifecycle import SESSION_TERMINAL
-from ...messages import Message
 from ...retry import CLOSING
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
 from ...stores.state.tree import session_tree
 from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
-from ...types import Owner, RunRecord, SessionState
-from ..step.decisions import step_id_of
-from ..step.ledger import abandoned_effects
+from ...types import Owner, SessionState
 from ..stream.leftover import drop_leftover
 from .claim import REPLACED, next_epoch
 from .closing import Ending, decided, fail_session
+from .left_behind import effects_left_behind
 from .observe import Sessions, load_messages
 from .standing import Intent, open_run
 
@@ -63,19 +61,6 @@ async def restore_session(
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     await _end_undone_children(services, restored)
     return restored
-
-
-async def effects_left_behind(
-    services: Sessions, session: SessionState, run: RunRecord | None, checkpoint_id: str | None
-) -> list[Message]:
-    """Return the message that keeps the effects which a restore to a checkpoint, or a fork from it, leaves behind."""
-    messages = await load_messages(services.store, session.session_id)
-    rows = await services.store.list_staged(session.session_id, step_id_of(session, run.run_id if run else ""))
-    kept = len(messages)
-    if checkpoint_id is not None:
-        checkpoint = await services.store.get_checkpoint(session.session_id, checkpoint_id)
-        kept = kept if checkpoint is None else checkpoint.message_count
-    return abandoned_effects(messages, kept, rows)
 
 
 async def _end_undone_children(services: Sessions, restored: SessionState) -> None:

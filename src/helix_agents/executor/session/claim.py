@@ -249,8 +249,9 @@ async def take(
 ) -> SessionState:
     """Commit a claim; return the session as it is then. Raises `AlreadyRunning`.
 
-    With a `point`, the claim starts a branch there. `wanted` then has its custom state, and the error is
-    `VersionConflict`: another process has changed the conversation that the caller wanted to leave.
+    Without a `checkpoint`, `messages` only follow the others. With a `point`, the claim starts a branch there. `wanted`
+    then has its custom state, and the error is `VersionConflict`: another process has changed the conversation that the
+    caller wanted to leave.
     """
     await drop_leftover(services.streams, seen)
     store, session_id, epoch = services.store, seen.session_id, next_epoch(seen, services.clock())
@@ -268,6 +269,8 @@ async def take(
             done = await store.branch_session(session_id, point, wanted, messages, checkpoint, **guards)
             new_version = done.new_version
         elif checkpoint is None:
+            if messages:
+                guards |= {"keep_messages": await store.get_message_count(session_id), "messages": messages}
             new_version = await store.save_state(session_id, wanted, **guards)
         else:
             done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **guards)

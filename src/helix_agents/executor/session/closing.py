@@ -7,7 +7,7 @@ under a fence, what is staged, and last the run's record: until then another pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -28,14 +28,17 @@ from ...errors import (
     VersionConflict,
 )
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
+from ...messages import Message, identified, ids_of
 from ...retry import CLOSING
 from ...types import Owner, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
+from ..step.undo import is_undoing
 from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
 from .claim import REPLACED, leased_run, take
+from .left_behind import left_at_failure
 from .observe import Found, Sessions, find
-from .standing import POISONED_AFTER, Action, Decision, Intent, decide, ended_as, open_run, refusal
+from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, open_run, refusal
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
 """How a write fails of a process that no longer owns what it closes."""
@@ -51,6 +54,11 @@ class Ending(NamedTuple):
     reason: str | None
     """What the caller gave; the error of a session that fails."""
     failure_reason: str | None = None
+
+    @property
+    def aborts(self) -> bool:
+        """Whether a caller aborts the session."""
+        return self.failure_reason == "aborted"
 
 
 async def close(services: Sessions, found: Found) -> None:
@@ -74,11 +82,19 @@ async def close(services: Sessions, found: Found) -> None:
 async def end(services: Sessions, found: Found, ending: Ending) -> None:
     """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
     session, run = found.existing, found.run
+    if found.seen.standing in (Standing.LAPSED, Standing.RELEASED) and ending.aborts and is_undoing(session):
+        return  # it has failed, and a worker takes back what it did
     context: Json = session.interrupt_context
     if ending.status == "interrupted":
         now = services.clock()
         context = {"reason": ending.reason, "run_id": run.run_id if run else None, "interrupted_at": now}
     failed = ending.status == "failed"
+    if failed:
+        history, failure = await found.history(services.store), (ending.reason or "failed", ending.failure_reason)
+        undo = ending.aborts and session.parent_session_id is None
+        left, open_step = await left_at_failure(services, session, run, history, failure, undo=undo)
+        if open_step is not None:
+            return await _leave_to_undo(services, found, left, open_step)
     wanted = msgspec.structs.replace(
         session,
         status=ending.status,
@@ -89,7 +105,25 @@ async def end(services: Sessions, found: Found, ending: Ending) -> None:
         pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
     change = leased_run(still, services.clock() + services.lease_ms) if (still := open_run(run)) is not None else None
-    await _finish(services, found, await take(services, session, wanted, change=change))
+    taken = await take(services, session, wanted, left if failed else (), change=change)
+    await _finish(services, found, taken)
+
+
+async def _leave_to_undo(services: Sessions, found: Found, plan: Sequence[Message], open_step: str) -> None:
+    """Leave an aborted session to a worker that takes back what its turn did. Raises `AlreadyRunning`."""
+    session = found.existing
+    wanted = msgspec.structs.replace(
+        session,
+        # A suspended session that waits for nothing is due, and so is a run without a process.
+        status="suspended_client_tool" if open_run(found.run) is None else "active",
+        suspended_step_id=open_step,
+        suspended_awaiting_children={},
+        pending_client_tool_calls={},
+        wake_at=None,
+    )
+    identified_plan = identified(plan, ids_of(await found.history(services.store)), open_step)
+    taken = await take(services, session, wanted, identified_plan)
+    await _fail_children(services, found, taken, Ending("failed", "aborted", "aborted"))
 
 
 async def _finish(services: Sessions, found: Found, session: SessionState) -> None:
@@ -103,15 +137,9 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
     is_open = open_run(run) is not None
     failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
 
-    async def check() -> None:
-        seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
-        if seen is None or Owner(seen.session.incarnation, seen.session.owner_epoch) != owner:
-            raise RunLost(session.session_id, run.run_id if run else "", REPLACED)
-
     if failed:
         ending = Ending("failed", session.error or "failed", session.failure_reason or "error")
-        for ref in await store.list_sub_session_refs(session.session_id):
-            await fail_session(services, ref.sub_session_id, ending, check)
+        await _fail_children(services, found, session, ending)
     try:
         if streams is not None and not is_open:
             await take_back(streams, await _put_aside(services, found), session, fence)
@@ -137,6 +165,19 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
         if streams is not None:
             await drop_orphan(store, streams, session, fence)
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
+
+
+async def _fail_children(services: Sessions, found: Found, session: SessionState, ending: Ending) -> None:
+    """Fail the descendants of a session, as long as this process owns it."""
+    store, owner = services.store, Owner(session.incarnation, session.owner_epoch)
+
+    async def check() -> None:
+        seen = await store.load_conversation(session.session_id, last=0, custom_state=False)
+        if seen is None or Owner(seen.session.incarnation, seen.session.owner_epoch) != owner:
+            raise RunLost(session.session_id, found.seen.run_id or "", REPLACED)
+
+    for ref in await store.list_sub_session_refs(session.session_id):
+        await fail_session(services, ref.sub_session_id, ending, check)
 
 
 async def _put_aside(services: Sessions, found: Found) -> OpenStep | None:

@@ -13,7 +13,8 @@ from ...errors import InvalidArgument, SessionNotFound
 from ...messages import Message
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamManager
-from ...types import Checkpoint, RunRecord, SessionState
+from ...types import Checkpoint, InterruptFlag, RunRecord, SessionState
+from ..step.undo import is_undoing
 from .questions import all_waiting
 from .standing import Intent, Seen, Standing, crashes_of, decide, described, open_run, standing
 
@@ -127,10 +128,15 @@ async def _observe(services: Sessions, session: SessionState, run: RunRecord | N
         engine,
         queued=engine is not None or (run is not None and run.queued),
         lease_until=run.lease_until if open_run(run) and run else None,
-        stop=flag if flag is not None and run is not None and flag.run_id == run.run_id else None,
+        stop=flag if _stops(flag, session, run) else None,
         questions=questions,
         crashes=crashes_of(session, run) if at is Standing.LAPSED else 0,
     )
+
+
+def _stops(flag: InterruptFlag | None, session: SessionState, run: RunRecord | None) -> bool:
+    """Return whether the latest run was asked to stop. Nothing stops one that takes back what its turn did."""
+    return flag is not None and run is not None and flag.run_id == run.run_id and not is_undoing(session)
 
 
 def can_resume(seen: Seen, *, message: bool = False) -> CanResume:

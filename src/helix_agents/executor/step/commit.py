@@ -16,7 +16,7 @@ from ...codec import Json
 from ...errors import HelixError, RunLost, StoreError, StreamFenced
 from ...ids import step_id
 from ...lifecycle import SUSPENDED
-from ...messages import Message, ToolCall
+from ...messages import Message, ToolCall, is_undo
 from ...safe_text import get_logger
 from ...state import StepWrites
 from ...types import RunStatus, StagedChanges, SuspendedChildWait
@@ -36,6 +36,7 @@ from .decisions import (
 )
 from .open_step import OpenStep, tool_end_chunk
 from .staging import UNSTORABLE, is_passing, not_storable
+from .undo import is_undoing, undo_id, undo_messages
 from .write import StepWriter
 
 logger = get_logger("helix_agents.executor")
@@ -55,6 +56,8 @@ class StepCommitter:
 
     async def commit(self, step: OpenStep) -> AgentResult | None:
         """Commit a step whose calls all have an outcome; return None if the run continues."""
+        if is_undo(step.answer):
+            return await self._commit_undo(step)
         try:
             return await self._commit(step)
         except UNSTORABLE as error:
@@ -91,7 +94,8 @@ class StepCommitter:
 
     async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
         before = step.outcomes[call["id"]]
-        outcome = msgspec.structs.replace(not_storable(error, before.effect_key), arguments=before.arguments)
+        outcome = not_storable(error, before.effect_key)
+        outcome = msgspec.structs.replace(outcome, arguments=before.arguments, undoable=before.undoable)
         staged = msgspec.structs.replace(msgspec.convert(step.rows[call["id"]].result, StagedOutcome), outcome=outcome)
         row = StagedChanges(call["id"], step.index_of(call["id"]), StepWrites(), msgspec.to_builtins(staged))
         await self._settle_again(step, call, row, outcome)
@@ -140,6 +144,8 @@ class StepCommitter:
                 commit = refused_output(commit, refusal, steps_left=context.agent.max_steps - used)
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
+        if commit.status == "failed":
+            return await self._end_failed(commit, step, all_of_the_queue=True)
         await self._writer.write(commit, step, all_of_the_queue=True)
         context.then, context.heard = [], self._owned.messages[-len(heard) :] if heard else []
         return None if commit.status == "active" else await self._finish(commit)
@@ -191,15 +197,56 @@ class StepCommitter:
             wants_output=False,
             steps_left=1,
         )
-        commit = StepCommit(closed.messages, "failed", error=error, failure_reason=reason)
-        await self._writer.write(commit, step)
-        return await self._finish(commit)
+        return await self._end_failed(StepCommit(closed.messages, "failed", error=error, failure_reason=reason), step)
 
     async def fail(self, error: str, reason: str, cut: Cut = NO_CUT) -> AgentResult:
         """End the session as failed. A step that is open stays in staging and is of no further use."""
-        commit = StepCommit([], "failed", error=error, failure_reason=reason)
-        await self._writer.save_status(commit, None, cut)
-        return await self._finish(commit)
+        return await self._end_failed(StepCommit([], "failed", error=error, failure_reason=reason), None, cut=cut)
+
+    async def _end_failed(
+        self,
+        commit: StepCommit,
+        step: OpenStep | None,
+        context: Json = None,
+        *,
+        cut: Cut = NO_CUT,
+        all_of_the_queue: bool = False,
+    ) -> AgentResult:
+        """End the turn as failed; if it had effects that can be taken back, open the step that does so instead."""
+        session, before = self._owned.session, self._owned.messages[: cut.keep_messages]
+        turn = [*before[self._context.run.first_message :], *commit.messages]
+        failure, own_id = (commit.error, commit.failure_reason), undo_id(self._context.run_id, session.step_count)
+        plan = [] if is_undoing(session) else undo_messages(turn, cut.messages, own_id, *failure)
+        if plan:
+            commit = StepCommit([*commit.messages, *plan], "active", taken=commit.taken, open_step=own_id)
+            cut = Cut(len(before), self._owned.identified(plan, own_id))
+        if step is not None:
+            await self._writer.write(commit, step, context, all_of_the_queue=all_of_the_queue)
+        else:
+            await self._writer.save_status(commit, context, cut)
+        return AgentResult("active") if plan else await self._finish(commit)
+
+    async def _commit_undo(self, step: OpenStep) -> AgentResult | None:
+        """Commit the step that took effects back, and end the turn, unless the user has said something since."""
+        closed = close_step(
+            step.answer,
+            step.outcomes,
+            answer_is_stored=True,
+            pending=self._owned.session.pending_client_tool_calls,
+            wants_output=False,
+            steps_left=1,
+        )
+        for call in step.calls:
+            if not (outcome := step.outcomes[call["id"]]).success:
+                what = f"Effect {call['arguments']['effect_key']!r} was not taken back: {outcome.error}"
+                self._context.warnings.append(what)
+                logger.warning("Session %s: %s", self._context.session_id, what)
+        said = self._context.then
+        commit = StepCommit([*closed.messages, *said], "active" if said else "failed", **step.answer["undo"])
+        await self._writer.write(commit, step, self._owned.session.interrupt_context)
+        self._context.then, self._context.heard = [], self._owned.messages[-len(said) :] if said else []
+        self._stop.release()
+        return None if said else await self._finish(commit)
 
     async def take_back(self, step: OpenStep) -> None:
         """Revert what readers were shown of a step that is abandoned, back to the committed state."""
@@ -220,12 +267,12 @@ class StepCommitter:
         else:
             commit = StepCommit(commit.messages, "interrupted", taken=commit.taken)
         context = self._writer.interrupt_context()
+        if commit.status == "failed":
+            return await self._end_failed(commit, step, context)
         if step is not None:
             await self._writer.write(commit, step, context)
         else:
             await self._writer.save_status(commit, context)
-        if commit.status == "failed":
-            return await self._finish(commit)
         return await self._rest("interrupted")
 
     async def _finish(self, commit: StepCommit) -> AgentResult:

@@ -43,6 +43,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: dict[str, Any] | None = None
     effect_key: str | None = None
     unknown: bool = False
+    undoable: bool = False
+    """Whether its tool can take the effect back."""
 
 
 class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,6 +83,8 @@ class StepCommit(msgspec.Struct, frozen=True):
     failure_reason: str | None = None
     taken: list[str] = []
     """The queued messages that are among `messages`."""
+    open_step: str | None = None
+    """The id of the step that is open afterwards: the last message is its answer."""
 
 
 class Suspension(msgspec.Struct, frozen=True):
@@ -168,6 +172,8 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
         message["effect_key"] = outcome.effect_key
     if outcome.unknown:
         message["outcome"] = "unknown"
+    if outcome.undoable:
+        message["undo"] = {"result": outcome.result}
     return message
 
 
@@ -278,7 +284,7 @@ def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[s
         error=commit.error,
         failure_reason=commit.failure_reason,
         step_count=session.step_count + 1,
-        suspended_step_id=None,
+        suspended_step_id=commit.open_step,
         suspended_awaiting_children={},
         pending_client_tool_calls={k: v for k, v in session.pending_client_tool_calls.items() if k not in done},
         queued_messages=[entry for entry in session.queued_messages if entry["id"] not in commit.taken],

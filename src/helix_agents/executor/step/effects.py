@@ -17,18 +17,18 @@ import msgspec
 
 from ...codec import Json
 from ...errors import InvalidArgument, RunLost, StoreError
-from ...messages import ToolCall
+from ...messages import ToolCall, is_undo
 from ...safe_text import get_logger
 from ...state import StepWrites
 from ...tools.calling import CallSuspended
 from ...tools.effects import Check, Done, NotDone, Verdict, called
-from ...tools.tool import Tool
+from ...tools.tool import TAKEN_BACK, Tool
 from ...types import EffectQuestion, StagedChanges
 from ...values import to_json
 from ..run_context import RunContext
 from ..session.questions import changed_arguments, unknown_outcome
 from .decisions import Outcome
-from .ledger import EffectRecord, find_record, recorded_effects, step_records
+from .ledger import EffectRecord, find_record, recorded_effects, step_records, unknown_record
 from .open_step import OpenStep, part_id, with_arguments
 from .staging import Stager
 
@@ -75,7 +75,12 @@ class EffectGuard:
         return tool if tool is not None and tool.happens_once and "invalid_arguments" not in call else None
 
     def held_back(self, calls: Sequence[ToolCall]) -> set[str]:
-        """Return those of some calls that have to wait for an earlier one of the step with the same key."""
+        """Return those of some calls that have to wait for an earlier one of the step with the same key.
+
+        Calls that take effects back run one by one: each waits for all before it.
+        """
+        if is_undo(self._step.answer):
+            return {call["id"] for call in calls if call != self._step.missing[0]}
         missing: dict[str, str] = {}
         for call in self._step.missing:
             tool = self._tool(call)
@@ -161,6 +166,8 @@ class EffectGuard:
             self._step.asks_about[call["id"]] = part
             return Outcome(success=False, unknown=True), False
         if not tool.happens_once:
+            if outcome.success and tool.effects.undo is not None:
+                outcome = msgspec.structs.replace(outcome, effect_key=self.key_of(tool, call))
             return outcome, may_help
         key = self.key_of(tool, call)
         if returned and not outcome.success:
@@ -179,6 +186,13 @@ class EffectGuard:
         self._step.unknown.discard(call["id"])
         return msgspec.structs.replace(outcome, unknown=False), may_help
 
+    def undoable(self, call: ToolCall, outcome: Outcome) -> Outcome:
+        """Return an outcome that says whether the call's tool can take its effect back."""
+        tool = self._context.find_tool(call["name"])
+        can = outcome.effect_key is not None and not outcome.unknown
+        can = can and tool is not None and tool.effects.undo is not None
+        return msgspec.structs.replace(outcome, undoable=True) if can else outcome
+
     # -- unknown outcomes
 
     async def replay(self, call: ToolCall) -> Outcome | None:
@@ -195,6 +209,8 @@ class EffectGuard:
             if isinstance(verdict, NotDone):
                 self._records.remove(record)
             return _done(verdict, record.effect_key) if isinstance(verdict, Done) else None
+        if record.undone:
+            return Outcome(success=True, result=TAKEN_BACK, effect_key=self._own_key(call))
         if record.abandoned and (tool.effects.after_restore == "ask" or tool.effects.key is None):
             return None
         return Outcome(success=True, result=record.content, effect_key=record.effect_key)
@@ -239,7 +255,7 @@ class EffectGuard:
         for call in self._step.missing:
             outcome = self.unknown_at_abort(call)
             if outcome is not None and outcome.effect_key is not None:
-                found.append(EffectRecord(outcome.effect_key, call["name"], call["arguments"], unknown=True))
+                found.append(unknown_record(outcome.effect_key, call))
         return found
 
     def _unknown_part(self, call_id: str) -> str | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from ...codec import Json
 from ...messages import EFFECTS_ROLE, Message, ToolCall
+from ...tools.tool import UNDO_PREFIX
 from ...types import StagedChanges
 from .decisions import StagedAnswer, StagedOutcome, tool_message, unanswered_calls
 from .open_step import OpenStep
@@ -30,6 +31,10 @@ class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     content: Json = None
     unknown: bool = False
     abandoned: bool = False
+    undo: dict[str, Json] | None = None
+    """What the tool needs to take it back; None if it cannot."""
+    undone: bool = False
+    """Whether it was taken back; with `unknown`, it may have been."""
 
 
 def recorded_effects(messages: Sequence[Message]) -> list[EffectRecord]:
@@ -49,7 +54,17 @@ def recorded_effects(messages: Sequence[Message]) -> list[EffectRecord]:
 def _of_message(message: Message, call: ToolCall | None) -> EffectRecord:
     arguments = message.get("arguments", call["arguments"] if call else {})
     unknown = message.get("outcome") == "unknown"
-    return EffectRecord(message["effect_key"], message["tool_name"], arguments, message["content"], unknown)
+    return _record(
+        message["effect_key"], message["tool_name"], arguments, message["content"], unknown, undo=message.get("undo")
+    )
+
+
+def _record(key: str, tool_name: str, arguments: dict[str, Any], *rest: Any, **more: Any) -> EffectRecord:
+    """Return the record of a call's effect. That of a call which took an effect back is about that effect."""
+    if not tool_name.startswith(UNDO_PREFIX):
+        return EffectRecord(key, tool_name, arguments, *rest, **more)
+    name, of = tool_name.removeprefix(UNDO_PREFIX), arguments["effect_key"]
+    return msgspec.structs.replace(EffectRecord(of, name, arguments["arguments"], *rest, **more), undone=True)
 
 
 def open_effects(answer: Message | None, rows: Sequence[StagedChanges]) -> list[EffectRecord]:
@@ -67,8 +82,13 @@ def open_effects(answer: Message | None, rows: Sequence[StagedChanges]) -> list[
     for row in rows:
         call = calls.get(row.tool_call_id)
         if row.kind == "begun" and row.tool_call_id not in done and call is not None:
-            found.append(EffectRecord(row.result["effect_key"], call["name"], call["arguments"], unknown=True))
+            found.append(unknown_record(row.result["effect_key"], call))
     return found
+
+
+def unknown_record(key: str, call: ToolCall) -> EffectRecord:
+    """Return the record of a call that may have taken effect."""
+    return _record(key, call["name"], call["arguments"], unknown=True)
 
 
 def step_records(step: OpenStep) -> list[EffectRecord]:
@@ -100,11 +120,23 @@ def find_record(
 ) -> EffectRecord | None:
     """Return the last effect that a call would repeat: one with the same key.
 
-    A tool without `key` repeats only what was abandoned, and only with the same arguments.
+    A tool without `key` repeats only what was abandoned, and only with the same arguments. What was taken back may
+    happen again.
     """
+    if tool_name.startswith(UNDO_PREFIX):
+        return _undone(records, arguments["effect_key"])
+    undone: set[str] = set()
     for record in reversed(records):
-        if record.tool_name != tool_name:
+        if record.undone and not record.unknown:
+            undone.add(record.effect_key)
+        if record.tool_name != tool_name or record.effect_key in undone:
             continue
         if record.effect_key == key if key is not None else record.abandoned and record.arguments == arguments:
             return record
     return None
+
+
+def _undone(records: Sequence[EffectRecord], key: str) -> EffectRecord | None:
+    """Return the record that an effect was, or may have been, taken back since it last happened."""
+    latest = next((record for record in reversed(records) if record.effect_key == key), None)
+    return latest if latest is not None and latest.undone else None

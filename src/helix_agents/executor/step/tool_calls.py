@@ -123,6 +123,7 @@ class ToolRunner:
         executed", together with its writes.
         """
         entries = [msgspec.to_builtins(entry) for entry in usage]
+        outcome = self.effects.undoable(call, outcome)
 
         async def record() -> None:
             step.outcomes[call["id"]] = await self._stage(step, call, outcome, writes, entries, executed)
@@ -158,7 +159,7 @@ class ToolRunner:
                 if patches:
                     self._stream.emit({"type": "state_patch", "patches": patches})
                 failed = not_storable(error, outcome.effect_key)
-                failed = msgspec.structs.replace(failed, arguments=outcome.arguments)
+                failed = msgspec.structs.replace(failed, arguments=outcome.arguments, undoable=outcome.undoable)
                 return await self._stage(step, call, failed, NO_WRITES, usage, executed)
         step.rows[call["id"]] = row
         return outcome

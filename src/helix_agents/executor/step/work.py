@@ -228,8 +228,7 @@ class StepWork:
         if not calls:
             return
         stop = self._context.stop
-        tools = self._context.agent.tools
-        queue = [call for call in calls if (tool := tools.get(call["name"])) is not None and tool.sequential]
+        queue = [call for call in calls if (tool := self._context.find_tool(call["name"])) and tool.sequential]
         rest = [call for call in calls if call not in queue]
         jobs = asyncio.ensure_future(
             gather_or_cancel(partial(self._run_in_turn, queue), *(partial(self._run_one, call) for call in rest))

@@ -218,9 +218,11 @@ class StepWriter:
             await self._save_status(commit, context, cut)  # the stream takes nothing more; the session stops anyway
 
     async def _save_status(self, commit: StepCommit, context: Json, cut: Cut) -> None:
-        run, ends = await self._end(commit)
+        stops = commit.status != "active"
+        run, ends = await self._end(commit) if stops else (None, None)
+        last = [self._last_chunk(commit)] if stops else []
         with self._taking_back_the_end():
-            async with self._context.stream.carrying(self._last_chunk(commit), ends=ends) as load:
+            async with self._context.stream.carrying(*last, ends=ends) as load:
                 await self._owned.save(
                     lambda session: msgspec.structs.replace(
                         session,
@@ -228,6 +230,7 @@ class StepWriter:
                         error=commit.error,
                         failure_reason=commit.failure_reason,
                         interrupt_context=context,
+                        suspended_step_id=commit.open_step or session.suspended_step_id,
                     ),
                     keep_messages=cut.keep_messages,
                     messages=cut.messages,
