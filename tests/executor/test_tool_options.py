@@ -291,7 +291,9 @@ def test_a_tool_is_made_of_a_function_with_a_name(what: Any) -> None:
         ({"effect": "once", "key": "order"}, "key must be a function"),
         ({"effect": "once", "after_restore": "never"}, "after_restore must be"),
         ({"effect": "read", "check": lambda arguments, key: None}, "check requires"),
-        ({"effect": "once", "undo": lambda arguments, result, key: None}, "undo is not supported"),
+        ({"effect": "read", "undo": lambda arguments, result, key: None}, "undo requires"),
+        ({"undo": lambda arguments, result, key: None}, "undo requires"),
+        ({"effect": "once", "undo": "refund"}, "undo must be a function"),
     ],
 )
 def test_options_of_effects_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:

@@ -181,6 +181,34 @@ async def unknown_and_abandoned(harness: Harness) -> None:
         expect("effects" not in seen, f"the model was sent {seen}")
 
 
+@check("X10", "a branch that comes back knows what the other one did, and its own effects count as before")
+async def switched_branches(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    bank, orders = Bank(**BY_ORDER), iter(("7", "8", "8", "7", "9"))
+
+    def reply(request: ModelRequest) -> Line:
+        if request.messages[-1]["role"] == "tool":
+            return "Done."
+        return [Call("pay", {"order": next(orders), "note": "n"})]
+
+    async with executing(stores, ScriptedLLM(reply), agents=[bank.agent]) as executor:
+        await _again(executor, bank, "s")  # pays 7
+        asked = (await stores.state.get_messages("s")).items[0]["id"]
+        await (await executor.edit("s", asked, "Pay order 8")).result()
+        first, second = await executor.list_branches("s")
+        await executor.switch_branch("s", first.branch_id)
+        result = await _again(executor, bank, "s")
+        expect_same([wait.kind for wait in result.suspended], ["outcome"], "8, paid on the other branch: what waits")
+        await executor.submit_tool_result("s", result.suspended[0].tool_call_id, happened=True)
+        await (await executor.resume(bank.agent, "s")).result()
+        result = await _again(executor, bank, "s")
+        expect_same(result.status, "completed", "7, paid on this branch: the status")
+        await executor.switch_branch("s", second.branch_id)
+        await executor.switch_branch("s", first.branch_id)
+        await _again(executor, bank, "s")
+    expect_same(bank.paid, ["7", "8", "9"], "what was paid")
+
+
 @tool(requires_approval=True)
 async def _sign() -> str:
     """Wait for a person."""

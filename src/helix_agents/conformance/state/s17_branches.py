@@ -133,6 +133,23 @@ async def branches_of_branches(harness: Harness) -> None:
     expect_same(sum(it.is_active for it in await store.list_branches("a")), 2, "branches on the way to the last one")
 
 
+@check("S17", "messages that are appended with a switch follow those of the branch, and nowhere else")
+async def appended_with_a_switch(harness: Harness) -> None:
+    store = await harness.open()
+    await _suspended(store)
+    original = await _view(store)
+    await branch(store, "a", 2, branch_id="other")
+    other, root = await _rested(store), await left_branch(store, "a")
+    await store.switch_branch("a", root, append_messages=[user("since then")])
+    expect_same((await _view(store))["messages"], [*original["messages"], user("since then")], "the branch")
+    version = (await store.load_state("a") or plain_state("a")).version
+    expect_same(await store.switch_branch("a", root, append_messages=[user("again")]), version, "the version")
+    await store.switch_branch("a", "other")
+    expect_same(await _view(store), other, "the other branch")
+    await store.switch_branch("a", root)
+    expect_same((await _view(store))["messages"], [*original["messages"], user("since then")], "the branch, later")
+
+
 @check("S17", "siblings share a message; of each group one is active; a branch without messages is not kept")
 async def siblings_are_listed(harness: Harness) -> None:
     store = await harness.open()

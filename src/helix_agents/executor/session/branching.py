@@ -138,6 +138,7 @@ async def switch_branch(
         version = await services.store.switch_branch(
             session_id,
             branch_id,
+            append_messages=await _effects_of_the_end(services, found, branch_id),
             expected_version=session.version,
             change_run=ended_run(session, run, now),
             owner=Owner(session.incarnation),
@@ -156,6 +157,22 @@ async def switch_branch(
         except StreamFenced as error:
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     return present
+
+
+async def _effects_of_the_end(services: Sessions, found: Found, branch_id: str) -> list[Message]:
+    """Return the message that keeps what the conversation did after the point at which a branch parts from it.
+
+    A branch inside another one that was put aside may part at an earlier point than is assumed here; no later one is.
+    """
+    branches = await services.store.list_branches(found.existing.session_id)
+    history = await found.history(services.store)
+    places: dict[str | None, int] = {None: 0} | {each["id"]: at + 1 for at, each in enumerate(history) if "id" in each}
+    points = {it.branch_id: places[it.message_id] for it in branches if not it.is_active and it.message_id in places}
+    kept = points.get(branch_id, min(points.values(), default=0))
+    while kept < len(history) and history[kept]["role"] == "tool":
+        kept += 1
+    rows = await services.store.list_staged(found.existing.session_id, step_id_of(found.existing, run_id_of(found)))
+    return abandoned_effects(history, kept, rows)
 
 
 async def _tell(streams: StreamManager, store: StateStore, session: SessionState, branch_id: str) -> None:

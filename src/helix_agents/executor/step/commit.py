@@ -14,7 +14,7 @@ import msgspec
 
 from ...codec import Json
 from ...errors import HelixError, RunLost, StoreError, StreamFenced
-from ...ids import step_id
+from ...ids import RESERVED_PREFIX, step_id
 from ...lifecycle import SUSPENDED
 from ...messages import Message, ToolCall, is_undo
 from ...safe_text import get_logger
@@ -216,7 +216,8 @@ class StepCommitter:
         session, before = self._owned.session, self._owned.messages[: cut.keep_messages]
         turn = [*before[self._context.run.first_message :], *commit.messages]
         failure, own_id = (commit.error, commit.failure_reason), undo_id(self._context.run_id, session.step_count)
-        plan = [] if is_undoing(session) else undo_messages(turn, cut.messages, own_id, *failure)
+        deleted = (commit.error or "").startswith(RESERVED_PREFIX)  # nothing is taken back for a session that goes
+        plan = [] if deleted or is_undoing(session) else undo_messages(turn, cut.messages, own_id, *failure)
         if plan:
             commit = StepCommit([*commit.messages, *plan], "active", taken=commit.taken, open_step=own_id)
             cut = Cut(len(before), self._owned.identified(plan, own_id))

@@ -109,7 +109,11 @@ def abandoned_effects(messages: Sequence[Message], kept: int, rows: Sequence[Sta
 
 def effects_message(records: Iterable[EffectRecord]) -> list[Message]:
     """Return the message that keeps effects which the conversation no longer shows; none if there are none."""
-    kept = [msgspec.structs.replace(each, abandoned=True) for each in records]
+    kept: list[EffectRecord] = []
+    for record in records:
+        record = msgspec.structs.replace(record, abandoned=True)
+        if record not in kept:
+            kept.append(record)
     if not kept:
         return []
     return [{"role": EFFECTS_ROLE, "effects": msgspec.to_builtins(kept)}]
@@ -121,19 +125,32 @@ def find_record(
     """Return the last effect that a call would repeat: one with the same key.
 
     A tool without `key` repeats only what was abandoned, and only with the same arguments. What was taken back may
-    happen again.
+    happen again. An effect that the conversation shows is not abandoned, whatever another branch remembers of it.
     """
     if tool_name.startswith(UNDO_PREFIX):
         return _undone(records, arguments["effect_key"])
-    undone: set[str] = set()
+    shown, undone = _shown_keys(records), set[str]()
     for record in reversed(records):
         if record.undone and not record.unknown:
             undone.add(record.effect_key)
         if record.tool_name != tool_name or record.effect_key in undone:
             continue
+        if record.abandoned and not record.unknown and record.effect_key in shown:
+            continue
         if record.effect_key == key if key is not None else record.abandoned and record.arguments == arguments:
             return record
     return None
+
+
+def _shown_keys(records: Sequence[EffectRecord]) -> set[str]:
+    """Return the effects that the conversation itself shows, and that were not taken back since."""
+    shown: set[str] = set()
+    for record in records:
+        if record.undone and not record.unknown:
+            shown.discard(record.effect_key)
+        elif not record.abandoned:
+            shown.add(record.effect_key)
+    return shown
 
 
 def _undone(records: Sequence[EffectRecord], key: str) -> EffectRecord | None:

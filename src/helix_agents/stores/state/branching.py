@@ -121,6 +121,7 @@ class BranchingStore(CheckpointingStore):
         session_id: str,
         branch_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
@@ -129,6 +130,7 @@ class BranchingStore(CheckpointingStore):
         ensure_id(session_id, "session_id")
         ensure_printable(branch_id, "branch_id")
         validate.ensure_guards(expected_version=expected_version, owner=owner, new_epoch=new_epoch)
+        texts = validate.encoded_messages(append_messages)
 
         async def make(source: StoredSession) -> Commit | None:
             tree, now, leaving = await self._tree(session_id), self._clock(), _leaving(source)
@@ -150,6 +152,7 @@ class BranchingStore(CheckpointingStore):
                 due_at=due_at(state, now),
                 bump_version=True,
                 branches=tree.switch(way, leaving),
+                messages=texts,
                 change_run=checked_change(session_id, change_run, now),
             )
 

@@ -176,6 +176,7 @@ class RunsAndCheckpoints(ABC):
         session_id: str,
         branch_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
@@ -183,7 +184,8 @@ class RunsAndCheckpoints(ABC):
     ) -> int:
         """Put the active branch aside, bring another one back, and return the new version (S17). *Atomic.*
 
-        Returns the version as it is if the branch is active already. Raises `InvalidArgument` for an unknown branch.
+        `append_messages` follow those of the branch. Returns the version as it is, and appends nothing, if the branch
+        is active already. Raises `InvalidArgument` for an unknown branch.
         """
 
     @abstractmethod

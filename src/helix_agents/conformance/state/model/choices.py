@@ -281,6 +281,8 @@ class Choices:
         ids = [it.branch_id for it in known.branches.listed(0)] if known else []
         guards = self._guards(name)
         guards.pop("run", None)
+        if self._chance.random() < 0.3:
+            guards["append_messages"] = self._messages()
         return Call("switch_branch", (name, self._chance.choice((*ids, *ids, "branch-0"))), guards)
 
     # -- arguments

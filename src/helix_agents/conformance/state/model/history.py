@@ -149,6 +149,7 @@ class HistoryModel(RunModel):
         session_id: str,
         branch_id: str,
         *,
+        append_messages: Sequence[Message] = (),
         expected_version: int | None = None,
         change_run: RunChange | None = None,
         owner: Owner | None = None,
@@ -162,4 +163,5 @@ class HistoryModel(RunModel):
         session.change_run(change_run, self.now)
         session.claim(new_epoch)
         session.come_back(ends, self.now)
+        session.messages.extend(copy.deepcopy(list(append_messages)))
         return session.state.version
