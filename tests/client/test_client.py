@@ -39,6 +39,7 @@ async def until(page: Page, condition: str) -> None:
 
 async def shows_what_is_stored(page: Page, client: httpx.AsyncClient, sid: str) -> None:
     """Compare the view with what is stored, once it has read that: until then it may show the same by chunks alone."""
+    await result(client, sid)
     session = (await client.get(f"/sessions/{sid}")).json()
     stored = (await client.get(f"/sessions/{sid}/messages", params={"limit": 1000})).json()["items"]
     await until(page, f"v.session?.version >= {session['version']} && v.messages.length === {len(stored)}")

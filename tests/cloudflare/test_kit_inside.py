@@ -10,7 +10,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -30,6 +30,17 @@ QUICK_SECONDS = 120
 """For a check that takes a second or two, on a busy machine."""
 
 
+class Manner(NamedTuple):
+    """How long random walks are, and how long a check may take."""
+
+    steps: int
+    limit_seconds: float
+
+
+QUICKLY = Manner(steps=50, limit_seconds=QUICK_SECONDS)
+THOROUGHLY = Manner(steps=250, limit_seconds=LIMIT_SECONDS)
+
+
 def ask(server: PythonWorkerd, path: str, limit_seconds: float = LIMIT_SECONDS) -> Any:
     try:
         with urllib.request.urlopen(f"{server.url}/kit_worker/{path}", timeout=limit_seconds) as reply:
@@ -42,8 +53,8 @@ def ask(server: PythonWorkerd, path: str, limit_seconds: float = LIMIT_SECONDS) 
         pytest.fail(f"{path}: no reply within {limit_seconds} s. What waits there:\n{tasks}", pytrace=False)
 
 
-def run(server: PythonWorkerd, home: str, name: str, limit_seconds: float = LIMIT_SECONDS) -> None:
-    result = ask(server, f"run/{home}/{quote(name)}", limit_seconds)
+def run(server: PythonWorkerd, home: str, name: str, how: Manner) -> None:
+    result = ask(server, f"run/{home}/{quote(name)}/{how.steps}", how.limit_seconds)
     if result["outcome"] == "failed":
         pytest.fail(f"{result['detail']}\n{result['trace']}", pytrace=False)
     if result["outcome"] == "n/a":
@@ -88,19 +99,19 @@ def test_a_check_that_hangs_is_reported_with_what_it_waits_at(python_workers: Py
 
 @pytest.mark.parametrize("name", [name for name in SHORT if not name.startswith(SLOW) or name in CARRYING])
 def test_in_an_object(python_workers: PythonWorkerd, name: str) -> None:
-    run(python_workers, "do", name, QUICK_SECONDS)
+    run(python_workers, "do", name, QUICKLY)
 
 
 @pytest.mark.parametrize("name", CARRYING)
 def test_carrying_in_d1(python_workers: PythonWorkerd, name: str) -> None:
-    run(python_workers, "d1", name, QUICK_SECONDS)
+    run(python_workers, "d1", name, QUICKLY)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("home", ["do", "d1"])
 @pytest.mark.parametrize("name", ALL)
 def test_all_inside(python_workers: PythonWorkerd, name: str, home: str) -> None:
-    run(python_workers, home, name)
+    run(python_workers, home, name, THOROUGHLY)
 
 
 @pytest.mark.parametrize("store", ["own", "shared"])

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.cloudflare.client import new_session, numbers
-from tests.cloudflare.test_kit_inside import EXECUTOR, QUICK_SECONDS, SLOW, STREAM_MANAGER, names, run
+from tests.cloudflare.test_kit_inside import EXECUTOR, QUICKLY, SLOW, STREAM_MANAGER, THOROUGHLY, names, run
 from tests.cloudflare.workerd import PythonWorkerd
 
 SLOWER = (*SLOW, "T8.a_thousand_readers", "T8.history_is_shared", "T8.many_streams", "T9.slow_reader")
@@ -19,13 +19,13 @@ SLOWER = (*SLOW, "T8.a_thousand_readers", "T8.history_is_shared", "T8.many_strea
     "name", [name for name in names(STREAM_MANAGER, kinds={"example", "tasks"}) if not name.startswith(SLOWER)]
 )
 def test_stream_checks(python_workers: PythonWorkerd, name: str) -> None:
-    run(python_workers, "bound", name, QUICK_SECONDS)
+    run(python_workers, "bound", name, QUICKLY)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", names(STREAM_MANAGER, EXECUTOR))
 def test_all_checks(python_workers: PythonWorkerd, name: str) -> None:
-    run(python_workers, "bound", name)
+    run(python_workers, "bound", name, THOROUGHLY)
 
 
 class Streams:

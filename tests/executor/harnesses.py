@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import ClassVar
 
 from helix_agents.backends.registry import Stores, open_stores
@@ -30,6 +32,15 @@ class UrlHarness(Harness):
         return f"helix_agents.backends.registry:open_stores {self.url}"
 
 
+class ShortHarness(UrlHarness):
+    """Searches for a fifth as long as memory does, unless `HELIX_SOAK=1`: what the executor does is the same on all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get("HELIX_SOAK") != "1":
+            self.options = replace(self.options, steps=50)
+
+
 class MemoryHarness(UrlHarness):
     """Data lives in one process: every set of stores is the same one."""
 
@@ -49,7 +60,7 @@ class MemoryHarness(UrlHarness):
         return None
 
 
-class SqliteHarness(UrlHarness):
+class SqliteHarness(ShortHarness):
     """SQLite in a file; without waiting for the disk, since only processes are killed here, not the machine."""
 
     name: ClassVar[str] = "executor on SQLite"

@@ -494,6 +494,8 @@ async def test_a_long_run_does_not_hold_on_to_what_it_has_done(stores: Stores) -
         held.append(sum(isinstance(each, asyncio.Future) and each.done() for each in gc.get_objects()))
         return "ok"
 
+    gc.collect()
+    gc.freeze()  # what was there before is not looked at
     await run(stores, Agent("main", tools=[look], max_steps=steps + 1), [*[[Call("look")]] * steps, "Done."])
     assert len(held) == steps
     assert held[-1] < held[2] + steps // 2

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import asyncpg
 import pytest
 
 from helix_agents.conformance.pytest import conformance_tests
-from tests.executor.harnesses import UrlHarness
+from tests.executor.harnesses import ShortHarness
 from tests.servers.fixtures import started
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis_server import VALKEY_9, RedisServer
@@ -32,20 +30,11 @@ def valkey() -> Iterator[RedisServer]:
         yield started(stack, lambda: RedisServer(VALKEY_9, options=IN_MEMORY))
 
 
-class ServerHarness(UrlHarness):
-    """In short form: one run that is killed, a few that die between calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        if os.environ.get("HELIX_SOAK") != "1":
-            self.options = replace(self.options, steps=50)
-
-
-class ValkeyHarness(ServerHarness):
+class ValkeyHarness(ShortHarness):
     name: ClassVar[str] = "executor on Valkey"
 
 
-class PostgresHarness(ServerHarness):
+class PostgresHarness(ShortHarness):
     name: ClassVar[str] = "executor on Postgres"
 
 

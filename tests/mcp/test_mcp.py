@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import subprocess
@@ -149,11 +150,14 @@ async def test_five_megabytes_cost_the_limit_of_a_result(stores: Stores, library
     assert await stores.blobs.get("s", digest) == b"x" * 5_000_000
 
 
-async def test_a_server_that_never_responds_fails_the_run(stores: Stores) -> None:
-    toolset = MCP([sys.executable, "-c", "import time; time.sleep(60)"], open_seconds=0.5)
+async def test_a_server_that_never_responds_fails_the_run_and_is_ended(stores: Stores, tmp_path: Path) -> None:
+    silent = 'echo $$ > "$0"; exec sleep 600'
+    toolset = MCP(["sh", "-c", silent, str(tmp_path / "pid")], open_seconds=2)
     result = await run(stores, Agent("a", tools=[toolset]), "Never asked.")
     assert (result.status, result.failure_reason) == ("failed", "tools_unavailable")
     assert "did not respond" in str(result.error)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_a_command_that_does_not_exist_is_named() -> None:

@@ -116,7 +116,7 @@ async def test_two_hundred_branches_are_listed_and_come_back(
 
 
 async def test_a_running_session_is_edited_only_if_it_may_be_interrupted(alice: httpx.AsyncClient, sid: str) -> None:
-    await execute(alice, "nap 3", sid)
+    await execute(alice, "nap 5", sid)
     (asked, *_) = await messages_of(alice, sid)
     body: dict[str, Any] = {"message_id": asked["id"], "content": "hello"}
     assert_problem(await alice.post(f"/sessions/{sid}/edit", json=body), 409, "already_running")

@@ -166,7 +166,7 @@ async def test_a_message_to_a_running_session_is_enqueued_if_asked_to(alice: htt
 
 
 async def test_a_message_to_a_running_session_interrupts_it_if_asked_to(alice: httpx.AsyncClient, sid: str) -> None:
-    begun = await execute(alice, "nap 20", sid)
+    begun = await execute(alice, "nap 3", sid)
     other = await execute(alice, "never mind", sid, if_running="interrupt")
     assert other["run_id"] != begun["run_id"]
     assert (await result(alice, sid))["status"] == "completed"

@@ -120,6 +120,9 @@ class PostgresServer(ServerProcess):
             "unix_socket_directories=",
             "shared_buffers=32MB",
             "max_connections=200",
+            # Processes are killed here, never the machine: what a server has written is safe without these.
+            "fsync=off",
+            "full_page_writes=off",
         ]
         command = [str(self.binaries / "postgres"), "-D", "data", "-p", str(self.port)]
         for setting in (*settings, *self.options):

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -43,6 +44,7 @@ from helix_agents.backends.sql_shared.streams.manager import SqlStreamManager
 from helix_agents.conformance.contracts import DOORS
 from helix_agents.conformance.executor.harness import Parts
 from helix_agents.conformance.harness import Harness
+from helix_agents.conformance.options import Options
 from helix_agents.conformance.run import run_check
 from helix_agents.errors import SessionExists
 from helix_agents.retry import Retry
@@ -210,11 +212,11 @@ def in_stream_objects(env: Any) -> type[Home]:
     return BoundHome
 
 
-async def outcome(name: str, home: type[Home]) -> str:
+async def outcome(name: str, home: type[Home], steps: str) -> str:
     """Return what came of a check, as JSON."""
     began = time.time()
     try:
-        result = await run_check(CHECKS[name], home)
+        result = await run_check(CHECKS[name], home, replace(Options(), steps=int(steps)))
         trace = "".join(traceback.format_exception(result.error)[-12:]) if result.error else ""
         told = {"outcome": result.outcome, "detail": result.detail, "trace": trace}
     except BaseException as error:
@@ -251,8 +253,8 @@ class Checks(DurableObject):  # type: ignore[misc]
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
 
-    async def run(self, name: str) -> str:
-        return await outcome(name, in_an_object(self.ctx))
+    async def run(self, name: str, steps: str) -> str:
+        return await outcome(name, in_an_object(self.ctx), steps)
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]
@@ -272,11 +274,11 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             return Response.json(await asyncio.sleep(60))
         if path[0] == "run" and path[1] in ("d1", "bound"):
             home = in_d1(self.env.DB) if path[1] == "d1" else in_stream_objects(self.env)
-            return Response(await outcome(path[2], home))
+            return Response(await outcome(path[2], home, path[3]))
         if path[0] == "streams":
             return await self._streams(path[1], path[2], request)
         if path[0] == "run":
-            return Response(await self.env.CHECKS.getByName(path[2]).run(path[2]))
+            return Response(await self.env.CHECKS.getByName(path[2]).run(path[2], path[3]))
         if path[0] == "replicas":
             return Response.json(await _through_sessions(self.env.DB, path[1]))
         if path[0] == "own":

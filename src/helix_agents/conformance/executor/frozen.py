@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections.abc import Callable
 from typing import Any, cast
 
 from ..harness import StoreSet
 from .harness import Parts
+
+Place = tuple[int, bool]
+"""The number of a call, and whether the process freezes after it instead of before it."""
+
+
+def places(calls: int, *, seed: int, most: int) -> list[Place]:
+    """Return where to freeze: before and after each call, or `most` of these places, chosen by the seed."""
+    everywhere = [(number, after) for number in range(1, calls + 1) for after in (False, True)]
+    return sorted(random.Random(seed).sample(everywhere, min(len(everywhere), most)))
 
 
 class Freezer:

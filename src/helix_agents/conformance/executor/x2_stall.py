@@ -14,7 +14,7 @@ from ...llm.scripted import Call, Reply, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
-from .frozen import Freezer
+from .frozen import Freezer, places
 from .harness import Clockwork, check, custom_state, family, make_executor, transcript
 from .mortal import Died, Life
 from .view import View
@@ -145,19 +145,17 @@ async def _stall_everywhere(harness: Harness, begin: Begin, *, crashed: bool) ->
     counted = Freezer(0)
     await stalled("undisturbed", counted)
     expected = await _remains(stores, "undisturbed")
-    every = max(1, 2 * counted.calls // harness.options.steps)
-    for number in range(1 + harness.options.seed % every, counted.calls + 1, every):
-        for after in (False, True):
-            freezer, session_id = Freezer(number, after=after), f"{number} {after}"
-            outcomes = await stalled(session_id, freezer)
-            what = f"frozen at call {number}, {freezer.place}"
-            results = [each for each in outcomes if isinstance(each, AgentResult)]
-            expect_same([each.status for each in results], ["completed"], f"{what}: the results, of {outcomes}")
-            others = [each for each in outcomes if not isinstance(each, AgentResult)]
-            expect(all(isinstance(each, RunLost) for each in others), f"{what}: the loser got {others}")
-            expect_same(await _remains(stores, session_id), expected, what)
-            verdict = await _executor(stores, clock).can_resume(session_id)
-            expect(not verdict.can_resume, f"{what}: the finished session can be resumed: {verdict.reason}")
+    for number, after in places(counted.calls, seed=harness.options.seed, most=harness.options.steps // 2):
+        freezer, session_id = Freezer(number, after=after), f"{number} {after}"
+        outcomes = await stalled(session_id, freezer)
+        what = f"frozen at call {number}, {freezer.place}"
+        results = [each for each in outcomes if isinstance(each, AgentResult)]
+        expect_same([each.status for each in results], ["completed"], f"{what}: the results, of {outcomes}")
+        others = [each for each in outcomes if not isinstance(each, AgentResult)]
+        expect(all(isinstance(each, RunLost) for each in others), f"{what}: the loser got {others}")
+        expect_same(await _remains(stores, session_id), expected, what)
+        verdict = await _executor(stores, clock).can_resume(session_id)
+        expect(not verdict.can_resume, f"{what}: the finished session can be resumed: {verdict.reason}")
 
 
 @check("X2", "a resumed run frozen at any call of its claim or step changes nothing after a takeover", kind="faults")

@@ -22,7 +22,7 @@ from ...llm.scripted import Call, ScriptedLLM
 from ...types import SessionState
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
-from .frozen import Freezer
+from .frozen import Freezer, places
 from .harness import Clockwork, check, make_executor, simple_agent, transcript
 from .mortal import Life
 from .x9_standing import Gated, ask, work
@@ -166,20 +166,24 @@ async def _usage_of(stores: StoreSet, session: SessionState) -> list[str] | None
 
 
 async def frozen_everywhere(harness: Harness, scene: Scene) -> None:
-    """Freeze after the first read, when the process believes to know the session, and at every later call."""
+    """Freeze after the first read, when the process believes to know the session, and at later calls.
+
+    With the default `steps` these are all of them.
+    """
     stores, clock = await harness.open_stores(), Clockwork()
     counted = Freezer(0)
     await scene.prepare(stores, clock, "undisturbed")
     async with executor_on(counted.wrap(stores), clock) as executor:
         await scene.act(executor, "undisturbed")
     await stores.state.delete_session("undisturbed")
-    for number in range(1, counted.calls + 1):
-        for after in (False, True) if number > 1 else (True,):
-            session_id, freezer = f"s{number}-{after}", Freezer(number, after=after)
-            await scene.prepare(stores, clock, session_id)
-            await _frozen_at(stores, clock, scene, session_id, freezer)
-            await stores.state.delete_session(session_id)
-            await stores.streams.delete_stream(session_id)
+    for number, after in places(counted.calls, seed=harness.options.seed, most=harness.options.steps // 5):
+        if (number, after) == (1, False):
+            continue  # it does not know anything yet
+        session_id, freezer = f"s{number}-{after}", Freezer(number, after=after)
+        await scene.prepare(stores, clock, session_id)
+        await _frozen_at(stores, clock, scene, session_id, freezer)
+        await stores.state.delete_session(session_id)
+        await stores.streams.delete_stream(session_id)
 
 
 async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_id: str, freezer: Freezer) -> None:
