@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = Path(__file__).resolve().parent / "host"
 CACHE = ROOT / ".cache"
 PINS = ROOT / "requirements" / "worker.txt"
+MODEL_PINS = ROOT / "requirements" / "worker-models.txt"
 FETCH_LIMIT_SECONDS = 300
 FOR_PYODIDE = (
     *("--python-version", "3.14", "--implementation", "cp", "--abi", "cp314", "--abi", "none"),
@@ -28,24 +29,24 @@ FOR_PYODIDE = (
 
 
 @cache
-def wheels() -> Path:
-    """Return a folder with the wheels of `requirements/worker.txt`, fetched once."""
-    target = CACHE / f"worker-wheels-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
+def wheels(pins: Path = PINS) -> Path:
+    """Return a folder with the wheels of a file of pins, fetched once."""
+    target = CACHE / f"worker-wheels-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "worker-wheels.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
             filling = target.with_suffix(".part")
             shutil.rmtree(filling, ignore_errors=True)
-            _download(filling)
+            _download(pins, filling)
             filling.rename(target)
     return target
 
 
-def _download(folder: Path) -> None:
+def _download(pins: Path, folder: Path) -> None:
     base = getattr(sys, "_base_executable", None) or sys.executable
     command = [str(base), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--require-hashes", "--only-binary=:all:", *FOR_PYODIDE, "-r", str(PINS), "-d", str(folder)]
+    command += ["--require-hashes", "--only-binary=:all:", *FOR_PYODIDE, "-r", str(pins), "-d", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_LIMIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from helix_agents.backends import cloudflare
-from tests.cloudflare.parts import HOST, library_archive, wheels, workflows_javascript
+from tests.cloudflare.parts import HOST, PINS, library_archive, wheels, workflows_javascript
 from tests.servers.node import environment, node, packages
 from tests.servers.process import ServerProcess, free_port
 
@@ -42,6 +42,7 @@ AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
 FLOWS = PythonWorker(
     INSIDE / "flow_worker.py", {"FLOW_STREAMS": "StreamServer"}, {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"}
 )
+MODELS = PythonWorker(INSIDE / "model_worker.py", {})
 ASSISTANT = PythonWorker(EXAMPLES / "worker" / "src" / "entry.py", {"ASSISTANTS": "Assistant"})
 WORKFLOW = PythonWorker(
     EXAMPLES / "workflow" / "src" / "entry.py", {"STREAMS": "StreamServer"}, {"AGENT_WORKFLOW": "AgentRun"}
@@ -98,14 +99,14 @@ class PythonWorkerd(Workerd):
     script = "python.mjs"
     start_limit_seconds = BOOT_SECONDS
 
-    def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = ()) -> None:
+    def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = (), pins: Sequence[Path] = (PINS,)) -> None:
         super().__init__()
         self._workers = workers
         pages = [page for worker in workers if (page := worker.source.with_name("page.py")).exists()]
         self._sources = [*(worker.source for worker in workers), *pages, *beside]
         archives = self.folder / "archives"
         archives.mkdir()
-        for wheel in wheels().iterdir():
+        for wheel in (wheel for each in pins for wheel in wheels(each).iterdir()):
             shutil.copy(wheel, archives)
         library_archive(archives / "helix_agents.zip")
         (self.folder / "workflows.js").write_bytes(workflows_javascript())

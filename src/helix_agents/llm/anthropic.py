@@ -6,6 +6,7 @@ versions. Blocks are collected as they arrive and sent back as they came.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,9 @@ from .turns import Turns, split_instructions
 
 try:
     import anthropic
+
+    if sys.platform == "emscripten":
+        from .fetch import FetchTransport
 except ImportError as error:  # pragma: no cover
     raise ImportError("AnthropicLLM needs the anthropic client: pip install 'helix-agents[anthropic]'.") from error
 
@@ -71,10 +75,11 @@ class AnthropicLLM(ProviderLLM):
         **options: Any,
     ) -> None:
         super().__init__(model, {**DEFAULTS, **options})
+        http: Any = {"timeout": timeout_seconds, "max_retries": 0}
+        if sys.platform == "emscripten":
+            http["http_client"] = anthropic.DefaultAsyncHttpxClient(transport=FetchTransport())
         self._owns_client = client is None
-        self._client = client or anthropic.AsyncAnthropic(
-            api_key=api_key, base_url=base_url, timeout=timeout_seconds, max_retries=0
-        )
+        self._client = client or anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, **http)
         self.issuer = issuer_at("anthropic", str(self._client.base_url), HOME)
 
     async def close(self) -> None:

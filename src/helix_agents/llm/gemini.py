@@ -6,6 +6,7 @@ A thought signature belongs to the part that carries it, so parts are joined onl
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -29,6 +30,9 @@ from .turns import Turns, split_instructions
 try:
     from google import genai
     from google.genai import errors as genai_errors
+
+    if sys.platform == "emscripten":
+        from .fetch import FetchTransport
 except ImportError as error:  # pragma: no cover
     raise ImportError("GeminiLLM needs the google-genai client: pip install 'helix-agents[google]'.") from error
 
@@ -68,6 +72,8 @@ class GeminiLLM(ProviderLLM):
         http: Any = {"timeout": int(timeout_seconds * 1000), "retry_options": {"attempts": 1}}
         if base_url is not None:
             http["base_url"] = base_url
+        if sys.platform == "emscripten":
+            http["async_client_args"] = {"transport": FetchTransport()}
         self._owns_client = client is None
         self._client = client or genai.Client(api_key=api_key, http_options=http)
         provider = "vertex" if self._client.vertexai else "google"
