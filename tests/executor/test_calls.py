@@ -90,3 +90,16 @@ async def test_calls_before_the_model_is_asked(act: Callable[[AgentExecutor], Aw
         llm.go.set()
         await acting
     assert len(seen) <= most, seen
+
+
+READS = ("get_", "list_", "load_")
+
+
+@pytest.mark.parametrize("unfinished", [recovered, answered])
+async def test_a_submit_to_an_unfinished_turn_is_one_write(unfinished: Callable[..., Any]) -> None:
+    stores, clock, calls = Parts(InMemoryStateStore(), InMemoryStreamManager(), None), Clockwork(), list[str]()
+    await prepare(stores, clock, unfinished)
+    counted = Parts(cast(Any, Counting(stores.state, calls)), stores.streams, None)
+    async with make_executor(counted, ScriptedLLM(["Done."]), clock=clock, agents=[AGENT]) as executor:
+        await executor.submit(AGENT, "More", session_id="dead" if unfinished is recovered else "answered")
+    assert len([name for name in calls if not name.startswith(READS)]) == 1, calls

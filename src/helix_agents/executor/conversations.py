@@ -72,10 +72,10 @@ class Conversations:
         ensure_id(session_id, "session_id")
         if options.get("if_running") == "enqueue":
             raise InvalidArgument("if_running='enqueue' does not go with a change of what was said: 'interrupt' does.")
-        if agent is None:
-            agent = (await find(self.services, session_id, user_id=options.get("user_id"))).existing.agent_type
-        request = read_request(self.runs.known(agent), input, {**options, "session_id": session_id})
-        return await self.starter.start(replace(request, detour=detour))
+        found = await find(self.services, session_id, user_id=options.get("user_id"))
+        known = self.runs.known(found.existing.agent_type if agent is None else agent)
+        request = read_request(known, input, {**options, "session_id": session_id})
+        return await self.starter.start(replace(request, detour=detour, meant_for=found))
 
     async def list_branches(self, session_id: str, *, user_id: str | None = None) -> list[Branch]:
         """Return the branches of a conversation, in the order in which they part. Siblings share `message_id`."""

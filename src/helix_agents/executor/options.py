@@ -17,6 +17,7 @@ from ..messages import Message, ensure_sayable
 from ..state import initial_state
 from .later.timetable import moment_of
 from .session.branching import Detour
+from .session.observe import Found
 from .session.queued_messages import IfExists, IfRunning
 
 Input = str | Message | Sequence[Message]
@@ -97,9 +98,9 @@ class Request:
     limits: UsageLimits | None = None
     not_before: int | None = None
     detour: Detour | None = None
-    incarnation: str | None = None
-    """The session that a message was meant for, if it was there; another one with its id does not get it."""
     """The message at which the run leaves the conversation, if it does not follow it."""
+    meant_for: Found | None = None
+    """The session as the request found it; another one with its id does not get it. None: whichever has the id."""
 
     @property
     def id(self) -> str:

@@ -20,6 +20,7 @@ from ..errors import (
     RunLost,
     SessionExists,
     SessionNotFound,
+    VersionConflict,
 )
 from ..messages import Message
 from ..retry import CONFLICT
@@ -75,7 +76,7 @@ class Starter:
             await self._remote.make_room(request.id)
         try:
             return await self._start(request, new)
-        except (AlreadyRunning, SessionExists):
+        except (AlreadyRunning, SessionExists, VersionConflict):
             # Perhaps by the same request, sent twice at the same moment.
             if (started := await self._started_before(request, keyed)) is None:
                 raise
@@ -89,8 +90,8 @@ class Starter:
     async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
         """Start; if the session is running, do instead what was asked for, however often that changes."""
         if request.if_running == "enqueue":
-            seen = (await find(self._services, request.id, user_id=request.user_id)).session
-            request = replace(request, incarnation=seen.incarnation if seen is not None else None)
+            seen = await find(self._services, request.id, user_id=request.user_id)
+            request = replace(request, meant_for=seen)
         for _ in CONFLICT.attempts():
             try:
                 return await self._start(request, new)
@@ -101,7 +102,7 @@ class Starter:
                     await self._remote.make_room(request.id)
                 elif (found := await find(self._services, request.id, user_id=request.user_id)).session is not None:
                     request, store = await self._without_bytes(request, found.session), self._services.store
-                    _ensure_same(request, found.session)
+                    _ensure_same(request, found)
                     if await enqueue(store, self._services.ids, found.session, request.messages) is not None:
                         found = await find(self._services, request.id)
                         return self._runs.handle(request.agent, found.existing, found.run)
@@ -117,7 +118,7 @@ class Starter:
             )
             if found.session is not None and request.if_exists == "reject":
                 raise SessionExists(request.id)
-            _ensure_same(request, found.session)
+            _ensure_same(request, found)
             if found.session is not None and await self._has_used_key(request):
                 raise AlreadyRunning(request.id)
             session = found.session or session_to_be(agent, request.id, request.session_options)
@@ -276,7 +277,14 @@ class Starter:
         return f"run-{self._services.ids()}"
 
 
-def _ensure_same(request: Request, session: SessionState | None) -> None:
-    """Raise `SessionNotFound` if the session that a message was meant for is gone, although another one has the id."""
-    if request.incarnation is not None and (session is None or session.incarnation != request.incarnation):
+def _ensure_same(request: Request, found: Found) -> None:
+    """Raise if the session that a request was meant for is gone, or if the conversation that it leaves went on."""
+    meant, session = request.meant_for, found.session
+    if meant is None or meant.session is None:
+        return
+    if session is None or session.incarnation != meant.session.incarnation:
         raise SessionNotFound(request.id)
+    # A run that is interrupted first may still commit.
+    leaves = request.detour is not None and request.if_running == "reject"
+    if leaves and found.commit_id != meant.commit_id:
+        raise VersionConflict(meant.session.version, session.version, session.status, request.id)

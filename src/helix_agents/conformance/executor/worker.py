@@ -19,6 +19,7 @@ from ..tools.child import resolve
 from .cast import make_author, make_llm
 from .harness import make_executor
 from .play import FAILED, begin_or_go_on
+from .x9_branches_at_once import regenerate_once
 from .x11_due import due_executor, start_due
 
 
@@ -32,11 +33,16 @@ def append_line(path: str, line: str) -> None:
 
 
 async def perform(spec: str, request: dict[str, Any]) -> None:
-    """Pick the session up in this process and continue until it stops; or start what is due at a moment."""
+    """Pick the session up in this process and continue until it stops; or start what is due, or regenerate."""
     name, _, argument = spec.partition(" ")
     if "due_at" in request:
         async with resolve(name)(argument) as stores, due_executor(stores, lambda: request["due_at"]) as executor:
             await start_due(executor)
+        return
+    if "regenerate" in request:
+        async with resolve(name)(argument) as stores:
+            append_line(request["journal"], "ready")
+            await regenerate_once(stores, request["regenerate"], request, append_line)
         return
     ahead_ms = int(request["ahead_ms"])
     agent = make_author(lambda line: append_line(request["journal"], line), hold=request.get("hold"))

@@ -103,7 +103,7 @@ async def created_again(executor: AgentExecutor, session_id: str) -> None:
 
 
 async def _worked_off(executor: AgentExecutor, session_id: str) -> None:
-    await _recover(executor, session_id)
+    await recover(executor, session_id)
     await next_turns(executor, session_id)
 
 
@@ -119,7 +119,7 @@ async def _retry(executor: AgentExecutor, session_id: str) -> None:
     await (await executor.retry(session_id)).result()
 
 
-async def _execute(executor: AgentExecutor, session_id: str) -> None:
+async def execute(executor: AgentExecutor, session_id: str) -> None:
     await executor.run(AGENT, "Mine", session_id=session_id)
 
 
@@ -135,11 +135,12 @@ async def _interrupt(executor: AgentExecutor, session_id: str) -> None:
     await executor.interrupt(session_id, "stop")
 
 
-async def _delete(executor: AgentExecutor, session_id: str) -> None:
+async def deleted(executor: AgentExecutor, session_id: str) -> None:
     await executor.delete_session(session_id)
 
 
-async def _recover(executor: AgentExecutor, session_id: str) -> None:
+async def recover(executor: AgentExecutor, session_id: str) -> None:
+    """Continue or close what processes left behind."""
     for handle in await executor.recover():
         await handle.result()
 
@@ -150,7 +151,9 @@ async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
     chunks = await stores.streams.get_all_chunks(session_id) if info else []
     return {
         "status": session and [session.status, session.error, session.output, session.step_count, session.version],
+        "state": session and session.custom_state,
         "transcript": await transcript(stores, session_id) if session else None,
+        "branches": await stores.state.list_branches(session_id) if session else None,
         "runs": [[run.run_id, run.status] for run in await stores.state.list_runs(session_id)] if session else None,
         "stream": info and [info.status, info.error, info.latest_sequence],
         "chunks": [stored.chunk for stored in chunks],
@@ -175,8 +178,9 @@ async def frozen_everywhere(harness: Harness, scene: Scene) -> None:
     await scene.prepare(stores, clock, "undisturbed")
     async with executor_on(counted.wrap(stores), clock) as executor:
         await scene.act(executor, "undisturbed")
+        calls = counted.calls
     await stores.state.delete_session("undisturbed")
-    for number, after in places(counted.calls, seed=harness.options.seed, most=harness.options.steps // 5):
+    for number, after in places(calls, seed=harness.options.seed, most=harness.options.steps // 5):
         if (number, after) == (1, False):
             continue  # it does not know anything yet
         session_id, freezer = f"s{number}-{after}", Freezer(number, after=after)
@@ -205,7 +209,7 @@ async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_i
         await slow.close()
         await quick.close()
     what = f"{scene.act.__name__} frozen at call {freezer.calls}, {freezer.place}: {outcome!r}"
-    expect(outcome is None or isinstance(outcome, REFUSALS), f"{what}: neither done nor refused")
+    expect(not isinstance(outcome, BaseException) or isinstance(outcome, REFUSALS), f"{what}: neither done nor refused")
     after = await _remains(stores, session_id)
     if scene.prepare is _nothing and after["status"] is not None:
         return  # it was frozen before it created the session
@@ -229,34 +233,35 @@ async def frozen_restore(harness: Harness) -> None:
 
 @check("X9", "a start, resume or retry that freezes anywhere changes nothing of a later turn", kind="faults")
 async def frozen_starts(harness: Harness) -> None:
-    await frozen_everywhere(harness, Scene(completed, _execute, next_turns))
-    await frozen_everywhere(harness, Scene(completed, _submit, _worked_off))
+    await frozen_everywhere(harness, Scene(completed, execute, next_turns))
+    for prepare in (completed, _crashed, suspended):
+        await frozen_everywhere(harness, Scene(prepare, _submit, _worked_off))
     await frozen_everywhere(harness, Scene(_crashed, _resume, next_turns))
     await frozen_everywhere(harness, Scene(_failed, _retry, next_turns))
 
 
 @check("X9", "a worker that freezes while it closes a dead run changes nothing of a later turn", kind="faults")
 async def frozen_close(harness: Harness) -> None:
-    await frozen_everywhere(harness, Scene(_unclosed, _recover, next_turns))
+    await frozen_everywhere(harness, Scene(_unclosed, recover, next_turns))
 
 
 @check("X9", "an operation that freezes anywhere changes nothing in a session that was created again", kind="faults")
 async def frozen_before_a_rebirth(harness: Harness) -> None:
-    for prepare, act in ((_crashed, _abort), (completed, _restore), (completed, _execute), (_crashed, _resume)):
+    for prepare, act in ((_crashed, _abort), (completed, _restore), (completed, execute), (_crashed, _resume)):
         await frozen_everywhere(harness, Scene(prepare, act, created_again))
 
 
 @check("X9", "a delete that freezes anywhere changes nothing of a session that was created again", kind="faults")
 async def frozen_delete(harness: Harness) -> None:
     for prepare in (_crashed, completed):
-        await frozen_everywhere(harness, Scene(prepare, _delete, created_again))
+        await frozen_everywhere(harness, Scene(prepare, deleted, created_again))
 
 
 @check(
     "X9", "an operation that freezes anywhere leaves nothing behind of a session that was deleted since", kind="faults"
 )
 async def frozen_before_a_deletion(harness: Harness) -> None:
-    for prepare, act in ((completed, _execute), (completed, _submit), (_crashed, _resume), (_crashed, _abort)):
-        await frozen_everywhere(harness, Scene(prepare, act, _delete))
-    for act in (_execute, _submit):
-        await frozen_everywhere(harness, Scene(_nothing, act, _delete))
+    for prepare, act in ((completed, execute), (completed, _submit), (_crashed, _resume), (_crashed, _abort)):
+        await frozen_everywhere(harness, Scene(prepare, act, deleted))
+    for act in (execute, _submit):
+        await frozen_everywhere(harness, Scene(_nothing, act, deleted))

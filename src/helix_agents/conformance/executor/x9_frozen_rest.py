@@ -1,4 +1,4 @@
-"""X9: the freezer over what `x9_frozen.py` leaves: a rejected input, a message, a response, a fork."""
+"""X9: the freezer over what `x9_frozen.py` leaves: a rejected input, a message, a response, a fork, a submit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from contextlib import suppress
 
 from ...errors import InvalidArgument, SessionExists
 from ...executor import AgentExecutor
-from ...llm.scripted import Call, ScriptedLLM
+from ...llm.scripted import Call, Reply, ScriptedLLM
+from ..expect import expect_same
 from ..harness import Harness, StoreSet
 from . import x9_frozen as base
-from .harness import Clockwork, check, simple_agent
+from .frozen import places
+from .harness import Clockwork, check, simple_agent, transcript
+from .mortal import Died, Life
+from .view import View
 from .x9_frozen import Scene, frozen_everywhere
 from .x9_standing import ask, work
 
@@ -73,3 +77,32 @@ async def frozen_messages(harness: Harness) -> None:
 async def frozen_fork(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(base.completed, _fork, base.next_turns))
     await frozen_everywhere(harness, Scene(base.completed, _fork, base.created_again))
+
+
+@check("X9", "a worker that continues what was submitted to a dead run shows nothing twice", kind="faults")
+async def submitted_to_a_dead_run(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), Clockwork()
+    whole, script = Life(), [Reply("Working.", [Call("work")]), *["Done."] * 4]
+    async with base.executor_on(whole.wrap(stores), clock, *script) as executor:
+        await executor.run(base.AGENT, "One", session_id="undisturbed")
+    for number, reply_lost in places(whole.calls, seed=harness.options.seed, most=harness.options.steps // 5):
+        session_id, life = f"s{number}-{reply_lost}", Life(number, reply_lost=reply_lost)
+        dying = base.executor_on(life.wrap(stores), clock, *script)
+        with suppress(Died):
+            await dying.run(base.AGENT, "One", session_id=session_id)
+        await life.bury()
+        await dying.close()
+        clock.pass_seconds(base.LEASE_SECONDS + 1)
+        async with base.executor_on(stores, clock, *script) as executor:
+            await executor.submit(base.AGENT, "Two", session_id=session_id)
+            await base.recover(executor, session_id)
+        session, view = await stores.state.load_state(session_id), View()
+        for stored in await stores.streams.get_all_chunks(session_id):
+            view.take(stored.chunk)
+        said = [each["content"] for each in await transcript(stores, session_id) if each["role"] == "user"]
+        expect_same(said[-1], "Two", f"{session_id}: what was said last")
+        expect_same(session and session.status, "completed", f"{session_id}: the status")
+        shown = view.summary()
+        expect_same(shown.get("output"), "Done.", f"{session_id}: the output that readers have")
+        texts = [text for name, text in shown.items() if "text_delta" in name and text not in ("Working.", "Done.")]
+        expect_same(texts, [], f"{session_id}: texts that the model never said")

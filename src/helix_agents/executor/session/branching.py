@@ -18,6 +18,7 @@ from ...errors import (
     RunLost,
     SessionNotFound,
     StreamFenced,
+    StreamNotActive,
     VersionConflict,
     shown,
 )
@@ -31,7 +32,7 @@ from ..services import Services
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
 from ..stream.leftover import drop_leftover
-from ..stream.prepare import announce_branch, close_stream, pause_at_rest
+from ..stream.prepare import announce_branch, close_stream, drop_orphan, pause_at_rest
 from .claim import REPLACED, Claim, NewRun, Start, begin_turn, ended_run, next_epoch
 from .closing import decided
 from .observe import Found, Sessions, find
@@ -56,20 +57,29 @@ async def begin_branch(
     """Start a turn on a new branch. Raises `InvalidArgument` for a message that it cannot start from."""
     session, history = found.existing, await found.history(services.store)
     kept = _kept(history, detour)
-    fork = await _fork_checkpoint(services.store, session.session_id, kept)
-    message_id = next((each["id"] for each in reversed(history[:kept]) if "id" in each), None)
-    point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, message_id)
+    fork = await _fork_checkpoint(services.store, found, kept)
+    point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, _parting(history[:kept]))
     start = Start(on_branch(session, fork.state), history[:kept], point)
     rows = await services.store.list_staged(session.session_id, step_id_of(session, run_id_of(found)))
     left = abandoned_effects(history, kept, rows)
-    claim = await begin_turn(services, found, [*left, *messages], new, start)
-    active = await _active_at(services.store, session.session_id, message_id)
+    return await announce_start(services, await begin_turn(services, found, [*left, *messages], new, start))
+
+
+async def announce_start(services: Services, claim: Claim) -> Claim:
+    """Tell readers of a turn's new stream which branch it is on, if the turn started one. Raises `RunLost`."""
+    before = claim.messages[: claim.run.first_message]
+    active = await _active_at(services.store, claim.session.session_id, _parting(before))
     if active is not None:
         try:
-            await announce_branch(services.streams, claim.session, active, kept, claim.fence)
-        except StreamFenced as error:
+            await announce_branch(services.streams, claim.session, active, len(before), claim.fence)
+        except (StreamFenced, StreamNotActive) as error:
             raise claim.lost() from error
     return claim
+
+
+def _parting(history: Sequence[Message]) -> str | None:
+    """Return the id of the message after which a branch parts."""
+    return next((each["id"] for each in reversed(history) if "id" in each), None)
 
 
 def run_id_of(found: Found) -> str:
@@ -104,21 +114,31 @@ def _kept(history: Sequence[Message], detour: Detour) -> int:
     return asked[-1] + 1
 
 
-async def _fork_checkpoint(store: StateStore, session_id: str, kept: int) -> Checkpoint:
+async def _fork_checkpoint(store: StateStore, source: Found, kept: int) -> Checkpoint:
     """Return the first checkpoint that counts so many messages, with its state. Reads no more than the end."""
-    found: Checkpoint | None = None
+    found, session_id = source.checkpoint, source.seen.session_id
+    if found is None:
+        raise InvalidArgument(f"Session {session_id!r} has no checkpoint to go back to: it has never run.")
     offset, size, more = 0, FIRST_PAGE, True
     while more:
         page = await store.list_checkpoints(session_id, limit=size, offset=offset)
         for checkpoint in page.items:
-            if found is None or checkpoint.message_count >= kept:
+            if checkpoint.message_count >= kept:
                 found = checkpoint
         more = page.has_more and page.items[-1].message_count >= kept
         offset, size = offset + size, min(2 * size, LARGEST_PAGE)
-    whole = None if found is None else await store.get_checkpoint(session_id, found.checkpoint_id)
+    whole = await store.get_checkpoint(session_id, found.checkpoint_id)
     if whole is None:
-        raise InvalidArgument(f"Session {session_id!r} has no checkpoint to go back to: it has never run.")
+        raise await _changed(store, source.existing)
     return whole
+
+
+async def _changed(store: StateStore, seen: SessionState) -> SessionNotFound | VersionConflict:
+    """Return the error for a session that another process has changed or deleted since it was read."""
+    stored = await store.load_state(seen.session_id)
+    if stored is None:
+        return SessionNotFound(seen.session_id)
+    return VersionConflict(seen.version, stored.version, stored.status, seen.session_id)
 
 
 async def list_branches(services: Sessions, session_id: str, *, user_id: str | None = None) -> list[Branch]:
@@ -154,7 +174,9 @@ async def switch_branch(
     if services.streams is not None:
         try:
             await _tell(services.streams, services.store, present, branch_id)
-        except StreamFenced as error:
+            if await drop_orphan(services.store, services.streams, present, present.owner_epoch):
+                raise SessionNotFound(session_id)
+        except (StreamFenced, StreamNotActive) as error:
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     return present
 
@@ -176,9 +198,12 @@ async def _effects_of_the_end(services: Sessions, found: Found, branch_id: str) 
 
 
 async def _tell(streams: StreamManager, store: StateStore, session: SessionState, branch_id: str) -> None:
-    """Let the readers of the stream know, unless they do already, and leave it as the session stands."""
+    """Let the readers of the stream know, unless they do already, and leave it as the session stands.
+
+    A process that died here has left the stream active under this fence: then all of it is done again.
+    """
     info, fence = await streams.get_stream_info(session.stream_id), session.owner_epoch
-    if info is None or info.fence >= fence:
+    if info is None or info.fence > fence or (info.fence == fence and info.status != "active"):
         return
     await streams.reset_stream(session.stream_id, fence=fence)
     await announce_branch(streams, session, branch_id, await store.get_message_count(session.session_id), fence)

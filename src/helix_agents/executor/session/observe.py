@@ -65,6 +65,11 @@ class Found(NamedTuple):
         return self.session
 
     @property
+    def commit_id(self) -> str | None:
+        """The id of the latest checkpoint: another one means that the conversation went on, or was left."""
+        return self.checkpoint.checkpoint_id if self.checkpoint is not None else None
+
+    @property
     def last_commit(self) -> Checkpoint | None:
         """The checkpoint of the last step, if nothing was committed after it."""
         latest = self.checkpoint

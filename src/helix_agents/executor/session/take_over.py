@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
-from ...errors import IllegalTransition, RunNotFound, SessionNotFound, StreamFenced
+from ...errors import SessionNotFound, StreamFenced
 from ...ids import step_id
 from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
@@ -20,6 +20,7 @@ from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..stream.leftover import stream_of
 from ..stream.prepare import drop_orphan, ready_stream
+from .branching import announce_start
 from .claim import Claim, NewRun, ended_run, leased_run, placed, start_stream, take
 from .observe import Found
 from .queued_messages import queued_in
@@ -38,6 +39,7 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
     # What was put aside was shown completely; only what was never committed has to be taken back.
     crashed = session.status == "active" or run is None
     stream = await stream_of(services.streams, session)
+    unshown = crashed and _is_unshown(session, run, stream)
     history = await found.history(services.store)
     step = step_id_of(session, run.run_id if run is not None else new.run_id)
     said = _said_since(run, session)
@@ -57,8 +59,9 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         crashes=_crashes_with(session, run, stream) if crashed else 0,
         follow_up=list(then),
         open_step=session.step_count + 1 if then else None,
-        start_sequence=stream.latest_sequence if stream else 0,
-        lease_until=now + services.lease_ms,
+        # A stream that shows nothing of the turn is going to be reset, which appends a chunk.
+        start_sequence=stream.latest_sequence + unshown if stream else 0,
+        lease_until=(new.not_before or UNOWNED) if new.released else now + services.lease_ms,
         started_at=now,
     )
     wanted = msgspec.structs.replace(
@@ -79,21 +82,32 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
     if (run := open_run(run)) is not None:
         logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
     claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
+    if new.released and crashed:
+        return claim  # the worker that continues the run takes back what was not committed
+    if unshown:
+        return await _begin_again(services, claim, stream, step)
     claim = await _open_stream(services, claim, stream, step, found.last_commit, crashed=crashed)
-    if session.status == "interrupted":  # perhaps from outside, after a crash
-        claim = await _with_gap(services, claim)
-    return await _released(services, claim) if new.released else claim
+    # It may have been interrupted from outside, after a crash.
+    return await _with_gap(services, claim) if session.status == "interrupted" else claim
 
 
-async def _released(services: Services, claim: Claim) -> Claim:
-    """Release a run that was claimed for a worker: only now, so that no worker finds a stream that is not ready."""
-    try:
-        run = await services.store.update_run_status(
-            claim.run.run_id, "running", lease_until=claim.run.not_before or UNOWNED, expected_status="running"
-        )
-    except (IllegalTransition, RunNotFound) as error:
-        raise claim.lost() from error
-    return replace(claim, run=run)
+async def _begin_again(services: Services, claim: Claim, stream: StreamInfo | None, step: str) -> Claim:
+    """Make the stream of a turn ready of which it shows nothing. Raises `RunLost`."""
+    claim = await announce_start(services, await start_stream(services, claim, stream))
+    return replace(claim, staged=await services.store.list_staged(claim.session.session_id, step), rewound=True)
+
+
+def _is_unshown(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> bool:
+    """Return whether a turn has committed nothing and its stream shows nothing of it.
+
+    The stream may still be that of the turn before, or of the branch that this turn has left; or a reset announces
+    itself in it, and nothing follows.
+    """
+    run = open_run(run)
+    if run is None or stream is None or session.step_count != run.first_step:
+        return False
+    ahead = run.start_sequence - stream.latest_sequence
+    return ahead > 0 or (ahead == 0 and stream.total_chunks <= 1)
 
 
 async def _open_stream(
@@ -186,13 +200,15 @@ async def continue_run(services: Services, found: Found, *, worker: str | None =
     )
     if known:
         return claim  # the writer raises the fence
+    if stream is None or stream.status in ("ended", "failed") or stream.latest_sequence < run.start_sequence:
+        # The process that queued the run died before its stream was ready.
+        return await announce_start(services, await start_stream(services, claim, stream))
+    # Nothing but a crash leaves a stream active that the run's claim has not touched.
+    crashed = resumes and begins and stream.status == "active" and stream.fence < session.owner_epoch
     try:
-        if stream is None or stream.status in ("ended", "failed"):
-            # The process that queued the run died before its stream was ready.
-            return await start_stream(services, claim, stream)
-        if session.step_count > run.claimed_step:
-            # The process that did the last step may have died before it announced the commit.
-            await ready_stream(
+        # The process that did the last step may also have died before it announced the commit.
+        if crashed or session.step_count > run.claimed_step:
+            ready = await ready_stream(
                 services.streams,
                 session.stream_id,
                 claim.fence,
@@ -200,7 +216,8 @@ async def continue_run(services: Services, found: Found, *, worker: str | None =
                 rewind_to=session.step_count,
                 committed=found.last_commit,
             )
-        elif stream.status == "paused":
+            return replace(claim, rewound=ready.rewound)
+        if stream.status == "paused":
             await services.streams.resume_stream(session.stream_id, fence=claim.fence)
     except StreamFenced as error:
         raise claim.lost() from error
