@@ -110,3 +110,19 @@ async def unsafe(order: str) -> str:
 
 
 make_unsafe = factory(unsafe)
+
+
+async def test_what_a_failed_turn_takes_back_is_counted() -> None:
+    @tool(effect="once", undo=lambda arguments, result, key: None)
+    async def pay(order: str) -> str:
+        """Pay."""
+        return f"paid {order}"
+
+    def make(stores: Stores) -> AgentExecutor:
+        llm = ScriptedLLM([[Call("pay", {"order": "7"})], [Call("pay", {"order": "8"})]])
+        return AgentExecutor(stores, llm, agents=[Agent("payer", tools=[pay], max_steps=2)])
+
+    report = await assert_crash_safe(make, "payer", "Go", every=3)
+    assert report.tools["undo:pay"].effect == "once"
+    assert report.tools["undo:pay"].unknown > 0, "nobody was asked about an undo that was cut off"
+    assert "as_undo" not in vars(pay)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ..backends.registry import Stores, open_stores
@@ -17,6 +18,7 @@ from ..conformance.executor.mortal import Died, Life
 from ..errors import InvalidArgument
 from ..executor import AgentExecutor
 from ..tools import Tool, ToolContext
+from ..tools.tool import UNDO_PREFIX
 from ..types import PendingClientToolCall
 from .report import UNSAID, Effect, Report
 
@@ -95,17 +97,20 @@ class Stage:
             for tool in agent.tools.values():
                 self._watched.append(tool)
                 tool.run = _watched(tool, journal, life)  # type: ignore[method-assign,assignment]
+                tool.as_undo = partial(_watched_undo, tool, journal, life)  # type: ignore[method-assign]
         return executor
 
     def release(self) -> None:
         """Give the tools back as they were."""
         for tool in self._watched:
-            tool.__dict__.pop("run", None)
+            for name in ("run", "as_undo"):
+                tool.__dict__.pop(name, None)
 
     def kinds(self, executor: AgentExecutor) -> dict[str, str]:
         """Return what each tool says about its effect."""
         tools = [tool for agent in executor.agents for tool in agent.tools.values()]
-        return {tool.name: tool.effects.kind or ("read" if tool.idempotent else UNSAID) for tool in tools}
+        undone: dict[str, str] = {UNDO_PREFIX + tool.name: "once" for tool in tools if tool.effects.undo is not None}
+        return {tool.name: tool.effects.kind or ("read" if tool.idempotent else UNSAID) for tool in tools} | undone
 
     async def live(self, stores: Stores, clock: Clockwork, journal: Journal, life: Life, name: str) -> str | None:
         """Let one process continue the session; its final status, or None if there is more to do. Raises `Died`."""
@@ -140,6 +145,25 @@ class Stage:
             else:
                 answer = self.answer(question)
             await executor.submit_tool_result(name, question.tool_call_id, **answer)
+
+
+def _watched_undo(tool: Tool, journal: Journal, life: Life | None) -> Tool | None:
+    """Return the tool that takes back an effect of another one, watched like it."""
+    made = Tool.as_undo(tool)
+    if made is None:
+        return None
+    undo = made
+
+    async def run(arguments: dict[str, Any], context: ToolContext) -> Json:
+        lost = life is not None and life.begin("undo")
+        result = await Tool.run(undo, arguments, context)
+        journal.add(Effect(undo.name, context.tool_call_id, arguments["arguments"], None, result))
+        if lost and life is not None:
+            life.begin()
+        return result
+
+    made.run = run  # type: ignore[method-assign]
+    return made
 
 
 def _watched(tool: Tool, journal: Journal, life: Life | None) -> Callable[..., Awaitable[Json]]:
