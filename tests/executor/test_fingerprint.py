@@ -11,10 +11,10 @@ from helix_agents.agent import Agent
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.codec import decode, encode
 from helix_agents.executor import AgentExecutor
-from helix_agents.executor.run.fingerprint import SPACE
 from helix_agents.history import HistoryContext, last, summarized
 from helix_agents.llm.scripted import Call, Script, ScriptedLLM
 from helix_agents.messages import Message
+from helix_agents.stores.blobs.spaces import REQUESTS
 from helix_agents.tools import ToolContext, tool
 
 
@@ -119,9 +119,9 @@ async def test_texts_are_stored_once_per_version() -> None:
         for session_id in ("s", "t"):
             await executor.run(agent, "Go", session_id=session_id)
         (one, *_) = await asked(stores)
-        assert await stores.blobs.get(SPACE, one["instructions"]) == b"Be brief."
-        specs = decode((await stores.blobs.get(SPACE, one["tools"]) or b"").decode())
-        assert len((await stores.blobs.list(SPACE)).items) == 2
+        assert await stores.blobs.get(REQUESTS, one["instructions"]) == b"Be brief."
+        specs = decode((await stores.blobs.get(REQUESTS, one["tools"]) or b"").decode())
+        assert len((await stores.blobs.list(REQUESTS)).items) == 2
     assert [spec[:2] for spec in specs] == [["count", "Count."]]
 
 
@@ -130,7 +130,7 @@ async def test_instructions_that_may_quote_the_state_are_not_stored() -> None:
     async with open_stores("memory:") as stores:
         await AgentExecutor(stores, ScriptedLLM(["Hi."])).run(agent, "Go", session_id="s")
         (one,) = await asked(stores)
-        assert await stores.blobs.get(SPACE, one["instructions"]) is None
+        assert await stores.blobs.get(REQUESTS, one["instructions"]) is None
 
 
 async def test_a_fingerprint_is_small() -> None:

@@ -159,7 +159,9 @@ def test_migrate_makes_the_default_file(tmp_path: Path) -> None:
 
 
 def test_cleanup_counts(url: str) -> None:
-    assert "detected: 0" in helix("cleanup", url=url).stdout
+    done = helix("cleanup", "--blobs-after-hours", "0", url=url).stdout
+    assert "detected: 0" in done
+    assert "blobs_deleted: 0" in done
 
 
 def test_tail_shows_text_and_json(url: str) -> None:

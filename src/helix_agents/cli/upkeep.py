@@ -10,6 +10,7 @@ import msgspec
 
 from ..backends.registry import Stores
 from ..errors import InvalidArgument, SessionNotFound
+from ..operations.blobs import GRACE_SECONDS, sweep_blobs
 from ..operations.cleanup import expired_session_cleanup
 from ..operations.erasure import erase_user
 from ..operations.verify import repair_session, session_problems, verify_sessions
@@ -32,9 +33,16 @@ def add_upkeep(commands: Any) -> None:
         "--repair", action="store_true", help="close what a process that died left open, remove rows without a session"
     )
     add_json(verify, "one problem a line")
-    cleanup = add_command(commands, "cleanup", _cleanup, "fail sessions whose time has passed")
+    cleanup = add_command(commands, "cleanup", _cleanup, "fail sessions whose time has passed, delete unused blobs")
     cleanup.add_argument("--dry-run", action="store_true", help="only count")
     cleanup.add_argument("--workspaces", metavar="FOLDER", help="delete their snapshots in this folder too")
+    cleanup.add_argument(
+        "--blobs-after-hours",
+        type=float,
+        default=GRACE_SECONDS / 3600,
+        metavar="N",
+        help="how old an unused blob must be to be deleted (24)",
+    )
     add_json(cleanup, "one JSON document")
     erase = add_command(commands, "erase", _erase, "delete everything stored for one user")
     erase.add_argument("user", help="the user's id; sessions with their forks, streams, usage and memories go")
@@ -88,14 +96,19 @@ async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
     summary = await expired_session_cleanup(
         stores.state, stream_manager=stores.streams, workspace_providers=providers, dry_run=given.dry_run
     )
+    grace_seconds = given.blobs_after_hours * 3600
+    swept = await sweep_blobs(stores.state, stores.blobs, grace_seconds=grace_seconds, dry_run=given.dry_run)
+    problems = [*summary.errors, *swept.errors]
+    told = {**msgspec.structs.asdict(summary), "blobs_deleted": swept.deleted, "blob_bytes_deleted": swept.bytes}
+    told |= {"blob_spaces_spared": swept.spared, "errors": problems}
     if given.json:
-        emit(summary)
-        return 1 if summary.errors else 0
-    for name, value in msgspec.structs.asdict(summary).items():
+        emit(told)
+        return 1 if problems else 0
+    for name, value in told.items():
         say(f"{name}: {value if not isinstance(value, list) else len(value)}")
-    for problem in summary.errors:
+    for problem in problems:
         complain(problem)
-    return 1 if summary.errors else 0
+    return 1 if problems else 0
 
 
 async def _erase(given: argparse.Namespace, stores: Stores) -> int:

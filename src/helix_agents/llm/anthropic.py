@@ -15,7 +15,7 @@ from ..errors import ModelError, StoreCorrupt
 from ..messages import Message
 from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
 from .native import Block
-from .parts import Media, PartMapper
+from .parts import MEBIBYTE, Media, PartMapper
 from .provider import (
     ProviderLLM,
     ReasoningRejected,
@@ -46,6 +46,8 @@ FINISH_REASONS = {
 }
 RETRYABLE_TYPES = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 """Inside a stream these come with status 200, so the type decides, not the status."""
+MAX_CHARS = {"image": 10 * MEBIBYTE, "file": 32 * MEBIBYTE}
+"""Of base64, which is what this provider counts."""
 MAX_PAUSES = 5
 """How often a turn of Anthropic's own tools is continued."""
 REASONING = frozenset({"thinking", "redacted_thinking"})
@@ -114,7 +116,7 @@ class AnthropicLLM(ProviderLLM):
             ] + list(extra.get("tools", ()))
             if request.tool_choice != "auto":
                 extra["tool_choice"] = _tool_choice(request.tool_choice)
-        turns = _Turns(self.issuer, PartMapper(self.model, _text, _media)).write(
+        turns = _Turns(self.issuer, PartMapper(self.model, _text, _media, MAX_CHARS)).write(
             messages, with_reasoning=with_reasoning
         )
         if _is_manual(extra.get("thinking")) and _continues_without_thinking(turns):

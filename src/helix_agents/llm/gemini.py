@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, ModelError
 from ..messages import Message
 from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
 from .native import Block
-from .parts import Media, PartMapper
+from .parts import MEBIBYTE, Media, PartMapper
 from .provider import (
     ProviderLLM,
     ReasoningRejected,
@@ -45,6 +45,8 @@ UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 """The documented signature for a call that Gemini did not make, for example one of another provider's model."""
 ACCEPTED = ("image/", "audio/", "video/", "application/pdf")
 """Media types that a request can hold."""
+MAX_CHARS = {"application/pdf": 50 * MEBIBYTE * 4 // 3} | dict.fromkeys(("image", "audio", "file"), 100 * MEBIBYTE)
+"""Of base64: documents are limited by their bytes, other inline data by the request."""
 JOINABLE = frozenset({"text", "thought"})
 
 
@@ -103,7 +105,7 @@ class GeminiLLM(ProviderLLM):
             ]
             config["tools"] = [{"function_declarations": declared}, *config.get("tools", ())]
             config["tool_config"] = {"function_calling_config": _tool_choice(request.tool_choice)}
-        turns = _Turns(self.issuer, PartMapper(self.model, _text, _media)).write(
+        turns = _Turns(self.issuer, PartMapper(self.model, _text, _media, MAX_CHARS)).write(
             messages, with_reasoning=with_reasoning
         )
         return {"model": self.model, "contents": turns, "config": config}

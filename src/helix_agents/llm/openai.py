@@ -13,7 +13,7 @@ from ..errors import ModelError
 from ..messages import Message
 from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta, ToolSpec
 from .native import Block
-from .openai_client import OpenAIClientLLM
+from .openai_client import MAX_CHARS, OpenAIClientLLM
 from .parts import Media, PartMapper, latest_user_message
 from .provider import sendable
 
@@ -52,7 +52,7 @@ class OpenAILLM(OpenAIClientLLM):
         messages: list[Block] = []
         if request.instructions:
             messages.append({"role": "system", "content": sendable(request.instructions)})
-        messages += _messages(request.messages, PartMapper(self.model, _text, _media))
+        messages += _messages(request.messages, PartMapper(self.model, _text, _media, MAX_CHARS))
         extra: dict[str, Any] = {"stream_options": {"include_usage": True}}
         if request.tools:
             extra["tools"] = [_tool(spec) for spec in request.tools]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ModelError
+from .parts import MEBIBYTE
 from .provider import ProviderLLM, ReasoningRejected, is_retryable_status, issuer_at, retry_after
 
 try:
@@ -14,6 +15,8 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("OpenAI models need the openai client: pip install 'helix-agents[openai]'.") from error
 
 HOME = "api.openai.com"
+MAX_CHARS = dict.fromkeys(("image", "audio", "file"), 50 * MEBIBYTE * 4 // 3)
+"""Of base64: a request may hold 50 MB of files."""
 RETRYABLE_CODES = frozenset({"server_error", "rate_limit_exceeded", "vector_store_timeout"})
 NOT_RETRYABLE_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes that come with status 429 and do not pass by waiting."""

@@ -1,14 +1,15 @@
 """Content parts on their way to a model: each adapter maps text and `Media` to its provider's form.
 
-Nothing is dropped silently. A part that the model does not accept raises if it is in the latest user message; in an
-older message or a tool result it becomes a text reference, so that one file cannot block a conversation for good.
+Nothing is dropped silently. A part that the model does not accept, or that is too large for its provider, raises if it
+is in the latest user message; in an older message or a tool result it becomes a text reference, so that one file cannot
+block a conversation for good.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from ..errors import InvalidArgument, ModelError
 from ..messages import Message
 
 Kind = Literal["image", "audio", "file"]
+MEBIBYTE = 1024 * 1024
 
 
 class Media(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class PartMapper(msgspec.Struct, frozen=True):
     model: str
     text: Callable[[str], dict[str, Any]]
     media: Callable[[Media], dict[str, Any] | None]
+    max_chars: Mapping[str, int] = {}
+    """The largest base64 data of one part, by its kind or media type; the latter counts."""
 
     def message(self, message: Message, *, latest: bool) -> list[dict[str, Any]]:
         """Return the parts of a user message without empty texts, which providers reject."""
@@ -67,6 +71,12 @@ class PartMapper(msgspec.Struct, frozen=True):
     def _part(self, part: str | Media, *, strict: bool) -> dict[str, Any] | None:
         if isinstance(part, str):
             return self.text(part) if part.strip() else None
+        allowed = self.max_chars.get(part.media_type, self.max_chars.get(part.kind, len(part.data)))
+        if len(part.data) > allowed:
+            size = f"{len(part.data) * 3 // 4:,} bytes, and the model takes {allowed * 3 // 4:,}"
+            if strict:
+                raise ModelError(f"Model {self.model!r} cannot take the {part}, which has {size}: make it smaller.")
+            return self.text(f"[{part}: left out, because it has {size}]")
         mapped = self.media(part)
         if mapped is None and strict:
             raise ModelError(f"Model {self.model!r} does not accept the {part}: convert it, or let a tool read it.")

@@ -13,7 +13,7 @@ from ..errors import ModelError
 from ..messages import Message
 from .contract import Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta, TokenUsage, ToolCallDelta
 from .native import Block, CallIds, blocks_of, first_with_reasoning
-from .openai_client import RETRYABLE_CODES, OpenAIClientLLM, ended_early
+from .openai_client import MAX_CHARS, RETRYABLE_CODES, OpenAIClientLLM, ended_early
 from .parts import Media, PartMapper, latest_user_message
 from .provider import is_compact, native_content, sendable
 
@@ -80,7 +80,7 @@ class OpenAIResponsesLLM(OpenAIClientLLM):
                 is_mode = request.tool_choice in ("required", "none")
                 named = {"type": "function", "name": request.tool_choice}
                 extra["tool_choice"] = request.tool_choice if is_mode else named
-        items = _Items(self.issuer, PartMapper(self.model, _text, _media)).write(
+        items = _Items(self.issuer, PartMapper(self.model, _text, _media, MAX_CHARS)).write(
             request.messages, with_reasoning=with_reasoning
         )
         return {"model": self.model, "input": items, "stream": True, "extra_body": extra}

@@ -17,13 +17,12 @@ from ...errors import HelixError
 from ...llm.contract import LLM, ModelRequest, ToolSpec
 from ...safe_text import get_logger
 from ...stores.blobs.contract import BlobStore
+from ...stores.blobs.spaces import REQUESTS
 from .model_call import named
 
 logger = get_logger("helix_agents.executor")
 
 VERSION = 1
-SPACE = "helix/requests"
-"""The space of the texts that all sessions share."""
 MAX_KNOWN = 256
 
 
@@ -65,7 +64,7 @@ class Fingerprints:
         try:
             for name, text in texts.items():
                 if name not in self._stored:
-                    await self._blobs.put(SPACE, _bytes(text), media_type="text/plain")
+                    await self._blobs.put(REQUESTS, _bytes(text), media_type="text/plain")
                     self._stored.add(name)
         except HelixError as error:
             logger.warning("Could not store the texts of a model request: %s", error)

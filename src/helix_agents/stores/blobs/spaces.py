@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 from .contract import BlobInfo, BlobStore
 
+REQUESTS = "helix/requests"
+"""The space of the texts behind request fingerprints, which all sessions share. Not a session's."""
+
 
 async def blobs_in(store: BlobStore, space: str) -> AsyncIterator[BlobInfo]:
     """Yield every blob of a space, page by page."""
