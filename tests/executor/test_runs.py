@@ -55,6 +55,16 @@ async def run(stores: Stores, agent: Agent, script: Script, **options: Any) -> A
         return await (await executor.execute(agent, "Go", session_id="s")).result()
 
 
+async def test_the_session_of_a_key_cannot_be_computed_from_the_request() -> None:
+    found = set()
+    for _ in range(2):
+        async with open_stores("memory:") as fresh, AgentExecutor(fresh, ScriptedLLM(["Done."])) as executor:
+            handle = await executor.execute(Agent("a"), "Go", idempotency_key="k", user_id="ann")
+            found.add(handle.session_id)
+            await handle.result()
+    assert len(found) == 2
+
+
 async def told(stores: Stores) -> list[Message]:
     return [m for m in (await stores.state.get_messages("s", limit=None)).items if m["role"] == "tool"]
 

@@ -289,6 +289,13 @@ async def test_a_value_that_does_not_fit_the_state_type_fails_its_call_and_is_ne
     assert stored == seen == {"balance": 0, "owner": "bob"}
 
 
+async def test_a_value_that_does_not_fit_is_not_stored_by_the_only_call_of_its_step_either() -> None:
+    agent = Agent("typed", tools=[put], state=Account)
+    said, stored, seen = await put_all(agent, Call("put", {"key": "balance", "value": "many"}))
+    assert "not a valid Account" in said[0]
+    assert stored == seen == {"balance": 0, "owner": "ann"}
+
+
 async def test_writes_that_fit_alone_but_not_together_fail_one_call() -> None:
     agent = Agent("typed", tools=[put], state=Budget)
     said, stored, seen = await put_all(

@@ -160,7 +160,15 @@ async def test_an_idempotency_key_does_not_lead_into_another_users_session(
 
 
 @pytest.mark.parametrize(
-    "internal", ["helix/workers", "helix/workers/alive", "helix/recovered/2026-11-17", "helix/keys/x"]
+    "internal",
+    [
+        "helix/workers",
+        "helix/workers/alive",
+        "helix/recovered/2026-11-17",
+        "helix/keys/x",
+        "helix/schedule/x",
+        "helix/outbox/x",
+    ],
 )
 async def test_the_librarys_own_streams_are_out_of_reach(
     bob: httpx.AsyncClient, admin: httpx.AsyncClient, sid: str, internal: str
@@ -175,6 +183,59 @@ async def test_the_librarys_own_streams_are_out_of_reach(
             assert_problem(await client.get(path.format(path_of(internal))), 404, "session_not_found")
         assert_problem(await client.delete(f"/sessions/{path_of(internal)}"), 404, "session_not_found")
     assert (await admin.get("/stats")).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["helix/schedule", "helix/outbox/hook"])
+async def test_records_of_the_library_are_not_sessions_even_of_their_own_user(
+    bob: httpx.AsyncClient, stores: Stores, sid: str, kind: str
+) -> None:
+    internal = f"{kind}/{sid}"
+    await stores.state.create_session(internal, agent_type=kind, user_id="bob", custom_state={"secret": SECRET})
+    path = path_of(internal)
+    body = {"agent_type": "manager", "message": "hi", "session_id": internal}
+    assert_problem(await bob.post("/execute", json=body), 400, "invalid_argument")
+    for route in (f"/sessions/{path}", f"/sessions/{path}/state", f"/stream/{path}", f"/result/{path}"):
+        assert SECRET not in (await bob.get(route)).text
+    for route in (f"/sessions/{path}/resume", f"/sessions/{path}/fork", f"/sessions/{path}/abort"):
+        assert 400 <= (await bob.post(route, json={})).status_code < 500, route
+    assert (await bob.delete(f"/sessions/{path}")).status_code == 404
+    assert internal not in (await bob.get("/sessions?limit=100")).text
+    assert await stores.state.session_exists(internal)
+
+
+# -- by naming what belongs to another conversation in one's own
+
+
+async def test_ids_of_another_users_conversation_mean_nothing_in_ones_own(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, sid: str
+) -> None:
+    own = f"{sid}-bob"
+    for client, name, message in ((alice, sid, "ALICES-SECRET"), (bob, own, "hello")):
+        await execute(client, message, name)
+        await result(client, name)
+    assert (await alice.post(f"/sessions/{sid}/regenerate", json={})).status_code == 202
+    await result(alice, sid)
+    kept = await alice.post(f"/sessions/{sid}/blobs", content=b"ALICES-SECRET", headers={"Content-Type": "text/plain"})
+    digest = kept.json()["blob"]
+    theirs = [(await alice.get(f"/sessions/{sid}/{what}")).json()["items"] for what in ("branches", "checkpoints")]
+    branch, checkpoint = theirs[0][0]["branch_id"], theirs[1][0]["checkpoint_id"]
+    message = (await alice.get(f"/sessions/{sid}/messages")).json()["items"][0]["id"]
+    before = await session_of(bob, own)
+    for path, body in (
+        (f"branches/{branch}/switch", {}),
+        ("regenerate", {"message_id": message}),
+        ("edit", {"message_id": message, "content": "mine"}),
+        ("restore", {"checkpoint_id": checkpoint}),
+        ("fork", {"checkpoint_id": checkpoint}),
+        ("tool-results", {"tool_call_id": "call_1_1", "happened": True}),
+    ):
+        response = await bob.post(f"/sessions/{own}/{path}", json=body)
+        assert 400 <= response.status_code < 500, (path, response.text)
+        assert "ALICES-SECRET" not in response.text
+    for path in (f"blobs/{digest}", f"checkpoints/{checkpoint}"):
+        response = await bob.get(f"/sessions/{own}/{path}")
+        assert response.status_code == 404, (path, response.text)
+    assert await session_of(bob, own) == before
 
 
 # -- by staying where a session was

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ...errors import AlreadyRunning, HelixError, NotResumable, SessionNotFound
-from ...executor import Stepper
+from ...errors import AlreadyRunning, HelixError, ModelError, NotResumable, SessionNotFound
+from ...executor import AgentExecutor, Stepper
 from ...limits import UsageLimits
 from ...llm.contract import ModelEvent, ModelRequest
 from ...llm.scripted import Call, Line, ScriptedLLM
+from ...stores.state.delegating import DelegatingStateStore
 from ...tools.tool import tool
+from ...types import RunRecord
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import Clockwork, check, chunks_of, executing, make_executor, of_type, simple_agent, transcript
@@ -372,6 +374,28 @@ async def session_of_a_key(harness: Harness) -> None:
         mine = await here.execute(agent, "Go", idempotency_key="k", user_id="alice")
         expect(mine.session_id != first[0].session_id, "two users share the session of a key")
         await mine.result()
+
+
+class _SlowRecords(DelegatingStateStore):
+    """Closes the records of runs late: by then, readers have the end of the stream."""
+
+    def carries(self, *args: Any) -> bool:
+        return False
+
+    async def update_run_status(self, *args: Any, **options: Any) -> RunRecord:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return await super().update_run_status(*args, **options)
+
+
+@check("X9", "a stream ends only when the run's record is closed, also if the run failed and its record is late")
+async def stream_ends_after_a_late_record(harness: Harness) -> None:
+    stores, agent = await harness.open_stores(), simple_agent()
+    async with AgentExecutor(_SlowRecords(stores.state), stores.streams, ScriptedLLM([ModelError("no")])) as executor:
+        async for _ in executor.stream(agent, "Go", session_id="s"):
+            pass
+        run = await stores.state.get_current_run("s")
+        expect_same(run and run.status, "failed", "the record after the stream")
 
 
 @check("X9", "a stream ends only when the run's record is closed")
