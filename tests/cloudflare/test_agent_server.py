@@ -135,7 +135,7 @@ async def asleep(client: Client, session_id: str) -> None:
         _, after = await client.ask("GET", f"/test/look/{session_id}")
 
 
-@pytest.mark.parametrize("count", [900, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_thirty_sockets_get_everything_once_across_sleep_and_death(
     python_workers: PythonWorkerd, count: int
 ) -> None:

@@ -102,7 +102,7 @@ async def test_an_object_empties_itself_after_the_ttl(streams: Streams) -> None:
         assert (await streams.ask("look", "expiring"))["empty"]
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [90, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_thirty_browsers_miss_nothing_across_hibernation_and_death(
     python_workers: PythonWorkerd, count: int
 ) -> None:

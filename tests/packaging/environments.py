@@ -68,7 +68,7 @@ class Environment:
 
 def run(*command: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a command with the settings of this machine, but without the environment of the tests."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "HELIX_URL")
+    hidden = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "VIRTUAL_ENV", "HELIX_URL")
     values = {name: value for name, value in os.environ.items() if name not in hidden}
     values |= {"UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "true"}
     values.setdefault("UV_CACHE_DIR", str(ROOT / ".cache" / "uv"))
