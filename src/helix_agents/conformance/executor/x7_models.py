@@ -51,6 +51,31 @@ async def native_content_survives(harness: Harness) -> None:
             expect_same([blocks(m) for m in llm.requests[-1].messages[1:4:2]], [NATIVE, NATIVE[:1]], session_id)
 
 
+@check("X7", "a provider's blocks come back after an edit, a regeneration and a switch of branches, and in a sub-agent")
+async def native_content_on_branches(harness: Harness) -> None:
+    stores, child = await harness.open_stores(), simple_agent(look)
+    child.name = "child"
+    agent = simple_agent(child.as_tool())
+    asks = [Reply("I ask.", [Call("child", {"input": "look"})], native=NATIVE), Reply("Seen.", native=NATIVE[:1])]
+    llm = ScriptedLLM({"child": SCRIPT, "main": [*asks, "Yes.", "No."]})
+    async with executing(stores, llm, agents=[agent]) as executor:
+        await executor.run(agent, "Go", session_id="s")
+        below = [request for request in llm.requests if request.agent_type == "child"]
+        expect_same(blocks(below[1].messages[1]), NATIVE, "what the sub-agent's second step was asked with")
+        await executor.run(agent, "Sure?", session_id="s")
+        asked = (await stores.state.get_messages("s", limit=None)).items[4]
+        await (await executor.regenerate("s")).result()
+        await (await executor.edit("s", asked["id"], "Really?")).result()
+        other = next(branch for branch in await stores.state.list_branches("s") if not branch.is_active)
+        await executor.switch_branch("s", other.branch_id)
+        await executor.run(agent, "And?", session_id="s")
+    again = [request for request in llm.requests if request.agent_type == "main"][2:]
+    expect(len(again) == 4, f"{len(again)} requests instead of four")
+    for request in again:
+        told = [blocks(message) for message in request.messages[1:4:2]]
+        expect_same(told, [NATIVE, NATIVE[:1]], f"what {request.messages[-1]['content']!r} was asked with")
+
+
 class _Failing:
     """Gives a whole reply, and fails after all."""
 
