@@ -33,6 +33,7 @@ from . import (
     x9_branches_at_once,
     x9_frozen,
     x9_frozen_rest,
+    x9_stale,
     x9_standing,
     x10_effects,
     x10_restored,
@@ -80,6 +81,7 @@ __all__ = [
     "x9_branches_at_once",
     "x9_frozen",
     "x9_frozen_rest",
+    "x9_stale",
     "x9_standing",
     "x11_due",
 ]
