@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, Stores, tool
@@ -22,6 +23,13 @@ def ask(question: str) -> str:
     raise NotImplementedError
 
 
+@tool(effect="once", timeout_seconds=0.05)
+async def pay(order: str) -> str:
+    """Pay; the bank never answers."""
+    await asyncio.Event().wait()
+    return f"paid {order}"
+
+
 def reply(request: ModelRequest) -> Line:
     """Call a tool, talk for a while, or say it back."""
     last = request.messages[-1]
@@ -29,14 +37,14 @@ def reply(request: ModelRequest) -> Line:
     word, _, rest = text.partition(" ")
     if last["role"] == "tool":
         return f"Done: {text}"
-    if word in ("publish", "ask"):
+    if word in ("publish", "ask", "pay"):
         return [Call(word, json.loads(rest))]
     if word == "break":
         raise RuntimeError("The model broke.\x1b[2J")
     return WORDS if word == "talk" else f"You said: {text}"
 
 
-writer = Agent("writer", tools=[publish, ask])
+writer = Agent("writer", tools=[publish, ask, pay])
 other = Agent("other")
 
 

@@ -92,6 +92,21 @@ def test_an_approval_is_asked_for(url: str, answers: list[str], outcome: str) ->
     assert "Done: " in told
 
 
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (["", "y", "yes"], "pay -> A person confirmed that this call took effect."),
+        (["unknown"], "pay failed: It is not known whether this call took effect"),
+        (["no", "yes"], "pay -> A person confirmed that this call took effect."),
+    ],
+)
+def test_a_person_is_asked_whether_a_call_took_effect(url: str, answers: list[str], told: str) -> None:
+    shown = chat('pay {"order": "7"}', *answers, url=url)
+    assert shown.count("Did it take effect?") == len(answers)
+    assert told in shown
+    assert "Approve?" not in shown
+
+
 def test_a_client_tool_is_answered(url: str) -> None:
     assert "ask -> Ada" in chat('ask {"question": "Who?"}', "Ada", url=url)
 

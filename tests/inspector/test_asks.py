@@ -176,3 +176,32 @@ async def test_who_answered_is_shown(page: Page, visit: Visit, admin: httpx.Asyn
     await expect(page.locator(".ask:not(.answered)")).to_have_count(1)
     for each in (page, await visit(f"/#/s/{sid}")):
         await expect(each.locator(".call")).to_contain_text("answered by root")
+
+
+@pytest.mark.parametrize(
+    ("press", "typed", "told"),
+    [
+        ("It happened", "transferred by hand", "transferred by hand"),
+        (
+            "Nobody knows",
+            "The bank is closed.",
+            "Error: It is not known whether this call took effect: The bank is closed.",
+        ),
+    ],
+)
+async def test_a_person_says_whether_a_call_took_effect(
+    page: Page, admin: httpx.AsyncClient, sid: str, press: str, typed: str, told: str
+) -> None:
+    await execute(admin, 'call transfer {"account": "slow"}', sid)
+    assert (await result(admin, sid))["suspended"][0]["kind"] == "outcome"
+    await page.goto("/#/waiting")
+    asked = question(page, sid)
+    await expect(asked).to_contain_text("take effect?")
+    await expect(asked).to_contain_text("transfer:slow")
+    await expect(asked.get_by_role("button", name="Approve")).to_have_count(0)
+    await asked.get_by_label("Result").fill(typed)
+    await asked.get_by_role("button", name=press).click()
+    await expect(question(page, sid)).to_have_count(0)
+    assert (await result(admin, sid))["status"] == "completed"
+    messages = (await admin.get(f"/sessions/{sid}/messages")).json()["items"]
+    assert [message["content"] for message in messages if message["role"] == "tool"] == [told]
