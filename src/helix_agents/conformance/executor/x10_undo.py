@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import suppress
 from typing import Any
 
 from ...agent import Agent
 from ...errors import ModelError
 from ...executor import AgentExecutor
 from ...llm.contract import ModelRequest
-from ...llm.scripted import Call, Line, ScriptedLLM
+from ...llm.scripted import Call, Line, Script, ScriptedLLM
 from ...tools import tool
 from ..expect import expect, expect_same
 from ..harness import Harness, StoreSet
@@ -157,27 +158,47 @@ async def taken_back(harness: Harness) -> None:
         expect(len(notes) == 1 and notes[0].count("Taken back.") == 3, f"{cause}: what the model reads: {notes}")
 
 
-@check("X10", "a run that is aborted while a tool works takes back what the turn did before")
+class _DiesUnflagged(Life):
+    """A life that ends when its run has planned what to take back, and has not forgotten the abort yet."""
+
+    def begin(self, name: str = "") -> bool:
+        """Count a call."""
+        if name == "clear_interrupt_flag":
+            self.last = self.calls + 1
+        return super().begin(name)
+
+
+@check("X10", "a run that is aborted while a tool works takes back what the turn did before, also after a crash")
 async def taken_back_at_work(harness: Harness) -> None:
-    stores, shop = await harness.open_stores(), Shop("aborted")
+    stores, running = await harness.open_stores(), list[AgentExecutor]()
 
     @tool
-    async def ponder() -> str:
+    async def ponder(name: str) -> str:
         """Abort the own run, and wait."""
-        await executor.abort("s", "enough")
-        await executor.abort("s", "once more")  # changes nothing
+        await running[-1].abort(name, "enough")
+        await running[-1].abort(name, "once more")  # changes nothing
         return "pondered"
 
-    agent = Agent("undo-shop", tools=[*shop.agent.tools.values(), ponder])
-    script = [
-        [Call("pay", {"order": "1"}), Call("ship", {"item": "a"})],
-        [Call("pay", {"order": "2"})],
-        [Call("ponder")],
-    ]
-    async with executing(stores, ScriptedLLM(script), agents=[agent]) as executor:
-        result = await executor.run(agent, "Go", session_id="s")
-    expect_same([result.status, result.error], ["failed", "enough"], "the result")
-    await _expect_undone(stores, shop, "s", "aborted at work")
+    for name, life in (("alive", Life()), ("dead", _DiesUnflagged())):
+        shop, clock = Shop("aborted"), Clockwork()
+        agent = Agent("undo-shop", tools=[*shop.agent.tools.values(), ponder])
+        first = [Call("pay", {"order": "1"}), Call("ship", {"item": "a"})]
+        script: Script = [first, [Call("pay", {"order": "2"})], [Call("ponder", {"name": name})]]
+        options: dict[str, Any] = {"agents": [agent], "clock": clock, "lease_seconds": LEASE_SECONDS}
+        executor = make_executor(life.wrap(stores), ScriptedLLM(script), **options)
+        running.append(executor)
+        with suppress(Died):
+            await executor.run(agent, "Go", session_id=name)
+        await executor.close()
+        if life.over:
+            await life.bury()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+            async with make_executor(stores, ScriptedLLM(script), **options) as healthy:
+                for handle in await healthy.recover():
+                    await handle.result()
+        session = await stores.state.load_state(name)
+        expect_same(session and session.error, "enough", f"{name}: the error")
+        await _expect_undone(stores, shop, name, f"aborted at work, {name}")
 
 
 @check("X10", "dead at any point of a turn that fails, each effect is taken back exactly once, in order", kind="faults")
