@@ -81,7 +81,7 @@ SHORT = [
     *names(STATE_STORE, USAGE_STORE, MEMORY_STORE, EXECUTOR, kinds=QUICK),
     *names(STREAM_MANAGER, BLOB_STORE, kinds={"example"}),
 ]
-CARRYING = [each.name for each in EXECUTOR.select() if each.run.__module__.endswith("x2_carry")]
+CARRYING = [each.name for each in EXECUTOR.select() if each.run.__module__.endswith(("x2_carry", "x2_turns"))]
 ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR)
 
 

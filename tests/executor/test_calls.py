@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from helix_agents import AgentExecutor
+from helix_agents.backends.inmemory.state_store import InMemoryBeside
 from helix_agents.conformance.executor.harness import Clockwork, Parts, make_executor, simple_agent
 from helix_agents.conformance.executor.x9_standing import Gated, ask
-from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager
+from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager, InMemoryUsageStore
 from helix_agents.llm.scripted import Call, ScriptedLLM
 
 AGENT = simple_agent(ask)
@@ -20,9 +21,14 @@ AGENT = simple_agent(ask)
 class Counting:
     """Passes calls on, and counts them."""
 
-    def __init__(self, inner: Any, calls: list[str]) -> None:
+    def __init__(self, inner: Any, calls: list[str], *, together: bool = False) -> None:
         self._inner = inner
         self._calls = calls
+        self._together = together
+
+    def carries(self, streams: object, usage: object) -> bool:
+        """The streams are wrapped, too, so the store does not recognize them."""
+        return self._together
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -77,11 +83,32 @@ async def prepare(stores: Parts, clock: Clockwork, act: Callable[..., Any]) -> N
             await executor.submit_tool_result("answered", next(iter(session.pending_client_tool_calls)), result=1)
 
 
-@pytest.mark.parametrize(("act", "most"), [(first, 7), (following, 5), (queued, 5), (recovered, 11), (answered, 8)])
-async def test_calls_before_the_model_is_asked(act: Callable[[AgentExecutor], Awaitable[None]], most: int) -> None:
-    stores, clock, calls = Parts(InMemoryStateStore(), InMemoryStreamManager(), None), Clockwork(), list[str]()
+TOGETHER, APART = True, False
+
+
+@pytest.mark.parametrize(
+    ("act", "together", "most"),
+    [
+        (first, TOGETHER, 2),
+        (following, TOGETHER, 3),
+        (queued, TOGETHER, 5),
+        (recovered, TOGETHER, 10),
+        (answered, TOGETHER, 7),
+        (first, APART, 6),
+        (following, APART, 4),
+        (queued, APART, 5),
+        (recovered, APART, 10),
+        (answered, APART, 7),
+    ],
+)
+async def test_calls_before_the_model_is_asked(
+    act: Callable[[AgentExecutor], Awaitable[None]], together: bool, most: int
+) -> None:
+    streams, clock, calls = InMemoryStreamManager(), Clockwork(), list[str]()
+    store = InMemoryStateStore(beside=InMemoryBeside(streams, InMemoryUsageStore()))
+    stores = Parts(store, streams, None)
     await prepare(stores, clock, act)
-    counted = Parts(cast(Any, Counting(stores.state, calls)), cast(Any, Counting(stores.streams, calls)), None)
+    counted = Parts(cast(Any, Counting(store, calls, together=together)), cast(Any, Counting(streams, calls)), None)
     llm = Gated(["Done."])
     async with make_executor(counted, llm, clock=clock, agents=[AGENT], poll_seconds=600) as executor:
         acting = asyncio.ensure_future(act(executor))

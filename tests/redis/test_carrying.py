@@ -20,7 +20,7 @@ from helix_agents.types import CheckpointMeta
 from tests.executor.harnesses import UrlHarness
 from tests.redis.harnesses import administrators, forget_prefix, new_prefix
 
-CHECKS = [each for each in checks_for(UrlHarness) if each.run.__module__.endswith("x2_carry")]
+CHECKS = [each for each in checks_for(UrlHarness) if each.run.__module__.endswith(("x2_carry", "x2_turns"))]
 
 
 @pytest.mark.parametrize("server", ["valkey_without_scripts", "oldest_redis", "cluster"])

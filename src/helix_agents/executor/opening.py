@@ -114,6 +114,10 @@ def _announce(stream: FencedStream, claim: Claim) -> None:
 async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: OwnedSession) -> StreamWriter:
     """Open the stream for this run. Raises `RunLost`."""
     stream_id, run_id = claim.session.stream_id, claim.run.run_id
+    if claim.stream_is_open:
+        writer = services.streams.attach_writer(stream_id, run_id, agent.name, fence=claim.fence)
+        if writer is not None:
+            return writer
     try:
         return await services.streams.create_writer(stream_id, run_id, agent.name, fence=claim.fence)
     except StreamFenced as error:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..codec import Json
 from ..streams.contract import StreamManager
-from ..streams.records import Append, NewChunk
+from ..streams.records import Append, NewChunk, StreamStart
 from .usage.contract import UsageEntry, UsageStore
 
 News = Callable[[str, Sequence[str]], Sequence[NewChunk]]
@@ -52,13 +52,21 @@ class Along(msgspec.Struct, frozen=True):
     """Chunks and usage that are stored with a write or not at all.
 
     `append`: the last `after` of these chunks come after the stream position that a checkpoint records. `news`: makes
-    the chunks that announce a commit, which depend on the result of its merge.
+    the chunks that announce a commit, which depend on the result of its merge. `start`: the stream of a new turn starts
+    with this write; never with chunks.
     """
 
     append: Append | None = None
     usage: Sequence[UsageEntry | Mapping[str, Json]] = ()
     news: News | None = None
     after: int = 0
+    start: StreamStart | None = None
+
+    @property
+    def stream_id(self) -> str | None:
+        """The stream that the write changes."""
+        changed = self.append or self.start
+        return None if changed is None else changed.stream_id
 
     def told(self, checkpoint_id: str, warnings: Sequence[str]) -> Along:
         """With the chunks that tell of the commit, if there are to be any."""

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 from weakref import WeakSet
 
 from ..clock import Clock, IdSource, random_id, system_clock
@@ -51,7 +51,7 @@ from . import loops
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamReader
 from .hub import PAGE_CHARS, PAGE_ROWS, Hub, page_limit
 from .reader import HubReader, ensure_readable
-from .records import Append, NewChunk, StoredText, StreamHead, StreamPage
+from .records import Append, NewChunk, StoredText, StreamHead, StreamPage, StreamStart
 from .wakeup import Wakeup
 from .writer import BatchingWriter
 
@@ -199,11 +199,24 @@ class StreamManagerBase(StreamManager):
         ensure_id(run_id, "run_id")
         _ensure_fence(fence)
         ensure_id(agent_type, "agent_type")
-        seen_at = self._clock()
-        head = await self._open(stream_id, incarnation=self._ids(), fence=fence, now=seen_at)
+        head = await self._open(stream_id, incarnation=self._ids(), fence=fence, now=self._clock())
         _pass_fence(head, fence)
         if head.status != "active":
             raise StreamNotActive(stream_id, head.status)
+        return self._writer(stream_id, run_id, agent_type, fence)
+
+    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
+        ensure_id(stream_id, "stream_id")
+        ensure_count(fence, "fence")
+        marker = self._marker("stream_resync", step=0)
+        latest = None if seen is None else seen.latest_sequence
+        return StreamStart(stream_id, self._ids(), marker, fence, self._clock(), latest)
+
+    def attach_writer(self, stream_id: str, run_id: str, agent_type: str, *, fence: int) -> BatchingWriter:
+        return self._writer(stream_id, run_id, agent_type, fence)
+
+    def _writer(self, stream_id: str, run_id: str, agent_type: str, fence: int | None) -> BatchingWriter:
+        seen_at = self._clock()
 
         async def address(producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> Append:
             nonlocal seen_at
@@ -320,6 +333,13 @@ class StreamManagerBase(StreamManager):
         await self.hub.close()
 
     # -- shared steps
+
+    async def start_refused(self, start: StreamStart) -> NoReturn:
+        """Raise why a stream could not be started by another store's write."""
+        head = await self._info(start.stream_id, now=start.now)
+        if head is not None:
+            _pass_fence(head, start.fence)
+        raise StreamNotActive(start.stream_id, "deleted" if head is None else head.status)
 
     def changed(self, stream_id: str) -> None:
         """Wake the readers of a stream that another store's write has appended to."""

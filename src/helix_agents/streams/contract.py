@@ -27,7 +27,7 @@ import msgspec
 from ..chunks import Chunk
 from ..codec import Json
 from ..types import StreamStatus
-from .records import StoredText
+from .records import StoredText, StreamStart
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
@@ -205,6 +205,21 @@ class StreamManager(ABC):
     @abstractmethod
     async def delete_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         """Delete the stream; attached readers finish. *Atomic.*"""
+
+    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
+        """Return a new turn's start of the stream, for a state store whose writes carry it. `seen`: the stream as it
+        was read.
+
+        None if this manager has no such starts: then the stream is reset or opened in a call of its own.
+        """
+        return None
+
+    def attach_writer(self, stream_id: str, run_id: str, agent_type: str, *, fence: int) -> StreamWriter | None:
+        """Return a producer of a stream that the caller has just made active under this fence, without a round trip.
+
+        None if this manager has to look: then `create_writer` opens it.
+        """
+        return None
 
     async def close(self) -> None:
         """Release what this manager opened itself, never what the caller passed in."""

@@ -51,6 +51,26 @@ class Append(msgspec.Struct, frozen=True):
     ends: StreamEnd | None = None
 
 
+class StreamStart(msgspec.Struct, frozen=True):
+    """An empty, active stream for a new turn, as a value that another store's write can carry.
+
+    `latest_sequence`: that of the stream as it was read; None if there was no stream. `marker` announces that the
+    stream was reset. If the stream has changed since it was read, or its fence is larger, nothing is written.
+    """
+
+    stream_id: str
+    incarnation: str
+    marker: NewChunk
+    fence: int
+    now: int
+    latest_sequence: int | None
+
+    @property
+    def sequence(self) -> int:
+        """The sequence after which the chunks of the turn come."""
+        return 0 if self.latest_sequence is None else self.latest_sequence + 1
+
+
 class StoredText(msgspec.Struct, gc=False):
     """A chunk that was read. `chunk` as in `NewChunk`: it is never returned or changed, only copied.
 

@@ -123,10 +123,13 @@ class InMemoryStateStore(StateStoreBase):
         entries = usage.checked(along.usage)
         if along.append is not None:
             sequence = streams.append_now(along.append)
-            streams.changed(along.append.stream_id)
             if commit.checkpoint is not None:
                 at = commit.checkpoint._replace(stream_sequence=sequence - along.after)
                 commit = replace(commit, checkpoint=at)
+        if along.start is not None:
+            streams.start_now(along.start)
+        if along.stream_id is not None:
+            streams.changed(along.stream_id)
         usage.insert_now(entries)
         return commit, sequence
 

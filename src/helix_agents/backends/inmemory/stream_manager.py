@@ -20,7 +20,7 @@ from ...streams.base import (
     PURGE_EVERY_MS,
     StreamManagerBase,
 )
-from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage, StreamStart
 from ...streams.wakeup import Wake, Wakeup
 from ...types import StreamStatus
 
@@ -275,18 +275,38 @@ class InMemoryStreamManager(StreamManagerBase):
         stream.add([marker], now)
         return removed
 
+    def start_now(self, start: StreamStart) -> None:
+        """Start the stream of a new turn without waiting, so that another store's write can carry it."""
+        self._purge(start.now)
+        stream_id, now = start.stream_id, start.now
+        stream = self.data.streams.get(stream_id)
+        if stream is not None and stream.fence > start.fence:
+            raise StreamFenced(stream_id, start.fence, stream.fence)
+        latest = None if stream is None else stream.latest_sequence
+        if latest != start.latest_sequence or stream is not self._find(stream_id, now):
+            raise StreamNotActive(stream_id, "deleted" if stream is None else stream.status)
+        if stream is None:
+            stream = InMemoryStream(stream_id, start.incarnation, created_at=now, updated_at=now)
+            self.data.streams[stream_id] = stream
+        else:
+            self._empty(stream, start.marker, now)
+        stream.pass_fence(start.fence)
+
     async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         stream = self._find(stream_id, now)
         if stream is None:
             return False
         stream.pass_fence(fence)
+        self._empty(stream, marker, now)
+        return True
+
+    def _empty(self, stream: InMemoryStream, marker: NewChunk, now: int) -> None:
         stream.keep_only(None)
         stream.status, stream.final_output, stream.error, stream.floor = "active", None, None, 0
         stream.producers = {
             each: seen for each, seen in stream.producers.items() if seen.updated_at > now - PRODUCER_MEMORY_MS
         }
         stream.add([marker], now)
-        return True
 
     async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
         if (stream := self._find(stream_id, now)) is not None:

@@ -84,7 +84,9 @@ class PostgresStateStore(SqlStateStore):
         params, as_list = commit_call.arguments(commit, texts)
         append, usage = self._beside.statements(along)
         # Counted from one: the function puts the position in the stream there.
-        place = 0 if commit.checkpoint is None else texts.index(commit.checkpoint.checkpoint_id) + 4
+        place = 0
+        if commit.checkpoint is not None and along.append is not None:
+            place = texts.index(commit.checkpoint.checkpoint_id) + 4
         try:
             answer, rows = await self._postgres.commit_along(
                 params, as_list=as_list, place=place, after=along.after, append=append, usage=usage

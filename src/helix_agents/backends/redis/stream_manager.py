@@ -16,7 +16,8 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
 from ...retry import OUTAGE
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_MEMORY_MS, StreamManagerBase
-from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
+from ...streams.contract import StreamInfo
+from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage, StreamStart
 from ...types import StreamStatus
 from .client.connection import Client
 from .client.driver_errors import NotReached, TranslatedErrors
@@ -117,6 +118,9 @@ class RedisStreamManager(StreamManagerBase):
             stream_id, "append", now, fence=fence, producer=producer_id, counter=counter, chunks=words
         )
         return _stored_at(stream_id, fence, outcome.decode(), *detail)
+
+    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
+        return None  # programs append to a stream, but do not open or reset one
 
     # -- appending with a commit
 

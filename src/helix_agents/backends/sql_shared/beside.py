@@ -23,26 +23,28 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
                 await driver.migrate()
 
     def statements(self, along: Along) -> tuple[list[Statement], list[Statement]]:
-        """Return what the append and the usage come to."""
-        return (
-            [] if along.append is None else self.streams.appending(along.append),
-            self.spent(along),
-        )
+        """Return the statements that change the stream, and those that record the usage."""
+        if along.start is not None:
+            return self.streams.starting_statements(along.start), self.spent(along)
+        return ([] if along.append is None else self.streams.appending(along.append)), self.spent(along)
 
     def spent(self, along: Along) -> list[Statement]:
         """Return the statements that record the usage."""
         return self.usage.insertion(self.usage.checked(along.usage)) if along.usage else []
 
     async def landed(self, along: Along, answers: list[list[Row]]) -> int:
-        """After the transaction: wake the readers; the sequence of the last chunk."""
-        if along.append is None:
-            return 0
-        sequence = await self.streams.appended(along.append, answers)
-        self.streams.changed(along.append.stream_id)
+        """After the transaction: wake the readers, and return the sequence of the last chunk."""
+        sequence = 0 if along.append is None else await self.streams.appended(along.append, answers)
+        if along.start is not None:
+            await self.streams.started(along.start)
+        if along.stream_id is not None:
+            self.streams.changed(along.stream_id)
         return sequence
 
     async def refused(self, commit: Commit, along: Along, refused: BatchRefused) -> Applied:
         """Return why the stream undid a commit. What had been stored before has happened as a whole."""
+        if along.start is not None:
+            await self.streams.start_refused(along.start)
         assert along.append is not None
         sequence = await self.streams.refused(along.append, refused)
         if commit.bump_version:

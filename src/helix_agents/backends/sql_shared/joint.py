@@ -17,7 +17,7 @@ from .state.store import as_commit_refusal
 from .streams.planned_append import Appended, AppendPlan, PlannedAppends, planned_appends
 
 Load = tuple[Request, AppendPlan | None, list[Statement], int]
-"""A commit, its append, the statements of its usage, and how many chunks come after the checkpoint's place."""
+"""A commit, its append, other statements before it, and how many chunks come after the checkpoint's place."""
 
 
 class JointCommits:
@@ -66,8 +66,9 @@ async def apply_along(
     """Apply a commit with what goes along. `run` runs `JointCommits` in a transaction."""
     streams = beside.streams
     plan = None if along.append is None else streams.planned(along.append)
+    before = [] if along.start is None else streams.starting_statements(along.start)
     try:
-        answer, appended = await run(((commit, want), plan, beside.spent(along), along.after))
+        answer, appended = await run(((commit, want), plan, [*before, *beside.spent(along)], along.after))
     except BatchRefused as refused:
         if refused.reason not in OF_STREAMS:
             raise as_commit_refusal(refused) from refused
@@ -75,5 +76,8 @@ async def apply_along(
     (applied, cells), (sequence, floors) = answer, appended
     if along.append is not None:
         await streams.trim(along.append.stream_id, floors)
-        streams.changed(along.append.stream_id)
+    if along.start is not None:
+        await streams.started(along.start)
+    if along.stream_id is not None:
+        streams.changed(along.stream_id)
     return applied._replace(sequence=sequence), cells

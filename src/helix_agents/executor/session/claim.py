@@ -6,13 +6,15 @@ they were read). It leaves one open run, ends the run before, raises the owner e
 crash before it leaves nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds.
 Losing the write raises `AlreadyRunning`.
 
-The stream follows, with the epoch as its fence. A process may stall in between for longer than a lease; then another
-one takes over, and what this one does next is rejected with `RunLost`.
+The stream follows, with the epoch as its fence: in the same write where one backend holds both and a turn starts. Else
+a process may stall in between for longer than a lease; then another one takes over, and what this one does next is
+rejected with `RunLost`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,14 +30,17 @@ from ...errors import (
     RunLost,
     RunNotFound,
     SessionNotFound,
+    StreamError,
     StreamFenced,
     VersionConflict,
 )
 from ...ids import step_id
 from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
+from ...stores.along import Along
 from ...stores.state.commit import RunChange
 from ...streams.contract import StreamInfo
+from ...streams.records import StreamStart
 from ...types import BranchPoint, CheckpointMeta, Owner, ParentCall, RunRecord, SessionState, StagedChanges
 from ..services import Services
 from ..step.decisions import abandoned, turn_checkpoint
@@ -68,6 +73,8 @@ class Claim:
     """Whether the run announces itself on its stream; one that only continues elsewhere does not."""
     then: Sequence[Message] = ()
     """What the user said while a step was open; it follows that step."""
+    stream_is_open: bool = False
+    """Whether the stream is active and has the fence of this claim."""
 
     @property
     def fence(self) -> int:
@@ -141,23 +148,31 @@ async def create_turn(
 ) -> Claim:
     """Create a session with its first turn. Raises `SessionExists`."""
     now, options = services.clock(), dict(session_options)
-    custom_state = options.pop("custom_state", None)
-    stream = await services.streams.get_stream_info(options.get("stream_id") or session_id)
-    record = _first_record(services, session_id, new, now, stream, turn=1)
-    epoch = max(next_epoch(None, now), stream.fence + 1 if stream else 0)
+    custom_state, stream_id = options.pop("custom_state", None), options.get("stream_id") or session_id
+    options["custom_state"] = agent.initial_state() if custom_state is None else custom_state
     checkpoint = turn_checkpoint(new.run_id, 0)
     messages = identified(messages, (), checkpoint.step_id)
-    session = await services.store.create_session(
-        session_id,
-        agent_type=agent.name,
-        custom_state=agent.initial_state() if custom_state is None else custom_state,
-        messages=messages,
-        checkpoint=checkpoint,
-        run=record,
-        owner_epoch=epoch,
-        **options,
-    )
-    claim = Claim(session, messages, record, claimed_at=now, starts=True)
+
+    async def create(epoch: int, stream: StreamInfo | None, start: StreamStart | None) -> Claim:
+        record = _first_record(services, session_id, new, now, stream, turn=1)
+        session = await services.store.create_session(
+            session_id,
+            agent_type=agent.name,
+            messages=messages,
+            checkpoint=checkpoint,
+            run=record,
+            owner_epoch=epoch,
+            **carried(start),
+            **options,
+        )
+        return Claim(session, messages, record, claimed_at=now, starts=True, stream_is_open=start is not None)
+
+    epoch = next_epoch(None, now)
+    if (start := _starting(services, session_id, stream_id, epoch, None)) is not None:
+        with suppress(StreamError):  # a stream of this name is left: it is read first
+            return await create(epoch, None, start)
+    stream = await services.streams.get_stream_info(stream_id)
+    claim = await create(max(epoch, stream.fence + 1 if stream else 0), stream, None)
     return await start_stream(services, claim, stream)
 
 
@@ -182,10 +197,8 @@ async def begin_turn(
     now, first_step = services.clock(), source.step_count
     history = await found.history(services.store) if start is None else start.history
     given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(source), *messages]
-    stream = await stream_of(services.streams, session)
     turn = run.turn + 1 if run is not None else 1
     begun = {"turn": turn, "first_step": first_step, "first_message": len(history)}
-    record = _first_record(services, session.session_id, new, now, stream, **begun)
     wanted = msgspec.structs.replace(
         source,
         status="active",
@@ -202,9 +215,36 @@ async def begin_turn(
     ended, checkpoint = ended_run(session, run, now), turn_checkpoint(new.run_id, first_step)
     given = identified(given, ids_of(history), checkpoint.step_id)
     point = None if start is None else start.point
-    mine = await take(services, session, wanted, given, checkpoint, run=record, change=ended, point=point)
-    claim = Claim(mine, [*history, *given], record, claimed_at=now, starts=True)
-    return await start_stream(services, claim, stream)
+
+    async def claim(stream: StreamInfo | None, opens: StreamStart | None) -> Claim:
+        record = _first_record(services, session.session_id, new, now, stream, **begun)
+        options: Any = {"run": record, "change": ended, "point": point, "start": opens}
+        mine = await take(services, session, wanted, given, checkpoint, **options)
+        messages = [*history, *given]
+        return Claim(mine, messages, record, claimed_at=now, starts=True, stream_is_open=opens is not None)
+
+    stream = await stream_of(services.streams, session)
+    epoch = next_epoch(session, services.clock())
+    opens = _starting(services, session.session_id, session.stream_id, epoch, stream) if point is None else None
+    if opens is not None:
+        with suppress(StreamError):  # the stream has changed since it was read
+            return await claim(stream, opens)
+        stream = await stream_of(services.streams, session)
+    return await start_stream(services, await claim(stream, None), stream)
+
+
+def _starting(
+    services: Services, session_id: str, stream_id: str, epoch: int, seen: StreamInfo | None
+) -> StreamStart | None:
+    """Return the start of a turn's stream for the claim to carry; None where the two live apart."""
+    if not (services.carries and services.store.carries_to(session_id, stream_id)):
+        return None
+    return services.streams.starting(stream_id, fence=epoch, seen=seen)
+
+
+def carried(start: StreamStart | None) -> dict[str, Any]:
+    """Return the option of a claim that starts its stream; a store that carries nothing need not know it."""
+    return {} if start is None else {"along": Along(start=start)}
 
 
 def _first_record(
@@ -246,15 +286,19 @@ async def take(
     run: RunRecord | None = None,
     change: RunChange | None = None,
     point: BranchPoint | None = None,
+    start: StreamStart | None = None,
 ) -> SessionState:
     """Commit a claim; return the session as it is then. Raises `AlreadyRunning`.
+
+    `start`: the stream starts in the same write, with the owner epoch of the claim as its fence.
 
     Without a `checkpoint`, `messages` only follow the others. With a `point`, the claim starts a branch there. `wanted`
     then has its custom state, and the error is `VersionConflict`: another process has changed the conversation that the
     caller wanted to leave.
     """
     await drop_leftover(services.streams, seen)
-    store, session_id, epoch = services.store, seen.session_id, next_epoch(seen, services.clock())
+    store, session_id = services.store, seen.session_id
+    epoch = next_epoch(seen, services.clock()) if start is None else start.fence
     guards: Any = {
         "expected_version": seen.version,
         "owner": Owner(seen.incarnation),
@@ -273,7 +317,8 @@ async def take(
                 guards |= {"keep_messages": await store.get_message_count(session_id), "messages": messages}
             new_version = await store.save_state(session_id, wanted, **guards)
         else:
-            done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **guards)
+            options = guards | carried(start)
+            done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **options)
             new_version = done.new_version
     except (EpochConflict, LeaseConflict, VersionConflict) as error:
         latest = await store.get_current_run(session_id)
@@ -289,6 +334,7 @@ async def take(
 
 async def placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
     """Correct where the run starts in the stream: it had expired, or a crash had left chunks that are gone now."""
+    claim = replace(claim, stream_is_open=True)
     if ready.latest_sequence == claim.run.start_sequence:
         return claim
     try:

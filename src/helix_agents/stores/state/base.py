@@ -62,6 +62,7 @@ class StateStoreBase(BranchingStore):
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
         owner_epoch: int = 0,
+        along: Along | None = None,
     ) -> SessionState:
         ensure_id(session_id, "session_id")
         validate.ensure_labels(
@@ -94,7 +95,7 @@ class StateStoreBase(BranchingStore):
             incarnation=self._ids(),
             owner_epoch=ensure_count(owner_epoch, "owner_epoch"),
         )
-        await self._create(state, custom, messages, checkpoint, run)
+        await self._create(state, custom, messages, checkpoint, run, along)
         return msgspec.structs.replace(state, custom_state=decode(encode(custom)))  # not the caller's own
 
     async def _create(
@@ -104,6 +105,7 @@ class StateStoreBase(BranchingStore):
         messages: Sequence[Message],
         checkpoint: CheckpointMeta | None,
         run: RunRecord | None,
+        along: Along | None,
     ) -> None:
         session_id, now = state.session_id, state.created_at
         changes = replacement(custom) if custom else NO_CHANGES
@@ -117,6 +119,7 @@ class StateStoreBase(BranchingStore):
                 messages=validate.encoded_messages(messages) if messages else (),
                 checkpoint=None if checkpoint is None else self._row_of_checkpoint(state, checkpoint, now),
                 run=with_run(session_id, run, now),
+                along=along,
             )
         )
         self._cells.learn(session_id, changes)

@@ -98,11 +98,12 @@ class StateStore(Carrier, RunsAndCheckpoints):
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
         owner_epoch: int = 0,
+        along: Along | None = None,
     ) -> SessionState:
         """Create a session, `active`, version 1. Raises `SessionExists` if the id is taken. *Atomic* (S1).
 
         `messages`, `checkpoint` and `run`: stored in the same write; `run` as in the commit.
-        `owner_epoch`: not 0 if the caller claims the new session.
+        `owner_epoch`: not 0 if the caller claims the new session. `along`: see `Carrier`.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ from ....streams.base import (
     PURGE_EVERY_MS,
     StreamManagerBase,
 )
-from ....streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage
+from ....streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage, StreamStart
 from ....streams.wakeup import Wakeup
 from ....types import StreamStatus
 from ..driver import BatchRefused, Row, SqlDriver, Statement
@@ -223,18 +223,26 @@ class SqlStreamManager(StreamManagerBase):
             return None
         return int(answers[2][0][0])
 
-    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
-        query = self._queries
-        statements = [
-            *self._begin_rewind(stream_id, marker, fence, now),
-            query("delete_chunks", stream_id),
-            query("clear", stream_id),
-            query("forget_producers", stream_id, now - PRODUCER_MEMORY_MS),
-            *self._inserts(stream_id, [marker], now),
-            query("recount", stream_id),
+    def starting_statements(self, start: StreamStart) -> list[Statement]:
+        """Return the statements that start the stream of a new turn, for whichever transaction they run in."""
+        query, stream_id = self._queries, start.stream_id
+        if start.latest_sequence is None:
+            return [
+                query("create_owned", stream_id, start.incarnation, start.now, start.fence),
+                query("refuse_other", stream_id, start.incarnation),
+            ]
+        return [
+            *self._emptying(stream_id, start.marker, start.fence, start.now),
+            query("refuse_moved", stream_id, start.sequence),
         ]
+
+    async def started(self, start: StreamStart) -> None:
+        """Tidy up after these statements."""
+        await self._purge(start.now)
+
+    async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
         try:
-            await self._home(stream_id).batch(statements)
+            await self._home(stream_id).batch(self._emptying(stream_id, marker, fence, now))
         except BatchRefused as refused:
             await self._ensure_not_fenced(stream_id, refused, fence, now)
             return False
@@ -257,6 +265,17 @@ class SqlStreamManager(StreamManagerBase):
         return [
             self._queries("begin_rewind", stream_id, len(marker.text), now, expired_before, fence),
             self._queries("refuse_missing", stream_id, expired_before, fence),
+        ]
+
+    def _emptying(self, stream_id: str, marker: NewChunk, fence: int | None, now: int) -> list[Statement]:
+        query = self._queries
+        return [
+            *self._begin_rewind(stream_id, marker, fence, now),
+            query("delete_chunks", stream_id),
+            query("clear", stream_id),
+            query("forget_producers", stream_id, now - PRODUCER_MEMORY_MS),
+            *self._inserts(stream_id, [marker], now),
+            query("recount", stream_id),
         ]
 
     def _raise_fence(self, stream_id: str, fence: int | None) -> list[Statement]:

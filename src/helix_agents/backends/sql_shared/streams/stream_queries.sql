@@ -96,6 +96,21 @@ UPDATE __agents_streams SET fence = ?2 WHERE stream_id = ?1 AND fence < ?2;
 INSERT INTO __agents_streams (stream_id, incarnation, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
 ON CONFLICT (stream_id) DO NOTHING;
 
+-- name: create_owned
+-- A new stream with an owner, unless there is one. ?2 incarnation, ?3 now, ?4 fence.
+INSERT INTO __agents_streams (stream_id, incarnation, created_at, updated_at, fence) VALUES (?1, ?2, ?3, ?3, ?4)
+ON CONFLICT (stream_id) DO NOTHING;
+
+-- name: refuse_other
+-- Undo the batch unless the stream is the incarnation ?2.
+INSERT INTO __agents_guard (reason)
+SELECT 'stream' WHERE NOT EXISTS (SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND incarnation = ?2);
+
+-- name: refuse_moved
+-- Undo the batch unless the last sequence of the stream is ?2.
+INSERT INTO __agents_guard (reason)
+SELECT 'stream' WHERE NOT EXISTS (SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND latest_sequence = ?2);
+
 -- name: advance
 -- Take the next ?2 sequences; comes first because it locks the row. ?3 longest text, ?4 now, ?5 expired_before.
 UPDATE __agents_streams

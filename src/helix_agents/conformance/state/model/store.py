@@ -62,6 +62,7 @@ class ModelStore(HistoryModel):
         checkpoint: CheckpointMeta | None = None,
         run: RunRecord | None = None,
         owner_epoch: int = 0,
+        along: Along | None = None,
     ) -> SessionState:
         if session_id in self.sessions:
             raise SessionExists(session_id)
