@@ -137,13 +137,13 @@ class Follower:
             if not place.follow and (session.status != "active" or not place.wait):
                 self.outcome = None if session.status == "active" else outcome_without_stream(session)
                 return
+            self._waited = True
             if until is not None and loop.time() >= until:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(APPEARING.delay_seconds(looks)):
                     await self._closed.wait()
             looks += 1
-            self._waited = True
 
 
 def outcome_without_stream(session: SessionState) -> StreamOutcome:
