@@ -3,6 +3,7 @@
 - nothing acknowledged is lost: the session, its turns, its messages and its state are there;
 - nothing is doubled: messages, turns, tool calls and commits are there once;
 - sequences are dense: every gap of a stream is followed by the marker that explains it;
+- a branch that was left is there whole, once, and beside the conversation;
 - nothing is orphaned: no row or key without its session, no open run, no staged call.
 """
 
@@ -35,6 +36,8 @@ class Raw(NamedTuple):
     """Their statuses. Of those that belong to one turn, only the last is completed."""
     chunks: list[tuple[int, dict[str, Any]]]
     staged: int
+    shelved: list[dict[str, Any]]
+    """The messages of the branch that was left."""
 
 
 async def check(target: Target, sessions: Iterable[Session]) -> list[str]:
@@ -61,8 +64,11 @@ def problems_of(session: Session, state: tuple[str, Any] | None, raw: Raw) -> li
     roles = [message["role"] for message in raw.messages]
     if roles != expected_roles(session.asks):
         found.append(f"has the messages {roles}")
-    if raw.runs.count("completed") != len(session.asks):
-        found.append(f"has the runs {raw.runs} for {len(session.asks)} turns")
+    if [message["role"] for message in raw.shelved] != session.shelved:
+        found.append(f"has put aside the messages {[message['role'] for message in raw.shelved]}")
+    turns = len(session.asks) + bool(session.shelved)
+    if raw.runs.count("completed") != turns:
+        found.append(f"has the runs {raw.runs} for {turns} turns")
     if "running" in raw.runs:
         found.append(f"has a run without an end: {raw.runs}")
     if raw.staged:
@@ -105,9 +111,20 @@ MESSAGES = "SELECT message FROM __agents_messages WHERE session_id = {} ORDER BY
 RUNS = "SELECT status FROM __agents_runs WHERE session_id = {} ORDER BY turn"
 CHUNKS = "SELECT sequence, chunk FROM __agents_stream_chunks WHERE stream_id = {} ORDER BY sequence"
 STAGED = "SELECT COUNT(*) FROM __agents_staging WHERE session_id = {}"
-ORPHANS = "SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT session_id FROM __agents_states)"
+SHELVED = (
+    "SELECT m.message FROM __agents_messages AS m JOIN __agents_branches AS b ON m.session_id = b.shelf "
+    "WHERE b.session_id = {} ORDER BY m.session_id, m.sequence"
+)
+QUERIES = (MESSAGES, RUNS, CHUNKS, STAGED, SHELVED)
+ORPHANS = (
+    "SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT session_id FROM __agents_states) "
+    "AND {column} NOT IN (SELECT shelf FROM __agents_branches)"
+)
 TABLES_OF_SESSIONS = {
-    "session_id": ("messages", "runs", "staging", "checkpoints", "custom_state", "past", "sub_session_refs", "usage"),
+    "session_id": (
+        *("messages", "runs", "staging", "checkpoints", "custom_state", "past", "sub_session_refs", "usage"),
+        "branches",
+    ),
     "stream_id": ("streams", "stream_producers"),
 }
 
@@ -120,12 +137,13 @@ def _orphan_queries() -> list[tuple[str, str]]:
     ]
 
 
-def _raw(messages: Any, runs: Any, chunks: Any, staged: int) -> Raw:
+def _raw(messages: Any, runs: Any, chunks: Any, staged: Any, shelved: Any) -> Raw:
     return Raw(
         [json.loads(row[0]) for row in messages],
         [row[0] for row in runs],
         [(row[0], json.loads(row[1])) for row in chunks],
-        staged,
+        staged[0][0],
+        [json.loads(row[0]) for row in shelved],
     )
 
 
@@ -140,10 +158,7 @@ def _read_sqlite(path: str, names: list[str]) -> tuple[dict[str, Raw], list[str]
             return connection.execute(query.format("?"), (name,)).fetchall()
 
         (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
-        found = {
-            name: _raw(ask(MESSAGES, name), ask(RUNS, name), ask(CHUNKS, name), ask(STAGED, name)[0][0])
-            for name in names
-        }
+        found = {name: _raw(*[ask(query, name) for query in QUERIES]) for name in names}
         orphans = [
             f"{table} {row[0]}"
             for table, query in _orphan_queries()
@@ -162,8 +177,7 @@ async def _read_postgres(url: str, names: list[str]) -> tuple[dict[str, Raw], li
 
         found = {}
         for name in names:
-            staged = (await ask(STAGED, name))[0][0]
-            found[name] = _raw(await ask(MESSAGES, name), await ask(RUNS, name), await ask(CHUNKS, name), staged)
+            found[name] = _raw(*[await ask(query, name) for query in QUERIES])
         orphans = [
             f"{table} {row[0]}"
             for table, query in _orphan_queries()
@@ -208,4 +222,10 @@ def _raw_redis(client: Any, name: str) -> Raw:
         for entry, fields in client.xrange(f"agent:stream:{{{name}}}")
     ]
     messages = [json.loads(text) for text in client.lrange(f"agent:session:messages:{{{name}}}", 0, -1)]
-    return Raw(messages, runs, chunks, client.hlen(f"agent:session:staging:{{{name}}}"))
+    shelves = [
+        json.loads(text)
+        for field, text in client.hgetall(f"agent:session:branches:{{{name}}}").items()
+        if field.startswith("data:")
+    ]
+    shelved = [json.loads(text) for shelf in shelves for text in shelf["messages"]]
+    return Raw(messages, runs, chunks, client.hlen(f"agent:session:staging:{{{name}}}"), shelved)

@@ -1,29 +1,39 @@
-"""Users of the sessions: they submit, answer, read along, and remember what was acknowledged to them."""
+"""Users of the sessions: they submit, answer, change their minds, read along, and remember what was acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from helix_agents import AlreadyRunning, HelixError, Stores, StoreUnavailable
 from helix_agents.errors import IdempotencyConflict, NotResumable, RunLost, StreamError, VersionConflict
 from helix_agents.executor import AgentExecutor
-from tests.soak.workload import agent
+from tests.soak.workload import agent, expected_roles
 
 EXPECTED = (AlreadyRunning, NotResumable, RunLost, StoreUnavailable, StreamError, VersionConflict)
 """What others and the weather may do to a caller. All else is a fault."""
 
 LOOK_AGAIN_SECONDS = 0.1
 
+SecondThought = Literal["regenerate", "edit", "go back"]
+WAYS: tuple[Sequence[SecondThought], ...] = ((), ("regenerate",), ("edit", "go back"))
+
 
 class Session:
     """One session as its user knows it."""
 
-    def __init__(self, session_id: str, asks: list[bool]) -> None:
+    def __init__(self, session_id: str, asks: list[bool], second_thoughts: Sequence[SecondThought] = ()) -> None:
         self.session_id = session_id
         self.asks = asks
         """For each turn, whether it asks a person."""
+        self.second_thoughts = list(second_thoughts)
+        """What the user does with the last turn afterwards. Each is removed once it was acknowledged."""
+        self.left: str | None = None
+        """The branch to go back to."""
+        self.shelved = expected_roles(asks[-1:])["edit" not in second_thoughts :] if second_thoughts else []
+        """The roles of the messages that are put aside in the end, on the other branch."""
         self.acknowledged = 0
         """How many turns were acknowledged."""
         self.is_over = False
@@ -80,7 +90,7 @@ class Client:
         if run is not None and run.status != "completed":
             return  # it is closing
         if session.acknowledged == len(session.asks):
-            session.is_over = True
+            await self._think_again(session)
             return
         turn = session.acknowledged
         message = f"{'ask' if session.asks[turn] else 'go'} {turn}"
@@ -90,6 +100,26 @@ class Client:
         except IdempotencyConflict as error:
             self._faults.append(f"{session.session_id}: {error}")
         session.acknowledged += 1
+
+    async def _think_again(self, session: Session) -> None:
+        """Regenerate or edit the last turn, and perhaps go back: the other branch is the same, so nothing changes."""
+        thought, name = next(iter(session.second_thoughts), None), session.session_id
+        key = f"{name} {thought}"
+        if thought == "regenerate":
+            await self._executor.regenerate(name, agent=agent, idempotency_key=key)
+        elif thought == "edit":
+            messages = (await self._stores.state.get_messages(name, limit=None)).items
+            asked = [message for message in messages if message["role"] == "user"][-1]
+            await self._executor.edit(name, asked["id"], asked["content"], agent=agent, idempotency_key=key)
+        elif thought == "go back":
+            if session.left is None:
+                branches = await self._executor.list_branches(name)
+                session.left = next(branch.branch_id for branch in branches if not branch.is_active)
+            await self._executor.switch_branch(name, session.left)
+        else:
+            session.is_over = True
+            return
+        session.second_thoughts.pop(0)
 
     async def _read(self, session: Session) -> None:
         """Read along, and come back after every lost connection."""
@@ -109,7 +139,8 @@ async def live_on(client: Client, names: Callable[[], str], rng: random.Random, 
     """Go through sessions, one after the other, until the event is set; the sessions."""
     done: list[Session] = []
     while not until.is_set():
-        session = Session(names(), [rng.random() < 0.4 for _ in range(rng.choice((1, 1, 2)))])
+        asks = [rng.random() < 0.4 for _ in range(rng.choice((1, 1, 2)))]
+        session = Session(names(), asks, rng.choice(WAYS))
         done.append(session)
         await client.live(session)
     return done

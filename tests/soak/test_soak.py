@@ -29,7 +29,7 @@ async def test_sessions_under_faults_are_as_if_nothing_had_happened(backend: str
 
 def good() -> tuple[Session, tuple[str, Any], Raw]:
     """Return a session that is as it should be."""
-    session = Session("s", [True])
+    session = Session("s", [True], ["regenerate"])
     session.acknowledged, session.is_over, session.read = 1, True, [1, 2, 5]
     chunks: list[tuple[int, dict[str, Any]]] = [
         (1, {"type": "a"}),
@@ -40,7 +40,7 @@ def good() -> tuple[Session, tuple[str, Any], Raw]:
     return (
         session,
         ("completed", expected_state([True])),
-        Raw(messages, ["completed"], chunks, 0),
+        Raw(messages, ["completed", "completed"], chunks, 0, messages[1:]),
     )
 
 
@@ -53,7 +53,9 @@ def test_the_checker_accepts_a_good_session() -> None:
     [
         ({"messages": [{"role": "user"}]}, "has the messages"),
         ({"runs": ["completed", "running"]}, "without an end"),
-        ({"runs": ["completed", "completed"]}, "for 1 turns"),
+        ({"runs": ["completed"] * 3}, "for 2 turns"),
+        ({"shelved": []}, "put aside"),
+        ({"shelved": [{"role": "user"}] * 12}, "put aside"),
         ({"staged": 1}, "staged"),
         ({"chunks": [(1, {"type": "a"}), (5, {"type": "a"})]}, "without a marker"),
         ({"chunks": [(n, {"type": "step_committed", "step_count": 1}) for n in (1, 2)]}, "announced commits"),
