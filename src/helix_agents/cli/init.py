@@ -46,6 +46,7 @@ def _run(given: argparse.Namespace) -> int:
     texts = {target: templates.joinpath(source).read_text(encoding="utf-8") for target, source in FILES.items()}
     name = project_name(folder)
     write_files(folder, {target: text.replace("PROJECT_NAME", name) for target, text in texts.items()})
-    enter = "" if given.folder == "." else f"  cd {folder}\n"
-    say(NEXT.format(names=", ".join(FILES), folder=folder, enter=enter))
+    is_here = given.folder == "."
+    where, enter = ("this folder", "") if is_here else (folder, f"  cd {folder}\n")
+    say(NEXT.format(names=", ".join(FILES), folder=where, enter=enter))
     return 0
