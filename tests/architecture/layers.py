@@ -23,6 +23,7 @@ CORE_FILES = frozenset(
     {
         "content",
         "errors",
+        "failures",
         "types",
         "messages",
         "chunks",
@@ -430,3 +431,15 @@ def file_breaches(sources: dict[str, Source]) -> list[str]:
         if source.tree.body and ast.get_docstring(source.tree) is None
     ]
     return breaches
+
+
+def failure_breaches(sources: dict[str, Source]) -> list[str]:
+    """Failure reasons that are spelled out: `failures.py` has a constant for each."""
+    return [
+        f"{source.module}, line {node.lineno}: use a constant of failures.py, not {ast.unparse(node)}."
+        for source in sources.values()
+        if not source.module.startswith(f"{PACKAGE}.conformance")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.keyword | ast.Compare)
+        if re.search(r"failure_reason ?(=|==|!=|in|is) ?[('\"]", ast.unparse(node))
+    ]

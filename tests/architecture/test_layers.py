@@ -32,6 +32,7 @@ CHECKS: list[Check] = [
     layers.function_breaches,
     layers.polling_breaches,
     layers.row_breaches,
+    layers.failure_breaches,
 ]
 
 
@@ -123,6 +124,10 @@ BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
     ],
     layers.row_breaches: [
         ("make it a NamedTuple instead of [3]", {"backends/sqlite/rows.py": "def name(row):\n    return row[3]"}),
+    ],
+    layers.failure_breaches: [
+        ("use a constant of failures.py", {"cli.py": "FAILED = session.failure_reason == 'aborted'"}),
+        ("use a constant of failures.py", {"cli.py": "ENDING = Ending(failure_reason='aborted')"}),
     ],
     layers.function_breaches: [
         ("run has 61 lines, at most 60", {"cli.py": "async def run():\n" + "    X = 1\n" * 60}),

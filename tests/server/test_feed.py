@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, SessionNotFound, Stores, open_stores
-from helix_agents.executor import DELETED_REASON
+from helix_agents.failures import DELETED_REASON
 from helix_agents.server.wire.feed import Chunks, Event, Feed, Item, open_feed
 from helix_agents.types import SessionState
 

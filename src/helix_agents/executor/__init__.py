@@ -6,7 +6,7 @@ from .inbox import Waiting
 from .later.schedules import Schedule, ScheduleOptions
 from .later.webhooks import Webhook
 from .options import ExecuteOptions, Input, SubmitOptions
-from .remote import DELETED_REASON, Completion
+from .remote import Completion
 from .retrying import impatient
 from .run.hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
 from .run.model_call import RetryPolicy
@@ -24,7 +24,6 @@ from .stream.snapshot import SessionView, take_snapshot
 from .workers import Stepper, Ticket, WorkerInfo, WorkerPool
 
 __all__ = [
-    "DELETED_REASON",
     "INTERRUPTED",
     "Action",
     "AgentExecutor",

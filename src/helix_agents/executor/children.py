@@ -25,6 +25,7 @@ from ..errors import (
     StreamNotActive,
     VersionConflict,
 )
+from ..failures import PARENT_FAILED, PARENT_MOVED_ON, PARENT_SUSPENDED, PARENT_TIMEOUT, FailureReason
 from ..ids import MAX_ID_LENGTH
 from ..lifecycle import SESSION_TERMINAL, SUSPENDED
 from ..messages import Message, ToolCall
@@ -46,7 +47,7 @@ from .session.standing import Action, Intent, decide
 from .session.take_over import take_over
 from .step.decisions import Outcome
 from .step.open_step import OpenStep, tool_start_chunk
-from .step.work import PARENT_FAILED, PARENT_SUSPENDED, ChildOutcome
+from .step.work import ChildOutcome
 from .stream.fenced import FORWARDED
 from .tasks import finish_despite_cancel
 
@@ -96,7 +97,7 @@ class SubAgents:
     ) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         return await _ChildCall(self, parent, step.number, call, tool, stop).run()
 
-    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: str) -> None:
+    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: FailureReason) -> None:
         await _ChildCall(self, parent, 0, call, tool, parent.stop).end(error, reason)
 
     async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
@@ -205,7 +206,7 @@ class _ChildCall:
                 raise
             await self._parent.watch.ensure_owner()
             error = f"The sub-agent did not finish within {self._tool.timeout_seconds:g} seconds."
-            await self._fail(error, "parent_timeout")
+            await self._fail(error, PARENT_TIMEOUT)
             return AgentResult("failed", error=error)
 
     async def _claim(self, found: Found, action: Action) -> Claim:
@@ -291,13 +292,13 @@ class _ChildCall:
                 lambda session: msgspec.structs.replace(session, failure_reason=PARENT_SUSPENDED),
             )
 
-    async def end(self, error: str, reason: str) -> None:
+    async def end(self, error: str, reason: FailureReason) -> None:
         """End the child, if there is one, because no run will continue it."""
         with suppress(ForeignSession):
             self._ensure_child(await self._services.store.load_state(self._session_id))
             await self._fail(error, reason)
 
-    async def _fail(self, error: str, reason: str) -> None:
+    async def _fail(self, error: str, reason: FailureReason) -> None:
         await fail_session(self._services, self._session_id, Ending("failed", error, reason), self._check)
 
     async def show_again(self) -> None:
@@ -371,7 +372,7 @@ class _ChildCall:
     async def _conclude(self, result: AgentResult, began: int) -> tuple[ChildOutcome, Sequence[UsageEntry]]:
         """Return what the child's result means for the parent's call."""
         if result.status in SUSPENDED and self._parent.then:
-            await self._fail(MESSAGE_INSTEAD, "parent_moved_on")
+            await self._fail(MESSAGE_INSTEAD, PARENT_MOVED_ON)
             result = AgentResult("failed", error=MESSAGE_INSTEAD)
         await self._note(result.status)
         if result.status in SUSPENDED:

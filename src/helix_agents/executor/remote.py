@@ -14,6 +14,7 @@ import msgspec
 from ..agent import AgentRegistry
 from ..codec import Json
 from ..errors import AlreadyRunning, InvalidArgument, RunLost, SessionExists, SessionNotFound
+from ..failures import ABORTED, DELETED_REASON
 from ..ids import RESERVED_PREFIX, ensure_id
 from ..retry import CLOSING, DELETING
 from ..stores.blobs.spaces import link_space
@@ -27,9 +28,6 @@ from .session.observe import CanResume, Found, can_resume, find
 from .session.questions import Answer, ReceiptStatus, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
 from .step.undo import is_undoing
-
-DELETED_REASON = f"{RESERVED_PREFIX}deleted"
-"""Why the run of a session that is deleted stops. Callers cannot give it: readers of the stream rely on it."""
 
 
 class StopsRuns(Protocol):
@@ -80,7 +78,7 @@ class RemoteControl:
             raise InvalidArgument(
                 f"The reason of an abort must be a string that does not start with {RESERVED_PREFIX!r}."
             )
-        await self._stop(session_id, Ending("failed", reason or "aborted", "aborted"), user_id, set())
+        await self._stop(session_id, Ending("failed", reason or ABORTED, ABORTED), user_id, set())
         left = await self._services.store.load_state(session_id)
         return left if left is not None and is_undoing(left) else None
 

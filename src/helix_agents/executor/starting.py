@@ -22,6 +22,7 @@ from ..errors import (
     SessionNotFound,
     VersionConflict,
 )
+from ..failures import INPUT_REFUSED
 from ..messages import Message
 from ..retry import CONFLICT
 from ..types import SessionState
@@ -31,7 +32,6 @@ from .options import Request, ensure_said
 from .remote import RemoteControl
 from .run.budget import ensure_countable
 from .run.dependencies import session_to_be
-from .run.guardrails import INPUT_REFUSED
 from .session.branching import begin_branch
 from .session.claim import REPLACED, Claim, NewRun, begin_turn, create_turn
 from .session.closing import close, decided

@@ -12,6 +12,7 @@ import msgspec
 from ..clock import system_clock
 from ..errors import InvalidArgument
 from ..executor import Ending, SessionStores, fail_session
+from ..failures import SESSION_EXPIRED
 from ..lifecycle import SESSION_TERMINAL
 from ..stores.paging import MAX_PAGE
 from ..stores.state.contract import StateStore
@@ -19,8 +20,6 @@ from ..streams.contract import StreamManager
 from ..types import CleanupSummary, SessionState
 
 log = logging.getLogger(__name__)
-
-FAILURE_REASON = "session_expired"
 
 
 class WorkspaceSnapshots(Protocol):
@@ -55,7 +54,7 @@ async def expired_session_cleanup(
     stream_manager: StreamManager | None = None,
     workspace_providers: Mapping[str, WorkspaceProvider] | None = None,
     page_size: int = MAX_PAGE,
-    error: str = "session_expired",
+    error: str = SESSION_EXPIRED,
     now: int | None = None,
     dry_run: bool = False,
 ) -> CleanupSummary:
@@ -94,7 +93,7 @@ async def _reap(
     tally: _Tally,
 ) -> None:
     ended = session.status in SESSION_TERMINAL
-    if not dry_run and (not ended or session.failure_reason == FAILURE_REASON):
+    if not dry_run and (not ended or session.failure_reason == SESSION_EXPIRED):
         # Also if an earlier sweep failed the session: snapshots that it could not delete cost money until they are
         # gone.
         for name, provider in providers.items():
@@ -105,7 +104,7 @@ async def _reap(
     if dry_run:
         return
     stores = SessionStores(state_store, stream_manager)
-    if await fail_session(stores, session.session_id, Ending("failed", error, FAILURE_REASON), expired=session):
+    if await fail_session(stores, session.session_id, Ending("failed", error, SESSION_EXPIRED), expired=session):
         tally.marked += 1
     else:
         tally.already_terminal += 1

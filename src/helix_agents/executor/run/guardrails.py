@@ -9,12 +9,10 @@ from typing import Any
 
 from ...agent import Guard
 from ...errors import RunLost, StoreError
+from ...failures import OUTPUT_REFUSED
 from ...messages import EFFECTS_ROLE, Message, automatic_message
 from ...tools.tool import ModelRetry
 from ..step.decisions import StepCommit
-
-INPUT_REFUSED = "input_refused"
-"""The failure reason of a run whose input a guard rejected."""
 
 
 async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
@@ -48,4 +46,4 @@ def refused_output(commit: StepCommit, refusal: Exception, *, steps_left: int) -
     if isinstance(refusal, ModelRetry) and steps_left > 0:
         return StepCommit([*commit.messages, automatic_message(str(refusal))], "active")
     error = f"The output was refused: {refusal}"
-    return StepCommit(commit.messages, "failed", error=error, failure_reason="output_refused")
+    return StepCommit(commit.messages, "failed", error=error, failure_reason=OUTPUT_REFUSED)

@@ -27,6 +27,17 @@ from ...errors import (
     ToolsUnavailable,
     VersionConflict,
 )
+from ...failures import (
+    ERROR,
+    HISTORY_ERROR,
+    INPUT_REFUSED,
+    MODEL_ERROR,
+    PARENT_FAILED,
+    STREAM_ERROR,
+    TOOLS_UNAVAILABLE,
+    USAGE_LIMIT,
+    FailureReason,
+)
 from ...llm.contract import ModelRequest, TokenUsage
 from ...messages import EFFECTS_ROLE, Message
 from ...safe_text import get_logger, without_credentials
@@ -43,10 +54,10 @@ from ..step.ledger import effects_message
 from ..step.open_step import OpenStep
 from ..step.staging import flush_unstaged, may_run_again
 from ..step.undo import is_undoing
-from ..step.work import PARENT_FAILED, Aborted, Children, StepWork
+from ..step.work import Aborted, Children, StepWork
 from ..tasks import finish_despite_cancel
 from .budget import over_limit, token_entry
-from .guardrails import INPUT_REFUSED, new_input, refusal_of
+from .guardrails import new_input, refusal_of
 from .model_call import Answered, ModelCall
 from .prompt import HistoryError, HistoryView
 from .reopened import reopened_step
@@ -147,21 +158,21 @@ class Run:
         try:
             return await self._steps()
         except ModelError as error:
-            return await self._fail(str(error), "model_error")
+            return await self._fail(str(error), MODEL_ERROR)
         except HistoryError as error:
-            return await self._fail(str(error), "history_error")
+            return await self._fail(str(error), HISTORY_ERROR)
         except ToolsUnavailable as error:
-            return await self._fail(str(error), "tools_unavailable")
+            return await self._fail(str(error), TOOLS_UNAVAILABLE)
         except (RunLost, StreamFenced, IllegalTransition, StoreError):
             raise  # nothing can be written, or not by this process: another one resumes the session (`_let_go`)
         except StreamError as error:
             # A successor may have closed the stream. Writing the failure will show that: it is fenced.
-            return await self._fail(str(error), "stream_error")
+            return await self._fail(str(error), STREAM_ERROR)
         except Exception as error:
             logger.warning("Run %s of session %s failed.", self.context.run_id, self.context.session_id, exc_info=error)
-            return await self._fail(f"{type(error).__name__}: {error}", "error")
+            return await self._fail(f"{type(error).__name__}: {error}", ERROR)
 
-    async def _fail(self, error: str, reason: str) -> AgentResult:
+    async def _fail(self, error: str, reason: FailureReason) -> AgentResult:
         """End the session as failed at any point. The failure is announced only after the stored chunks."""
         if self.context.owned.session.status != "active":
             raise self.context.claim.lost(f"it broke down after its end was written ({error})")
@@ -193,7 +204,7 @@ class Run:
                     return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED, cut)
                 over = await over_limit(context)
                 if over is not None:
-                    return await self._endings.fail(over, "usage_limit")
+                    return await self._endings.fail(over, USAGE_LIMIT)
                 context.stream.step = context.owned.session.step_count + 1
                 await context.hooks.call("step_started", context.stream.step)
                 asked = await self._ask_model()
@@ -202,7 +213,7 @@ class Run:
                 step = asked
                 over = await over_limit(context, step) if step.calls else None
                 if over is not None:
-                    return await self._endings.refuse_calls(step, over, "usage_limit")
+                    return await self._endings.refuse_calls(step, over, USAGE_LIMIT)
             result = await self._work(step)
             await context.hooks.call("step_ended", step.number, context.owned.session.status)
             if result is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
+from ...failures import PARENT_RESTORED
 from ...lifecycle import SESSION_TERMINAL
 from ...retry import CLOSING
 from ...stores.state.commit import RunChange
@@ -78,7 +79,7 @@ async def _end_undone_children(services: Sessions, restored: SessionState) -> No
         if stored is None or stored.version != restored.version:
             raise AlreadyRunning(restored.session_id)
 
-    ending = Ending("failed", "The session was restored to an earlier step.", "parent_restored")
+    ending = Ending("failed", "The session was restored to an earlier step.", PARENT_RESTORED)
     for session_id in undone:
         await fail_session(services, session_id, ending, check)
 

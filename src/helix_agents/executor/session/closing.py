@@ -27,6 +27,7 @@ from ...errors import (
     StreamNotActive,
     VersionConflict,
 )
+from ...failures import ABORTED, ERROR, POISONED
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...messages import Message, identified, ids_of
 from ...retry import CLOSING
@@ -58,7 +59,7 @@ class Ending(NamedTuple):
     @property
     def aborts(self) -> bool:
         """Whether a caller aborts the session."""
-        return self.failure_reason == "aborted"
+        return self.failure_reason == ABORTED
 
 
 async def close(services: Sessions, found: Found) -> None:
@@ -70,9 +71,9 @@ async def close(services: Sessions, found: Found) -> None:
     assert run is not None
     if session.status == "active":
         why = f"{POISONED_AFTER} processes in a row died in this run without a commit."
-        ending = Ending("failed", why, "poisoned")
+        ending = Ending("failed", why, POISONED)
         if (flag := found.seen.stop) is not None:
-            failed = Ending("failed", flag.reason or "aborted", "aborted")
+            failed = Ending("failed", flag.reason or ABORTED, ABORTED)
             ending = failed if flag.abort else Ending("interrupted", flag.reason)
         return await end(services, found, ending)
     change = leased_run(run, services.clock() + services.lease_ms)
@@ -123,7 +124,7 @@ async def _leave_to_undo(services: Sessions, found: Found, plan: Sequence[Messag
     )
     identified_plan = identified(plan, ids_of(await found.history(services.store)), open_step)
     taken = await take(services, session, wanted, identified_plan)
-    await _fail_children(services, found, taken, Ending("failed", "aborted", "aborted"))
+    await _fail_children(services, found, taken, Ending("failed", ABORTED, ABORTED))
 
 
 async def _finish(services: Sessions, found: Found, session: SessionState) -> None:
@@ -138,7 +139,7 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
     failed, ended = session.status == "failed", session.status in SESSION_TERMINAL
 
     if failed:
-        ending = Ending("failed", session.error or "failed", session.failure_reason or "error")
+        ending = Ending("failed", session.error or "failed", session.failure_reason or ERROR)
         await _fail_children(services, found, session, ending)
     try:
         if streams is not None and not is_open:

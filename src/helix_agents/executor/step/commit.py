@@ -14,6 +14,7 @@ import msgspec
 
 from ...codec import Json
 from ...errors import HelixError, RunLost, StoreError, StreamFenced
+from ...failures import ABORTED, NOT_STORABLE, FailureReason
 from ...ids import RESERVED_PREFIX, step_id
 from ...lifecycle import SUSPENDED
 from ...messages import Message, ToolCall, is_undo
@@ -90,7 +91,7 @@ class StepCommitter:
             except UNSTORABLE as again:
                 if is_passing(again):
                     raise
-        return await self.fail(str(error), "not_storable")
+        return await self.fail(str(error), NOT_STORABLE)
 
     async def _refuse(self, step: OpenStep, call: ToolCall, error: HelixError) -> None:
         before = step.outcomes[call["id"]]
@@ -186,7 +187,7 @@ class StepCommitter:
         )
         return await self._stop_with(commit, step)
 
-    async def refuse_calls(self, step: OpenStep, error: str, reason: str) -> AgentResult:
+    async def refuse_calls(self, step: OpenStep, error: str, reason: FailureReason) -> AgentResult:
         """End the session as failed with a reply whose calls must not run."""
         outcomes = {call["id"]: Outcome(success=False, error=f"Not executed: {error}") for call in step.missing}
         closed = close_step(
@@ -199,7 +200,7 @@ class StepCommitter:
         )
         return await self._end_failed(StepCommit(closed.messages, "failed", error=error, failure_reason=reason), step)
 
-    async def fail(self, error: str, reason: str, cut: Cut = NO_CUT) -> AgentResult:
+    async def fail(self, error: str, reason: FailureReason, cut: Cut = NO_CUT) -> AgentResult:
         """End the session as failed. A step that is open stays in staging and is of no further use."""
         return await self._end_failed(StepCommit([], "failed", error=error, failure_reason=reason), None, cut=cut)
 
@@ -264,7 +265,7 @@ class StepCommitter:
         """End the run on request."""
         if self._stop.aborted:
             error = self._stop.reason or "The run was aborted."
-            commit = StepCommit(commit.messages, "failed", error=error, failure_reason="aborted", taken=commit.taken)
+            commit = StepCommit(commit.messages, "failed", error=error, failure_reason=ABORTED, taken=commit.taken)
         else:
             commit = StepCommit(commit.messages, "interrupted", taken=commit.taken)
         context = self._writer.interrupt_context()

@@ -16,6 +16,7 @@ import msgspec
 
 from ...codec import MAX_DEPTH, Json, encode
 from ...content import Content, as_parts
+from ...failures import MAX_STEPS
 from ...ids import step_id
 from ...messages import EFFECTS_ROLE, Message, ToolCall, automatic_message
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
@@ -248,7 +249,7 @@ def close_step(
             "The run used up its steps without coming to an end: raise max_steps, "
             "or call execute() on the session with a message to go on."
         )
-        return StepCommit(messages, "failed", error=error, failure_reason="max_steps")
+        return StepCommit(messages, "failed", error=error, failure_reason=MAX_STEPS)
     return StepCommit(messages, "active")
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ...agent import AgentTool
 from ...errors import InvalidArgument
+from ...failures import ABORTED, PARENT_SUSPENDED, FailureReason
 from ...messages import ToolCall
 from ...stores.usage.contract import UsageEntry
 from ...types import PendingClientToolCall, QuestionKind, SuspendedChildWait
@@ -31,12 +32,6 @@ from .ledger import EffectRecord, step_records
 from .open_step import OpenStep
 from .tool_calls import ToolRunner, offered_tool
 
-PARENT_SUSPENDED = "parent_suspended"
-"""The reason of a sub-agent that was interrupted to let its parent suspend."""
-
-PARENT_FAILED = "parent_failed"
-"""The reason of a sub-agent that was ended because its parent failed in the middle of a step."""
-
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
 ChildOutcome = Outcome | SuspendedChildWait | None
@@ -56,7 +51,7 @@ class Children(Protocol):
         """Run the child of one call until it stops or is asked to stop."""
         ...
 
-    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: str) -> None:
+    async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: FailureReason) -> None:
         """End the child of one call, which no run will continue."""
         ...
 
@@ -210,7 +205,7 @@ class StepWork:
             await self._tools.stager.settle()
         if not self._context.stop.aborted or not self._step.missing:
             return True
-        await self.end_children(self._context.stop.reason or "The run was aborted.", "aborted")
+        await self.end_children(self._context.stop.reason or "The run was aborted.", ABORTED)
         await self._look_up_unknown()
         return False
 
@@ -251,7 +246,7 @@ class StepWork:
         for call in calls:
             await self._run_one(call)
 
-    async def end_children(self, error: str, reason: str) -> None:
+    async def end_children(self, error: str, reason: FailureReason) -> None:
         """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
         for call in self._step.missing:
             tool = self._context.find_tool(call["name"])

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...agent import Agent
 from ...errors import InvalidArgument
-from ...executor import RunHandle, result_of
+from ...executor import Follower, RunHandle, StreamPlace, result_of
 from ...limits import UsageLimits
 from ...messages import Message, is_from_user
 from ...retry import LIVENESS
@@ -209,23 +209,23 @@ async def tool_results(call: Call) -> Response:
 
 async def _wait_until_stopped(context: ServerContext, session: SessionState, wait_seconds: float) -> Conversation:
     """Wait until a session is no longer active, or time is up. The stream says when to look at the session."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + wait_seconds
     info = await context.streams.get_stream_info(session.stream_id)
     latest = info.latest_sequence if info else 0
-    reader = await context.streams.create_resumable_reader(session.stream_id, from_sequence=latest) if info else None
+    place = StreamPlace(session.session_id, session.stream_id, latest, follow=True, starts_over=True)
+    follower = Follower(context.executor.services, place, heartbeat_seconds=LIVENESS.first_seconds)
+    stored = await reload_session(context.store, session)
     try:
-        while session.status == "active" and (left := until - loop.time()) > 0:
-            if reader is None or reader.outcome is not None:
-                await asyncio.sleep(min(left, LIVENESS.first_seconds / 10))
-            else:
-                await reader.read(timeout_seconds=min(left, LIVENESS.first_seconds))
-            if reader is None or reader.outcome is not None or left <= LIVENESS.first_seconds:
-                session = (await reload_session(context.store, session)).session
+        async with asyncio.timeout(wait_seconds) as limit:
+            while stored.session.status == "active":
+                if not await follower.read():
+                    follower.go_on()
+                    stored = await reload_session(context.store, session)
+    except TimeoutError:
+        if not limit.expired():
+            raise
     finally:
-        if reader is not None:
-            await reader.close()
-    return await reload_session(context.store, session)
+        await follower.close()
+    return stored
 
 
 def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:

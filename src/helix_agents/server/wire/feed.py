@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
-from ...executor import DELETED_REASON, AgentExecutor, Follower, StreamPlace, all_waiting, stream_of
+from ...executor import AgentExecutor, Follower, StreamPlace, all_waiting, stream_of
+from ...failures import DELETED_REASON
 from ...safe_text import get_logger
 from ...streams.contract import StreamOutcome
 from ...streams.reader import DELETED
