@@ -19,6 +19,7 @@ import pytest
 
 from helix_agents import Agent, AgentExecutor, HelixError, InvalidArgument, ScriptedLLM, open_stores, tool
 from helix_agents.backends.registry import Stores
+from helix_agents.cli.targets import executor_named
 from helix_agents.conformance.executor.harness import Clockwork
 from helix_agents.conformance.executor.mortal import Life
 from helix_agents.errors import ModelError
@@ -182,6 +183,18 @@ async def test_a_dead_receiver_holds_up_no_run_and_gets_everything_in_order_once
             await receiver.has(taken=3)
             await at_rest(stores)
     assert receiver.types == ["1 run.completed", "2 run.completed", "3 run.completed"]
+
+
+async def test_serve_and_worker_take_a_receiver_from_the_environment(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIX_WEBHOOK_URL", receiver.url)
+    monkeypatch.setenv("HELIX_WEBHOOK_SECRET", SECRET)
+    async with open_stores("memory:") as stores:
+        async with executor_named("tests.cli.chatty:make_executor", stores) as executor:
+            await executor.run("other", "Hello", session_id="s")
+            await receiver.has(taken=1)
+    assert receiver.types == ["1 run.completed"]
 
 
 async def test_only_the_chosen_events_are_sent(receiver: Receiver) -> None:
