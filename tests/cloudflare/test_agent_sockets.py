@@ -142,6 +142,13 @@ async def test_chats_live_in_the_object_of_their_session(client: Client, path: s
     assert (result["status"], result["output"]) == ("completed", "Done, three notes.")
 
 
+@pytest.mark.parametrize(("hint", "options"), [("weur", {"locationHint": "weur"}), ("", {})])
+async def test_a_location_hint_reaches_the_namespace(client: Client, hint: str, options: dict[str, str]) -> None:
+    await client.ask("GET", "/test/create/hinted")
+    _, found = await client.ask("GET", f"/hinted/{hint}/sessions/hinted/state")
+    assert found == {"asked": [["hinted", options]], "status": 200}
+
+
 async def test_requests_do_not_put_the_alarm_off(client: Client) -> None:
     await client.ask("GET", "/test/create/alarmed")
     alarms = []

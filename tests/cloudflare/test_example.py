@@ -68,6 +68,31 @@ async def test_the_example_by_workflows_answers_streams_and_keeps_its_notes(work
             assert "id: 3\n" not in again
 
 
+async def test_the_cron_trigger_of_the_example_ends_expired_sessions_in_d1(workflow_example: PythonWorkerd) -> None:
+    """A fork in the middle of a turn waits for its user; one whose time is over is ended, another one is left alone."""
+    headers = {"authorization": f"Bearer {workflow_example.token}"}
+    timeout = aiohttp.ClientTimeout(total=240)
+    async with aiohttp.ClientSession(f"{workflow_example.url}/entry/", headers=headers, timeout=timeout) as session:
+        for name, more in (("expiring", {"expires_at": 1}), ("lasting", {})):
+            body = {"agent_type": "assistant", "message": "Hello", "session_id": name, **more}
+            async with session.post("execute", json=body) as reply:
+                assert reply.status == 202, await reply.text()
+            async with session.get(f"result/{name}?wait=60") as reply:
+                assert (await reply.json())["status"] == "completed"
+            async with session.get(f"sessions/{name}/checkpoints") as reply:
+                (first,) = [each for each in (await reply.json())["items"] if each["step_count"] == 1]
+            fork = {"new_session_id": f"{name}-fork", "checkpoint_id": first["checkpoint_id"]}
+            async with session.post(f"sessions/{name}/fork", json=fork) as reply:
+                assert reply.status == 201, await reply.text()
+        async with session.get("__scheduled") as reply:
+            assert await reply.text() == "ran"
+        found = {}
+        for name in ("expiring-fork", "lasting-fork", "expiring"):
+            async with session.get(f"sessions/{name}") as reply:
+                found[name] = (await reply.json())["status"]
+        assert found == {"expiring-fork": "failed", "lasting-fork": "interrupted", "expiring": "completed"}
+
+
 @pytest.fixture(scope="module")
 def assistant_example() -> Iterator[PythonWorkerd]:
     with contextlib.ExitStack() as stack:

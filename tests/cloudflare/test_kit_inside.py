@@ -82,6 +82,14 @@ SHORT = [
     *names(STREAM_MANAGER, BLOB_STORE, kinds={"example"}),
 ]
 CARRYING = [each.name for each in EXECUTOR.select() if each.run.__module__.endswith(("x2_carry", "x2_turns"))]
+SAMPLED = (
+    "S17.point_is_exact",
+    "S17.one_leaves",
+    "X10.unknown_and_abandoned",
+    "X10.asked_again",
+    "X11.due_once_by_many",
+)
+"""Branches, effects and schedules: what could fail on a D1 that is reached by requests, and takes a second at most."""
 ALL = names(STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR)
 
 
@@ -102,8 +110,8 @@ def test_in_an_object(python_workers: PythonWorkerd, name: str) -> None:
     run(python_workers, "do", name, QUICKLY)
 
 
-@pytest.mark.parametrize("name", CARRYING)
-def test_carrying_in_d1(python_workers: PythonWorkerd, name: str) -> None:
+@pytest.mark.parametrize("name", [*CARRYING, *SAMPLED])
+def test_in_d1(python_workers: PythonWorkerd, name: str) -> None:
     run(python_workers, "d1", name, QUICKLY)
 
 

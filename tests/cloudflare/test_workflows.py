@@ -128,6 +128,22 @@ async def test_an_interrupted_run_stays_so_until_it_is_resumed(flows: Flows) -> 
     assert (await flows.ask("result", "stopped-waiting"))["status"] == "completed"
 
 
+async def test_a_step_by_workflows_costs_little_more_than_one_without(flows: Flows) -> None:
+    """Per step, on the same stores: the claim of each step and a writer of its own. The run has 13 steps."""
+    await flows.ask("plain", "cost-plain", "runner")
+    await flows.ask("execute", "cost-flow", "runner")
+    await flows.status("cost-flow", "completed")
+    await flows.until(lambda: _is_closed(flows, "cost-flow"))
+    plain, flow = await flows.ask("costs", "cost-plain"), await flows.ask("costs", "cost-flow")
+    print("13 steps, plain and by Workflows:", plain, flow)
+    assert flow["requests"] - plain["requests"] <= 6 * 13
+    assert flow["rows"] - plain["rows"] <= 11 * 13
+
+
+async def _is_closed(flows: Flows, session_id: str) -> bool:
+    return "running" not in (await flows.ask("state", session_id))["runs"]
+
+
 # -- odd input
 
 

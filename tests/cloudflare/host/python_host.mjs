@@ -75,6 +75,11 @@ export const requests = {
     try {
       const { modules, call } = await python(env);
       const url = new URL(request.url), [, module, ...rest] = url.pathname.split("/");
+      // What `wrangler dev --test-scheduled` has: the cron trigger as a request.
+      if (rest[0] === "__scheduled") {
+        await call(modules[module].Default(ctx, env), "scheduled", [null, env, ctx]);
+        return new Response("ran");
+      }
       const inside = new Request(new URL(`/${rest.join("/")}${url.search}`, url), request);
       return await call(modules[module].Default(ctx, env), "fetch", [inside]);
     } catch (error) {

@@ -145,6 +145,18 @@ class Agents(AgentServer):
         return Response(encode(told), headers={"content-type": "application/json"})
 
 
+class NotedNamespace:
+    """A namespace that notes what it is asked for."""
+
+    def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
+        self.asked: list[Any] = []
+
+    def getByName(self, name: str, **options: Any) -> Any:  # the runtime's name
+        self.asked.append([name, options])
+        return self._namespace.getByName(name, **options)
+
+
 class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def fetch(self, request: Any) -> Any:
         path = urlsplit(request.url).path.split("/")
@@ -157,6 +169,12 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
                 inner, method=request.method, headers=dict(request.headers.items()), body=await request.text()
             )
             return await route(self.env.OBJECTS, again)
+        if path[1] == "hinted":  # /hinted/{hint}/...
+            noted = NotedNamespace(self.env.OBJECTS)
+            inner = str(request.url).replace(f"/hinted/{path[2]}", "", 1)
+            again = Request(inner, headers=dict(request.headers.items()))
+            reply = await route(noted, again, authenticate=WHO, location_hint=path[2] or None)
+            return Response(encode({"asked": noted.asked, "status": reply.status}))
         if path[1] == "test":
             return await self.env.OBJECTS.getByName(unquote(path[3])).fetch(request.js_object)
         return await route(self.env.OBJECTS, request, authenticate=WHO)

@@ -6,7 +6,6 @@ At any call to a database, a session may die: see `deaths.py`.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -15,7 +14,7 @@ from scene_agents import SCRIPTS as SCENES  # type: ignore[import-not-found]
 from scene_agents import scene_agents
 from workers import Response, WorkerEntrypoint
 
-from helix_agents import Agent, ScriptedLLM, ToolContext, tool
+from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, tool
 from helix_agents.backends.cloudflare.bindings import D1Binding
 from helix_agents.backends.cloudflare.wire import CloudflareDriver
 from helix_agents.backends.sql_shared.driver import Statement
@@ -41,13 +40,13 @@ JOURNAL = "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY, session T
 ENDING = "CREATE TABLE IF NOT EXISTS ending (session TEXT PRIMARY KEY)"
 DYING = frozenset({"execute", "answer", "answer_all", "complete", "interrupt", "abort", "resume", "restore", "fork"})
 """The requests that may die in the middle: those that change something."""
-BATCHES: dict[str, list[int]] = {}
+COSTS: dict[str, list[int]] = {}
 _counted = CloudflareDriver.counted
 
 
 def counted(self: Any, reply: Any) -> Any:
-    """Count what every driver of this isolate costs: requests, and rows written."""
-    found = BATCHES.setdefault(type(self).__name__, [0, 0])
+    """Count what the steps and requests of a session cost: requests to databases, and rows written."""
+    found = COSTS.setdefault(deaths.COUNTED.get(), [0, 0])
     found[0] += 1
     found[1] += reply.rows_written
     return _counted(self, reply)
@@ -327,7 +326,15 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         services = executor.services
         return sorted(await staged_calls(Parts(services.store, services.streams, services.usage), session_id))
 
-    async def do_costs(self, executor: Any) -> Any:
-        found, now = dict(BATCHES), time.time()
-        BATCHES.clear()
-        return {"costs": found, "at": now}
+    async def do_plain(self, executor: Any, session_id: str, agent: str) -> Any:
+        """Run an agent in this request, without Workflows, on the same stores."""
+        services = executor.services
+        deaths.COUNTED.set(session_id)
+        async with AgentExecutor(
+            services.store, services.streams, services.llm, usage_store=services.usage, agents=list(executor.agents)
+        ) as plain:
+            await plain.run(agent, "Write the report.", session_id=session_id)
+
+    async def do_costs(self, executor: Any, session_id: str) -> Any:
+        requests, rows = COSTS[session_id]
+        return {"requests": requests, "rows": rows}
