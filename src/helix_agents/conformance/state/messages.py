@@ -94,6 +94,7 @@ async def loaded_at_one_moment(harness: Harness) -> None:
             state = plain_state("a", custom_state={"n": [number]})
             run = RunRecord(f"run-{number}", "a", 0)
             await store.save_state_and_promote_staging("a", state, [user(f"{number}")], meta(number), run=run)
+            await asyncio.sleep(0)  # a store that never waits would finish before the first read
 
     async def read() -> None:
         for _ in range(30):
