@@ -158,6 +158,11 @@ async def _settled(stores: Stores) -> list[str]:
 
 
 async def _judge(stores: Stores, session_id: str, expected: Remains) -> None:
+    ended = await stores.state.load_state(session_id)
+    tries = [(run.status, run.attempt, run.resumes) for run in await stores.state.list_runs(session_id)]
+    assert ended is not None
+    why = f"{ended.failure_reason}, {ended.error}; status, attempt and resumes of its runs: {tries}"
+    assert ended.status == "completed", f"{session_id} ended as {ended.status}: {why}"
     view = View()
     await follow(stores.streams, session_id, view)
     expect_same_remains(await remains_of(stores, session_id, view), expected, session_id)
