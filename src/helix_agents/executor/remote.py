@@ -37,7 +37,7 @@ class StopsRuns(Protocol):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What became of the answer to a deferred call. `session`: the one that waited, as it was before.
+    """What happened to the answer to a deferred call. `session`: the session that waited, before the answer.
 
     As in a `ToolResultReceipt`; besides, `unknown`: the token is not ours; `gone`: the session was deleted.
     """

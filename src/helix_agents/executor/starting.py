@@ -88,7 +88,7 @@ class Starter:
         return replace(request, messages=await artifacts.without_bytes(request.messages))
 
     async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
-        """Start; if the session is running, do instead what was asked for, however often that changes."""
+        """Start the session; if it is running, do what `if_running` says, and repeat as long as the two alternate."""
         if request.if_running == "enqueue":
             seen = await find(self._services, request.id, user_id=request.user_id)
             request = replace(request, meant_for=seen)

@@ -130,7 +130,7 @@ class SqliteWakeup(Wakeup):
             seen = now
 
     def _files(self) -> tuple[int, ...]:
-        """Changes whenever the database has been written to, and stays new until that is a moment ago."""
+        """Return a value that changes with every write to the database, and keeps changing for a moment after it."""
         found: list[int] = []
         for name in (self._path + "-wal", self._path):
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import AlreadyRunning, RunLost
+from ...errors import AlreadyRunning, ModelError, RunLost
 from ...llm.scripted import Call, ScriptedLLM
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
@@ -142,3 +142,60 @@ async def closed_at_once(harness: Harness) -> None:
     async with executing(await harness.open_stores(), llm, lease_seconds=LEASE_SECONDS) as other:
         result = await (await other.resume(agent, "s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
+
+
+class _RenewedBehind:
+    """A state store in which the lease is renewed right before the write that ends or releases the run, as by a renewal
+    whose reply was lost."""
+
+    def __init__(self, inner: Any) -> None:
+        self.renewed: list[str] = []
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in ("save_state", "save_state_and_promote_staging"):
+            return found
+
+        async def write(session_id: str, *args: Any, **options: Any) -> Any:
+            change = options.get("change_run")
+            if change is not None and session_id not in self.renewed:
+                self.renewed.append(session_id)
+                until = change.seen.lease_until + 1000
+                await self._inner.update_run_status(change.seen.run_id, "running", lease_until=until)
+            return await found(session_id, *args, **options)
+
+        return write
+
+
+@check("X2", "a renewal whose reply was lost costs a run neither its end nor its question", kind="faults")
+async def a_renewal_without_reply(harness: Harness) -> None:
+    stores = await harness.open_stores()
+    behind: Any = _RenewedBehind(stores.state)
+    behind.carries = getattr(stores.state, "carries", None)
+
+    @tool(execute="client")
+    def ask(question: str) -> str:
+        """Ask a person."""
+        raise NotImplementedError
+
+    async with executing(Parts(behind, stores.streams, stores.usage), _by_session(), poll_seconds=60) as executor:
+        for session_id, status in ENDS.items():
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                result = await (await executor.execute(simple_agent(ask), session_id, session_id=session_id)).result()
+            expect_same(result.status, status, f"how {session_id} ends")
+            runs = await stores.state.list_runs(session_id)
+            expect_same([run.status for run in runs], [status], f"the runs of {session_id}")
+
+
+ENDS = {"complete": "completed", "suspend": "suspended_client_tool", "fail": "failed"}
+"""How a run ends, by what its model is asked for."""
+
+
+def _by_session() -> ScriptedLLM:
+    replies: dict[str, Any] = {
+        "complete": "Done.",
+        "suspend": [Call("ask", {"question": "?"})],
+        "fail": ModelError("no"),
+    }
+    return ScriptedLLM(lambda request: replies[request.messages[-1]["content"]])

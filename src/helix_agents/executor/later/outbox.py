@@ -215,7 +215,7 @@ class Outbox(Hooks):
         return found
 
     async def _next(self, entry: Entry) -> tuple[RunRecord | None, SessionState] | None:
-        """Return the next run to report, or None in its place if there is none; None if the session is gone."""
+        """Return the next run to report, if there is one, and its session; None if the session is gone."""
         session = await self._services.store.load_state(entry.session_id)
         if session is None or session.incarnation != entry.incarnation:
             return None

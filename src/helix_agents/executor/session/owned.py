@@ -31,6 +31,7 @@ from ...types import (
     SubSessionRef,
 )
 from .questions import all_waiting, own_calls
+from .standing import open_run
 
 Result = TypeVar("Result")
 
@@ -117,8 +118,9 @@ class OwnedSession:
                     if await self._saved_before(changed):
                         return
                     if isinstance(error, LeaseConflict):
-                        raise self._lost("another process has ended it") from error
-                    await self._refresh()
+                        options = {**options, "change_run": await self._reread(options["change_run"])}
+                    else:
+                        await self._refresh()
                     continue
                 self.session = msgspec.structs.replace(changed, version=version, custom_state=self.session.custom_state)
                 return
@@ -164,8 +166,6 @@ class OwnedSession:
                     change_run=change_run,
                     along=along,
                 )
-            except LeaseConflict as error:
-                raise self._lost("another process has ended it") from error
             except VersionConflict:
                 await self.refresh()
                 continue
@@ -185,28 +185,40 @@ class OwnedSession:
         change_run: RunChange | None = None,
         along: Along | None = None,
     ) -> Committed:
-        """Commit at the version seen last, or raise `VersionConflict`."""
+        """Commit at the version seen last, or raise `VersionConflict`. Raises `RunLost`."""
         async with self._lock:
             changed, messages = change(self.session), self.identified(messages, meta.step_id)
-            try:
-                committed = await self._store.save_state_and_promote_staging(
-                    self.session_id,
-                    changed,
-                    messages,
-                    meta,
-                    expected_version=self.session.version,
-                    unstaged=unstaged,
-                    change_run=change_run,
-                    owner=self.owner,
-                    **_carried(along),
+            for _ in CONFLICT.attempts():
+                try:
+                    committed = await self._store.save_state_and_promote_staging(
+                        self.session_id,
+                        changed,
+                        messages,
+                        meta,
+                        expected_version=self.session.version,
+                        unstaged=unstaged,
+                        change_run=change_run,
+                        owner=self.owner,
+                        **_carried(along),
+                    )
+                except (EpochConflict, SessionNotFound) as error:
+                    raise self._lost_by(error) from None
+                except LeaseConflict:
+                    change_run = await self._reread(change_run)
+                    continue
+                self.messages.extend(messages)
+                self.session = msgspec.structs.replace(
+                    changed, version=committed.new_version, step_count=meta.step_count, custom_state=custom_state
                 )
-            except (EpochConflict, SessionNotFound) as error:
-                raise self._lost_by(error) from None
-            self.messages.extend(messages)
-            self.session = msgspec.structs.replace(
-                changed, version=committed.new_version, step_count=meta.step_count, custom_state=custom_state
-            )
-            return committed
+                return committed
+        raise self._lost("its lease keeps changing")
+
+    async def _reread(self, change: RunChange | None) -> RunChange:
+        """Return the change of the run as it is stored now: a renewal may be stored although its reply was lost."""
+        run = open_run(await self._store.get_current_run(self.session_id))
+        if change is None or run is None or run.run_id != change.seen.run_id:
+            raise self._lost("another process has ended it")
+        return RunChange(run, msgspec.structs.replace(run, **change.changes))
 
     async def stage(self, step_id: str, calls: Sequence[StagedChanges], *, along: Along | None = None) -> int:
         """Stage outcomes for the open step, in one write; return the sequence of what went along. Raises `RunLost`."""

@@ -313,8 +313,8 @@ async def submit(
 ) -> ToolResultReceipt:
     """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit.
 
-    `incarnation`: of the session that asked. A session that was created again since has not. `addressed`: the same of
-    the session that the caller named.
+    `incarnation`: that of the session that asked; one that was created since then under the same id did not.
+    `addressed`: the same of the session that the caller named.
     """
     response = answer.response
     ensure_json(response)

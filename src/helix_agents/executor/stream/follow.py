@@ -1,4 +1,4 @@
-"""Following a session's stream, over turns, also before there is a stream: the one way, for handles, views and servers.
+"""How handles, views and servers follow a session's stream: over turns, and from before the stream exists.
 
 `Follower` holds the policy: where to resume, how long to wait for a stream, when a session is gone, and what it means
 that a stream is missing. Replay and live are one path, the stream reader's. `RunChunks` hands out chunks one by one;

@@ -89,7 +89,7 @@ class Runner:
         self.scripts_allowed = True
 
     async def run(self, program: Program) -> Done | Refused:
-        """Run a program: what came of it, or why it was refused."""
+        """Run a program; return its result, or the reason for its refusal."""
         with TranslatedErrors(f"key {program.keys[0]!r}"):
             try:
                 reply = await self._reply(program)

@@ -161,7 +161,7 @@ class Program:
         return self.header[0] != ""
 
     def watched(self) -> Iterable[str]:
-        """Yield the keys that must not change between looking and writing, where the two are apart."""
+        """Yield the keys that must not change between reading and writing, for callers that cannot do both at once."""
         if self.is_session:  # every write of a session touches its hash, every append the head of its stream
             return [self.keys[0], *self._streams]
         return sorted(self._guarded)

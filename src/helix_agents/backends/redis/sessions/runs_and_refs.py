@@ -179,7 +179,7 @@ class RedisRecords(RedisReads):
         return as_texts(run_ids), as_texts(ref_ids)
 
     async def _drop_ref(self, referrer: str, session_id: str) -> None:
-        """A ref to a deleted session goes, unless it speaks of a remote one, which was not deleted."""
+        """Remove the ref to a deleted session, unless it names a remote session, which was not deleted."""
         keys = self._keys(referrer)
         text = text_or_none(await self._servers.one(keys.refs, "HGET", keys.refs, session_id))
         if text is None or to_struct(SubSessionRef, decode(text)).remote is not None:
