@@ -127,3 +127,43 @@ async def dead_while_taking_over(harness: Harness) -> None:
         clock.pass_seconds(31)
     statuses = [run.status for run in await stores.state.list_runs("s")]
     expect_same(statuses, ["interrupted", "interrupted", "completed"], "the runs")
+
+
+class _DeletesAtTheEnd:
+    """A state store in which a session is deleted as soon as the end of its run is stored."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in ("save_state", "save_state_and_promote_staging"):
+            return found
+
+        async def write(session_id: str, state: Any, *args: Any, **options: Any) -> Any:
+            answer = await found(session_id, state, *args, **options)
+            if options.get("change_run") is not None and state.status != "active":
+                await self._inner.delete_session(session_id)
+            return answer
+
+        return write
+
+
+@check("X2", "a run whose session is deleted as soon as its end is stored still has its result")
+async def deleted_at_the_end(harness: Harness) -> None:
+    stores = await harness.open_stores()
+
+    class Stopper(Hooks):
+        async def step_started(self, run: RunInfo, step: int) -> None:
+            if run.session_id == "interrupted":
+                await executor.interrupt("interrupted", "enough")
+
+    deleting: Any = _DeletesAtTheEnd(stores.state)
+    replies: dict[str, Any] = {"completed": "Done.", "failed": ModelError("no such model"), "interrupted": "Never."}
+    llm = ScriptedLLM(lambda request: replies[request.messages[-1]["content"]])
+    executor = make_executor(Parts(deleting, stores.streams, stores.usage), llm, poll_seconds=60, hooks=[Stopper()])
+    async with executor:
+        for status in replies:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                result = await (await executor.execute(simple_agent(), status, session_id=status)).result()
+            expect_same(result.status, status, "the result")

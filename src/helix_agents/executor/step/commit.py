@@ -288,7 +288,7 @@ class StepCommitter:
             await self._tell(stream.flush)
             await self._tell(close)
         if self._context.claim.resumed or commit.status == "failed":
-            await self._owned.discard_staging()
+            await self._tidy(self._owned.discard_staging)
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
         return AgentResult(
             commit.status,
@@ -326,9 +326,17 @@ class StepCommitter:
             logger.warning("The stream of session %s could not be told of the run's end: %s", session_id, error)
             return False
 
+    async def _tidy(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what follows the end. Once that is stored, others may delete or continue the session at any time."""
+        try:
+            await work()
+        except RunLost:
+            if not self._writer.ended:
+                raise
+
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:
-            await self._owned.clear_interrupt_flag()
+            await self._tidy(self._owned.clear_interrupt_flag)
         await self._context.watch.close()
         if self._writer.ended:
             return
