@@ -80,7 +80,9 @@ def refused(turns: list[Turn], folder: Path) -> list[str]:
 
 
 async def test_both_clients_accept_the_streams_of_some_checks(tmp_path: Path) -> None:
-    turns = await turns_of_checks("X5", "X6", "a_question_of_its_own", "what_people_say", "undo_unknown", "two_editors")
+    turns = await turns_of_checks(
+        "X5", "X6", "X10.a_question_of_its_own", "X10.what_people_say", "X10.undo_unknown", "S17.two_editors"
+    )
     assert len(turns) > 10
     assert refused(turns, tmp_path) == []
 
