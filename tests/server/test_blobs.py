@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -80,6 +82,21 @@ async def test_a_digest_of_another_session_is_not_found(alice: httpx.AsyncClient
     await alice.post("/execute", json={"agent_type": "manager", "message": "Hi", "session_id": f"{session}-2"})
     assert_problem(await alice.get(f"/sessions/{session}-2/blobs/{digest}"), 404, "not_found")
     assert_problem(await alice.get(f"/sessions/{session}/blobs/nonsense"), 400, "invalid_argument")
+
+
+@pytest.mark.parametrize("headers", [{"Content-Length": "100000000"}, {}], ids=["declared", "chunked"])
+async def test_a_hundred_megabytes_are_rejected_and_leave_nothing(
+    alice: httpx.AsyncClient, stores: Stores, session: str, headers: dict[str, str]
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 1_000_000
+
+    with suppress(httpx.WriteError, httpx.ReadError):  # a server may close the connection before it has read everything
+        response = await alice.post(f"/sessions/{session}/blobs", content=pieces(), headers=headers)
+        assert_problem(response, 413, "body_too_large")
+    assert stores.blobs is not None
+    assert (await stores.blobs.list(session)).items == []
 
 
 async def test_an_upload_that_is_too_large_is_refused_early(alice: httpx.AsyncClient, session: str) -> None:
