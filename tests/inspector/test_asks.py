@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -172,8 +173,13 @@ async def test_who_answered_is_shown(page: Page, visit: Visit, admin: httpx.Asyn
     await execute(admin, "delete a.txt b.txt", sid)
     await page.goto(f"/#/s/{sid}")
     await expect(page.locator(".ask")).to_have_count(2)
-    await page.locator(".ask").first.get_by_role("button", name="Approve").click()
-    await expect(page.locator(".ask:not(.answered)")).to_have_count(1)
+    open_questions = page.locator(".ask:not(.answered)")
+    for _ in range(10):  # a click that falls into a redraw is lost: click again
+        await open_questions.first.get_by_role("button", name="Approve").click()
+        with suppress(AssertionError):
+            await expect(open_questions).to_have_count(1, timeout=3000)
+            break
+    await expect(open_questions).to_have_count(1)
     for each in (page, await visit(f"/#/s/{sid}")):
         await expect(each.locator(".call")).to_contain_text("answered by root")
 

@@ -7,7 +7,7 @@ import asyncio
 from ..expect import expect, expect_same
 from ..harness import Harness
 from .harness import STREAM_MANAGER
-from .sample import chunk, kept, names, numbered, read_all, read_some, reader_of, reading, soon, write
+from .sample import chunk, kept, names, numbered, read_all, read_some, reader_of, soon, write
 
 check = STREAM_MANAGER.check
 
@@ -39,22 +39,25 @@ async def rewind(harness: Harness) -> None:
 async def live_readers_go_on(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 2), step=1)
-    async with reading(await reader_of(streams, "s")) as here, reading(await reader_of(other, "s")) as there:
-        probe = await reader_of(other, "s")
-        await read_some(probe, 2)
-        await write(streams, "s", names("b", 2), step=2)
-        await read_some(probe, 2)
-        await streams.cleanup_to_step("s", 1)
-        await read_some(probe, 1)
-        await streams.reset_stream("s")
-        await read_some(probe, 1)
-        await probe.close()
-        await write(streams, "s", ["c"])
-        await streams.end_stream("s")
-        markers = [(5, "stream_rewound"), (6, "stream_resync"), (7, "c")]
-        expected = [*numbered([*names("a", 2), *names("b", 2)]), *markers]
-        for task in (here, there):
-            expect_same(await soon(task), expected, "a reader that kept up")
+    readers = [await reader_of(streams, "s"), await reader_of(other, "s")]
+    seen = [[*await read_some(reader, 2)] for reader in readers]
+
+    async def keep_up(count: int) -> None:
+        for reader, chunks in zip(readers, seen, strict=True):
+            chunks += await read_some(reader, count)
+
+    await write(streams, "s", names("b", 2), step=2)
+    await keep_up(2)
+    await streams.cleanup_to_step("s", 1)
+    await keep_up(1)
+    await streams.reset_stream("s")
+    await keep_up(1)
+    await write(streams, "s", ["c"])
+    await streams.end_stream("s")
+    markers = [(5, "stream_rewound"), (6, "stream_resync"), (7, "c")]
+    expected = [*numbered([*names("a", 2), *names("b", 2)]), *markers]
+    for reader, chunks in zip(readers, seen, strict=True):
+        expect_same([*chunks, *await read_all(reader)], expected, "a reader that kept up")
     expect_same(await read_all(await reader_of(other, "s", 0)), markers[1:], "a late reader")
 
 
