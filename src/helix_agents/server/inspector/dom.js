@@ -84,10 +84,20 @@ export function oneAtATime(act) {
 	};
 }
 
+// Between press and release nothing is drawn: a click on an element that was moved meanwhile would be lost.
+let isPressed = false;
+addEventListener("pointerdown", () => { isPressed = true; }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => { isPressed = false; }), true);
+addEventListener("pointermove", (event) => { if (!event.buttons) isPressed = false; }, true);
+
 // `atMost` for drawing: in a frame, and not while the page is hidden.
 export function eachFrame(draw, wait = 0) {
 	let frame = 0;
-	const ask = atMost(wait, () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); });
+	const drawOnce = () => {
+		frame = isPressed ? requestAnimationFrame(drawOnce) : 0;
+		if (!frame) draw();
+	};
+	const ask = atMost(wait, () => { frame ||= requestAnimationFrame(drawOnce); });
 	const { stop } = ask;
 	ask.stop = () => { cancelAnimationFrame(frame); stop(); };
 	return ask;
