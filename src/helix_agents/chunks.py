@@ -94,7 +94,7 @@ class ToolApprovalRequest(Stamped, total=False):
 
 
 class ClientToolRequest(Stamped, total=False):
-    """The client executes this call, or answers the `question` that its tool asks in the middle of it.
+    """The client executes this call, or answers the `question` that the tool asks during the call.
 
     `approval_id`: names the question, if there is one. `deadline_at`: until when, if there is a limit.
     """

@@ -75,7 +75,7 @@ class Client:
             return [message.json() async for message in connection]
 
     async def watch_to_the_end(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the same for one that comes back, with the last sequence it saw, until it has heard the last word."""
+        """Return the same for a client that reconnects with the last sequence it saw until it gets a final frame."""
         frames: list[dict[str, Any]] = []
         while not frames or frames[-1]["event"] != "end":
             last = max(numbers(frames), default=0)

@@ -49,7 +49,7 @@ class Flows:
                 return json.loads(text)
 
     async def until(self, true: Callable[[], Awaitable[Any]]) -> Any:
-        """Wait for something in another process; there is no event to wait for."""
+        """Poll for something in another process, which offers no event."""
         async with asyncio.timeout(LIMIT_SECONDS):
             while not (found := await true()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

@@ -519,7 +519,7 @@ async def test_thirty_browsers_get_everything_once_across_sleep_and_death(privat
 
 
 async def browse_to_the_end(manager: DurableObjectStreamManager, stream_id: str) -> list[dict[str, Any]]:
-    """Return what a browser gets that comes back until it has heard the last word."""
+    """Return what a browser gets that reconnects until it gets a final frame."""
     frames: list[dict[str, Any]] = []
     while not frames or frames[-1]["event"] != "end":
         last = max(sequences(frames), default=0)

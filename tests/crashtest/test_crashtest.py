@@ -124,5 +124,5 @@ async def test_what_a_failed_turn_takes_back_is_counted() -> None:
 
     report = await assert_crash_safe(make, "payer", "Go", every=3)
     assert report.tools["undo:pay"].effect == "once"
-    assert report.tools["undo:pay"].unknown > 0, "nobody was asked about an undo that was cut off"
+    assert report.tools["undo:pay"].unknown > 0, "no question was asked about an undo that was cut off"
     assert "as_undo" not in vars(pay)

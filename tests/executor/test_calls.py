@@ -27,7 +27,7 @@ class Counting:
         self._together = together
 
     def carries(self, streams: object, usage: object) -> bool:
-        """The streams are wrapped, too, so the store does not recognize them."""
+        """The streams are wrapped as well, so the store does not recognize them."""
         return self._together
 
     def __getattr__(self, name: str) -> Any:

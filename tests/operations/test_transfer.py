@@ -152,7 +152,7 @@ async def test_one_session_is_exported_with_those_below_it(source: Stores) -> No
 
 
 def resealed(lines: list[str], old: str, new: str) -> list[str]:
-    """Return the export with one value exchanged and the digests made again: a file that somebody wrote by hand."""
+    """Return the export with one value exchanged and the digests made again: a file written by hand."""
     changed, block = [lines[0]], Block()
     for line in lines[1:]:
         text = line.replace(old, new)

@@ -212,7 +212,7 @@ async def open_state(argument: str) -> StateStore:
 
 
 async def open_fresh(argument: str) -> StateStore:
-    """Return a schema that nobody has opened before: opening it migrates."""
+    """Return a new schema, which opening migrates."""
     schema, _, url = argument.partition(" ")
     store = _OwnState(await asyncpg.create_pool(url, min_size=1, max_size=2), schema=schema)
     await store.session_exists("nobody")

@@ -27,7 +27,7 @@ _numbers = count(1)
 
 
 def new_prefix() -> str:
-    """Return a prefix that nobody uses."""
+    """Return an unused prefix."""
     return f"kit-{os.getpid()}-{next(_numbers)}"
 
 

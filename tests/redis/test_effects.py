@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 import redis
 
 from helix_agents.conformance.pytest import conformance_tests
-from tests.executor.harnesses import UrlHarness
+from tests.executor.harnesses import ShortHarness
 from tests.servers.redis_cluster import RedisCluster
 
 SOAKING = os.environ.get("HELIX_SOAK") == "1"
@@ -25,15 +24,6 @@ CHECKS = (
     "X11.one_key_one_schedule",
     "X11.submitted_for_later",
 )
-
-
-class ShortHarness(UrlHarness):
-    """In short form: a few runs that die between calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        if not SOAKING:
-            self.options = replace(self.options, steps=40)
 
 
 class ClusterHarness(ShortHarness):

@@ -166,7 +166,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(
 
 
 async def _open_raw(server: Running, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection that reads only when it is told to."""
+    """Return a connection that reads only on request."""
     host, port = urlsplit(server.address).netloc.split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{_lines(ALICE)}Connection: close\r\n\r\n".encode())

@@ -62,7 +62,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def free_port(highest: int = HIGHEST_PORT, *, also: tuple[int, ...] = ()) -> int:
-    """Return a loopback port that is free now, and whose neighbours at the offsets `also` are free too."""
+    """Return a loopback port that is free now, and whose neighbors at the offsets `also` are free as well."""
     while True:
         with contextlib.ExitStack() as held:
             first = held.enter_context(socket.socket())

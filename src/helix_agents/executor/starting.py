@@ -278,7 +278,8 @@ class Starter:
 
 
 def _ensure_same(request: Request, found: Found) -> None:
-    """Raise if the session that a request was meant for is gone, or if the conversation that it leaves went on."""
+    """Raise if the session that a request was meant for is gone, or if the conversation that it leaves has
+    continued."""
     meant, session = request.meant_for, found.session
     if meant is None or meant.session is None:
         return

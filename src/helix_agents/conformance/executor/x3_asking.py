@@ -160,4 +160,4 @@ async def dead_while_asking(harness: Harness) -> None:
             expect_same(session.status if session else None, "completed", f"{what}: the status")
             expect_same(await _results(stores, name), ["blue linen, size 3"], f"{what}: what the model reads")
             if effect == "once" and len(tailor.made) > made == 1:
-                expect("outcome" in asked, f"{what}: made again, and nobody was asked")
+                expect("outcome" in asked, f"{what}: made again without a question")

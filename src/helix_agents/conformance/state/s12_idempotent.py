@@ -151,7 +151,7 @@ async def lost_reply_is_found_out(harness: Harness) -> None:
                 expect_same(outcome, scene.answer, f"the answer of {scene.name} with a lost reply at call {at}")
 
 
-@check("S12", "the fate of a commit is found out even if the reply to that question is lost, too", kind="faults")
+@check("S12", "the fate of a commit is found out even if the reply to that question is lost as well", kind="faults")
 async def two_lost_replies_are_found_out(harness: Harness) -> None:
     async for scene in _scenes(harness):
         if scene.name != "save_state_and_promote_staging":

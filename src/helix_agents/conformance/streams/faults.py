@@ -25,7 +25,7 @@ def wrap(manager: StreamManager, verb: str, wrapper: Wrapper) -> None:
 
 
 def faulty(choose: Callable[[int], StreamFault]) -> Wrapper:
-    """Return a wrapper that asks for every call (numbered from 1) what shall happen to it."""
+    """Return a wrapper that asks for every call (numbered from 1) what should happen to it."""
     calls = 0
 
     def wrapper(verb: Verb) -> Verb:

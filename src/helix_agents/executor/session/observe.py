@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
     @property
     def commit_id(self) -> str | None:
-        """The id of the latest checkpoint: another one means that the conversation went on, or was left."""
+        """The id of the latest checkpoint: if it has changed, the conversation has continued or was branched."""
         return self.checkpoint.checkpoint_id if self.checkpoint is not None else None
 
     @property
