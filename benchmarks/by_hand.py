@@ -35,7 +35,7 @@ class SqliteByHand:
     """Sessions in a SQLite file, one `BEGIN IMMEDIATE ... COMMIT` a step."""
 
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
-        self.database = sqlite3.connect(path, isolation_level=None)
+        self.database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.database.execute("PRAGMA journal_mode=WAL")
         self.database.execute(f"PRAGMA synchronous={synchronous}")
         if not self.database.execute("SELECT 1 FROM sqlite_master").fetchone():

@@ -30,7 +30,7 @@ from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.executor import AgentExecutor, Stepper, WorkerPool
 from helix_agents.runtimes.dbos import DBOSRuntime
 from helix_agents.runtimes.temporal import TemporalRuntime
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import DURABLE, PostgresServer
 from tests.servers.temporal import TemporalServer
 
 TOOLS = 1
@@ -150,5 +150,9 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     print(machine.describe())
-    with tempfile.TemporaryDirectory() as place, PostgresServer() as server, TemporalServer() as temporal:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        PostgresServer(options=DURABLE) as server,
+        TemporalServer() as temporal,
+    ):
         asyncio.run(compare(Path(place), server.url, temporal.address, given.steps, given.rounds))

@@ -11,11 +11,21 @@ from time import perf_counter_ns
 
 
 def describe() -> str:
-    """Cores, processor architecture, Python and SQLite."""
+    """Return cores, processor, system, Python and SQLite."""
     return (
-        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
+        f"{os.cpu_count()} cores, {_processor()}, {platform.system()}, "
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
+
+
+def _processor() -> str:
+    """Return the processor's model, where the system names it, and its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return " ".join([*models[:1], platform.machine()])
 
 
 def sync_micros(folder: Path) -> float:

@@ -20,7 +20,7 @@ from benchmarks.postgres_state import grow_log
 from benchmarks.shapes import SHAPES, ByHand, Shape, ShapedSession
 from benchmarks.workload import Step, now_ms, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import DURABLE, PostgresServer
 
 WARMUP = 10
 MOST = 1.6
@@ -214,7 +214,7 @@ async def measure(report: Report, server: PostgresServer, *, quick: bool) -> Non
 def main(arguments: list[str]) -> int:
     print(machine.describe())
     report = Report()
-    with PostgresServer() as server:
+    with PostgresServer(options=DURABLE) as server:
         asyncio.run(measure(report, server, quick="--quick" in arguments))
     return report.exit_code()
 

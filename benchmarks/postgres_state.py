@@ -21,7 +21,7 @@ from benchmarks.postgres_others import OTHERS, Other
 from benchmarks.turns import HandCommit, Run, commits_in_turns, together
 from benchmarks.workload import OurSession, in_turns, steps
 from helix_agents.backends.postgres.state_store import PostgresStateStore
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import DURABLE, PostgresServer
 from tests.servers.process import HOST
 from tests.servers.proxy import Proxy
 
@@ -239,7 +239,7 @@ def main(arguments: list[str]) -> int:
     print(machine.describe())
     report = Report()
     for durable in (True, False):
-        with PostgresServer(options=() if durable else ("synchronous_commit=off",)) as server:
+        with PostgresServer(options=(*DURABLE, *(() if durable else ("synchronous_commit=off",)))) as server:
             asyncio.run(measure(report, server, durable=durable, million="--million" in arguments))
     return report.exit_code()
 

@@ -16,7 +16,7 @@ from benchmarks.paced_delivery import STAMPED, chunk, deliver, follow
 from benchmarks.pairing import Report, pair_async
 from benchmarks.streams_sqlite import CHUNKS, RAW_BATCH
 from helix_agents.backends.postgres.stream_manager import PostgresStreamManager
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import DURABLE, PostgresServer
 
 
 async def writing(report: Report, url: str) -> None:
@@ -72,7 +72,7 @@ async def measure(report: Report, url: str) -> None:
 def main() -> int:
     print(machine.describe())
     report = Report()
-    with PostgresServer() as server:
+    with PostgresServer(options=DURABLE) as server:
         asyncio.run(measure(report, server.url))
     return report.exit_code()
 

@@ -3,8 +3,8 @@
     ./dev bench steps [--steps 20] [--rounds 15]
 
 An instant model, one tool and three, a durable stream. A raw commit stores one row of 1 KB, as durable as ours: by
-sqlite3 in a thread, by asyncpg, by one Redis command. SQLite is also compared with other frameworks, in environments
-of their own (`./dev bench all` creates them).
+sqlite3 in a thread, by asyncpg, by one Redis command. Both databases are also compared with other
+frameworks, in environments of their own, taking turns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from benchmarks.all.contestants import OURS, available
 from benchmarks.all.figures import step_costs
 from benchmarks.executor_overhead import with_executor
 from helix_agents import Stores, open_stores
+from tests.servers.postgres import DURABLE as DURABLE_POSTGRES
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis_server import DURABLE as DURABLE_REDIS
 from tests.servers.redis_server import RedisServer
 
 ROW = "x" * 1_000
@@ -90,20 +92,24 @@ async def run(steps: int, rounds: int) -> None:
         folder = Path(temporary)
         async with open_stores(f"sqlite:{folder / 'ours.db'}") as stores, raw_sqlite(folder) as commit:
             await compare("sqlite", stores, commit, steps, rounds)
-        with PostgresServer() as postgres:
+        with PostgresServer(options=DURABLE_POSTGRES) as postgres:
             async with open_stores(postgres.url) as stores, raw_postgres(postgres.url) as commit:
                 await compare("postgres", stores, commit, steps, rounds)
-        with RedisServer() as redis:
+        with RedisServer(options=DURABLE_REDIS) as redis:
             async with open_stores(redis.url) as stores, raw_redis(redis.url) as commit:
                 await compare("redis", stores, commit, steps, rounds)
 
 
 def against_peers(steps: int, rounds: int) -> None:
     """Print a step of every framework whose environment exists."""
-    for cost in step_costs(available(), steps=steps, rounds=rounds):
+    with PostgresServer(options=DURABLE_POSTGRES) as postgres:
+        costs = step_costs(available(), postgres.url, steps=steps, rounds=rounds)
+    for cost in costs:
         ours = cost.milliseconds[OURS]
-        others = ", ".join(f"{name} {ms:.2f}" for name, ms in cost.milliseconds.items() if name != OURS)
-        where = "SQLite" if cost.stored else "no database"
+        others = ", ".join(
+            f"{name} {ms:.2f} (ours is {ours / ms:.2f} of it)" for name, ms in cost.milliseconds.items() if name != OURS
+        )
+        where = cost.database or "no database"
         print(f"{cost.tools} tool(s), {where:11}: {OURS} {ours:.2f} ms; {others or 'no other framework is installed'}")
 
 

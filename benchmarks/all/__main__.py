@@ -1,7 +1,10 @@
 """Every published figure: step cost beside other frameworks, long sessions, readers, SSE, listing, resume.
 
-./dev bench all            about half an hour on a quiet machine; writes docs/benchmarks.md and its plots
-./dev bench all --quick    minutes, small sizes, into a temporary folder: to see that it works
+./dev bench all                   about twenty minutes on a quiet machine; writes docs/benchmarks.md and its plots
+./dev bench all --quick           minutes, small sizes, into a temporary folder: to see that it works
+./dev bench all --part listing    one part at full size, into a temporary folder
+
+A part that fails is named on the page, and the exit code is 1; the others are measured and written all the same.
 """
 
 from __future__ import annotations
@@ -9,17 +12,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
+import resource
+import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import machine
 from benchmarks.all import figures as measure
-from benchmarks.all.contestants import available, versions
+from benchmarks.all.contestants import Contestant, available, scratch, versions
 from benchmarks.all.figures import Figures
 from benchmarks.all.page import write
+from tests.servers.postgres import DURABLE as DURABLE_POSTGRES
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis_server import DURABLE as DURABLE_REDIS
 from tests.servers.redis_server import RedisServer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,48 +41,92 @@ class Sizes(msgspec.Struct):
     steps: int = 100
     rounds: int = 7
     sessions: tuple[int, ...] = (50, 300, 1000)
+    session_rounds: int = 3
     readers: tuple[int, ...] = (1, 10, 100, 1000)
     clients: tuple[int, ...] = (1, 10, 100, 1000)
-    events: int = 100
+    deliveries: int = 100_000
+    stream_rounds: int = 5
     listed: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     page_rounds: int = 200
 
 
-QUICK = Sizes(10, 1, (10, 30), (1, 10), (1, 10), 20, (1_000, 10_000), 20)
+QUICK = Sizes(10, 1, (10, 30), 1, (1, 10), (1, 10), 200, 1, (1_000, 10_000), 20)
 
 
-def run(sizes: Sizes) -> Figures:
-    """Measure everything, one after the other."""
+def _steps(found: Figures, contestants: Sequence[Contestant], sizes: Sizes) -> None:
+    with PostgresServer(options=DURABLE_POSTGRES) as postgres:
+        found.steps = measure.step_costs(contestants, postgres.url, steps=sizes.steps, rounds=sizes.rounds)
+
+
+def _sessions(found: Figures, contestants: Sequence[Contestant], sizes: Sizes) -> None:
+    found.growth = measure.growth(contestants, sizes.sessions, rounds=sizes.session_rounds)
+
+
+def _readers(found: Figures, contestants: Sequence[Contestant], sizes: Sizes) -> None:
+    with (
+        scratch() as folder,
+        PostgresServer(options=DURABLE_POSTGRES) as postgres,
+        RedisServer(options=DURABLE_REDIS) as redis,
+    ):
+        urls = {"memory": "memory:", "sqlite": f"sqlite:{folder}/r.db", "postgres": postgres.url, "redis": redis.url}
+        found.versions |= asyncio.run(measure.server_versions(urls))
+        found.readers = asyncio.run(measure.readers(sizes.readers, urls, rounds=sizes.stream_rounds))
+
+
+def _sse(found: Figures, contestants: Sequence[Contestant], sizes: Sizes) -> None:
+    found.sse = asyncio.run(measure.sse(sizes.clients, sizes.deliveries, rounds=sizes.stream_rounds))
+    found.sse_delay_ms = asyncio.run(measure.sse_delay())
+
+
+def _listing(found: Figures, contestants: Sequence[Contestant], sizes: Sizes) -> None:
+    with scratch() as folder:
+        found.listing = asyncio.run(measure.pages(sizes.listed, folder, rounds=sizes.page_rounds))
+
+
+Part = Callable[[Figures, Sequence[Contestant], Sizes], None]
+PARTS: Mapping[str, Part] = {
+    "steps": _steps,
+    "sessions": _sessions,
+    "readers": _readers,
+    "sse": _sse,
+    "listing": _listing,
+}
+
+
+def run(sizes: Sizes, parts: Mapping[str, Part] = PARTS) -> Figures:
+    """Measure the parts, one after the other; a part that fails does not cost the others."""
     contestants = available()
     today = datetime.datetime.now(datetime.UTC).date()
     found = Figures(machine.describe(), str(today), versions(contestants))
-    print("steps ...", flush=True)
-    found.steps = measure.step_costs(contestants, steps=sizes.steps, rounds=sizes.rounds)
-    print("long sessions ...", flush=True)
-    found.growth = measure.growth(contestants, sizes.sessions)
-    print("readers ...", flush=True)
-    with tempfile.TemporaryDirectory() as folder, PostgresServer() as postgres, RedisServer() as redis:
-        urls = {"memory": "memory:", "sqlite": f"sqlite:{folder}/r.db", "postgres": postgres.url, "redis": redis.url}
-        found.readers = asyncio.run(measure.readers(sizes.readers, urls))
-    print("server-sent events ...", flush=True)
-    found.sse = asyncio.run(measure.sse(sizes.clients, sizes.events))
-    found.sse_delay_ms = asyncio.run(measure.sse_delay())
-    print("listing ...", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        found.listing = asyncio.run(measure.pages(sizes.listed, Path(folder), rounds=sizes.page_rounds))
+    with scratch() as folder:
+        found.sync_micros = machine.sync_micros(folder)
+    for name, part in parts.items():
+        started = time.perf_counter()
+        print(f"{name} ...", end=" ", flush=True)
+        try:
+            part(found, contestants, sizes)
+        except Exception:
+            found.failed.append(name)
+            traceback.print_exc()
+        print(f"{time.perf_counter() - started:.0f} s", flush=True)
     return found
 
 
-def main() -> None:
-    """Measure and write."""
+def main(arguments: list[str]) -> int:
+    """Measure and write; return the exit code."""
     parser = argparse.ArgumentParser(prog="./dev bench all")
     parser.add_argument("--quick", action="store_true", help="small sizes, into a temporary folder")
-    quick = parser.parse_args().quick
-    docs = Path(tempfile.mkdtemp()) if quick else DOCS
+    parser.add_argument("--part", choices=PARTS, help="only this part, into a temporary folder")
+    given = parser.parse_args(arguments)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand clients are two thousand sockets
+    docs = Path(tempfile.mkdtemp()) if given.quick or given.part else DOCS
     (docs / "images").mkdir(exist_ok=True)
-    write(run(QUICK if quick else Sizes()), docs)
+    found = run(QUICK if given.quick else Sizes(), {given.part: PARTS[given.part]} if given.part else PARTS)
+    write(found, docs)
     print(f"Written to {docs / 'benchmarks.md'}")
+    return 1 if found.failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

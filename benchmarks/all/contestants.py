@@ -7,15 +7,17 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".cache" / "bench"
 LIMIT_SECONDS = 600
 OURS = "Helix Agents"
+SQLITE, POSTGRES = "SQLite", "Postgres"
 
 
 class Contestant(NamedTuple):
@@ -24,7 +26,10 @@ class Contestant(NamedTuple):
     title: str
     module: str
     environment: str | None
-    stores: bool = True
+    databases: tuple[str, ...] = (SQLITE,)
+    """Where it can store a session."""
+    only_stored: bool = False
+    """A variant that differs only where it stores something."""
 
     @property
     def python(self) -> Path:
@@ -33,10 +38,11 @@ class Contestant(NamedTuple):
 
 
 CONTESTANTS = (
-    Contestant(OURS, "ours", None),
-    Contestant("LangGraph", "langgraph", "langgraph"),
+    Contestant(OURS, "ours", None, (SQLITE, POSTGRES)),
+    Contestant("LangGraph", "langgraph", "langgraph", (SQLITE, POSTGRES)),
+    Contestant("LangGraph (sync)", "langgraph_sync", "langgraph", (SQLITE, POSTGRES), only_stored=True),
     Contestant("OpenAI Agents SDK", "openai_agents", "openai-agents"),
-    Contestant("pydantic-ai", "pydantic_ai", "pydantic-ai", stores=False),
+    Contestant("pydantic-ai", "pydantic_ai", "pydantic-ai"),
 )
 
 
@@ -51,15 +57,20 @@ def ask(contestant: Contestant, **task: Any) -> dict[str, Any]:
     return figures
 
 
-def in_turns(contestants: Sequence[Contestant], rounds: int, **task: Any) -> dict[str, float]:
-    """Let all do the same in changing order; return each one's median time of a step, in milliseconds."""
+def in_turns(contestants: Sequence[Contestant], rounds: int) -> Iterator[Contestant]:
+    """Return every contestant once per round, in changing order."""
     order, chance = list(contestants), random.Random(20)
-    samples: dict[str, list[float]] = {each.title: [] for each in contestants}
     for _ in range(rounds):
         chance.shuffle(order)
-        for each in order:
-            samples[each.title].append(median(ask(each, **task)["step_ms"]))
-    return {title: median(values) for title, values in samples.items()}
+        yield from order
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Open a folder on the disk of the checkout: temporary folders are memory on some systems."""
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ENVIRONMENTS, prefix="scratch-") as folder:
+        yield Path(folder)
 
 
 def available() -> list[Contestant]:

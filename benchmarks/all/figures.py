@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
+from uuid import uuid4
 
+import asyncpg
 import msgspec
+from redis.asyncio import Redis
 
 from benchmarks import listing
-from benchmarks.all.contestants import Contestant, ask, in_turns
+from benchmarks.all.contestants import POSTGRES, SQLITE, Contestant, ask, in_turns, scratch
 from benchmarks.server_streams import delay, deliveries
 from helix_agents import Stores, open_stores
 
 CHUNKS = 200
+MOST_EVENTS = 1000
+"""To each client of a server: few clients get more events, so that starting does not count."""
 
 
 class StepCost(msgspec.Struct):
     """Milliseconds of a step, by framework."""
 
     tools: int
-    stored: bool
+    database: str | None
     milliseconds: dict[str, float]
 
 
@@ -44,7 +48,7 @@ class Readers(msgspec.Struct):
 
     readers: int
     per_second: dict[str, float]
-    """Deliveries a second, by backend."""
+    """Deliveries per second, by backend."""
 
 
 class Sse(msgspec.Struct):
@@ -68,66 +72,101 @@ class Figures(msgspec.Struct):
     machine: str
     date: str
     versions: dict[str, str]
+    sync_micros: float = 0.0
     steps: list[StepCost] = []
     growth: list[Growth] = []
     readers: list[Readers] = []
     sse: list[Sse] = []
     sse_delay_ms: tuple[float, float] = (0.0, 0.0)
     listing: list[Listing] = []
+    failed: list[str] = []
+    """The parts that could not be measured."""
 
 
-def step_costs(contestants: Sequence[Contestant], *, steps: int, rounds: int) -> list[StepCost]:
-    """Measure a step with one and three tools, without and with a database."""
-    found = []
-    for stored in (False, True):
-        for tools in (1, 3):
-            taking_part = [each for each in contestants if each.stores or not stored]
-            found.append(StepCost(tools, stored, _stepping(taking_part, tools, steps, rounds, stored=stored)))
-    return found
+def step_costs(contestants: Sequence[Contestant], postgres: str, *, steps: int, rounds: int) -> list[StepCost]:
+    """Measure a step with one and three tools, without a database, on SQLite, and on the Postgres server at a URL."""
+    return [
+        StepCost(tools, database, _stepping(able, tools, steps, rounds, database, postgres))
+        for database in (None, SQLITE, POSTGRES)
+        if (able := [each for each in contestants if _can_store(each, database)])
+        for tools in (1, 3)
+    ]
+
+
+def _can_store(contestant: Contestant, database: str | None) -> bool:
+    return not contestant.only_stored if database is None else database in contestant.databases
 
 
 def _stepping(
-    contestants: Sequence[Contestant], tools: int, steps: int, rounds: int, *, stored: bool
+    contestants: Sequence[Contestant], tools: int, steps: int, rounds: int, database: str | None, postgres: str
 ) -> dict[str, float]:
-    if not stored:
-        return in_turns(contestants, rounds, tools=tools, steps=steps)
-    samples: dict[str, list[float]] = {each.title: [] for each in contestants}
-    for number in range(rounds):
-        for each in contestants[number % len(contestants) :] + contestants[: number % len(contestants)]:  # type: ignore[operator]
-            with tempfile.TemporaryDirectory() as folder:
-                figures = ask(each, tools=tools, steps=steps, database=str(Path(folder) / "x.db"))
-            samples[each.title].append(median(figures["step_ms"]))
-    return {title: median(values) for title, values in samples.items()}
+    samples = _Samples()
+    for each in in_turns(contestants, rounds):
+        with scratch() as folder:
+            place = {None: None, SQLITE: str(folder / "x.db"), POSTGRES: postgres}[database]
+            figures = ask(each, tools=tools, steps=steps, database=place, session=uuid4().hex)
+        samples.add(each.title, median(figures["step_ms"]))
+    return samples.medians(contestants)
 
 
-def growth(contestants: Sequence[Contestant], sizes: Sequence[int]) -> list[Growth]:
+def growth(contestants: Sequence[Contestant], sizes: Sequence[int], *, rounds: int) -> list[Growth]:
     """Measure sessions of many steps: bytes, the cost of late steps, and continuing in a new process."""
+    contestants = [each for each in contestants if not each.only_stored]
     found = []
     for steps in sizes:
-        row = Growth(steps, {}, {}, {})
-        for each in [each for each in contestants if each.stores]:
-            with tempfile.TemporaryDirectory() as folder:
-                database = Path(folder) / "x.db"
-                figures = ask(each, tools=1, steps=steps, database=str(database))
-                row.late_step_ms[each.title] = median(figures["step_ms"][-max(1, steps // 10) :])
-                row.kilobytes[each.title] = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1000
-                again = [ask(each, tools=1, steps=0, database=str(database), resume=True) for _ in range(3)]
-                row.resume_ms[each.title] = median(figures["first_call_ms"] for figures in again)
-        found.append(row)
+        kilobytes, late, resumed = _Samples(), _Samples(), _Samples()
+        for each in in_turns(contestants, rounds):
+            with scratch() as folder:
+                database = str(folder / "x.db")
+                figures = ask(each, tools=1, steps=steps, database=database)
+                late.add(each.title, median(figures["step_ms"][-max(1, steps // 10) :]))
+                kilobytes.add(each.title, sum(file.stat().st_size for file in folder.iterdir()) / 1000)
+                again = ask(each, tools=1, steps=0, database=database, resume=True)
+                resumed.add(each.title, again["first_call_ms"])
+        found.append(Growth(steps, *(samples.medians(contestants) for samples in (kilobytes, late, resumed))))
     return found
 
 
-async def readers(sizes: Sequence[int], urls: dict[str, str]) -> list[Readers]:
+class _Samples:
+    """Samples by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, list[float]] = {}
+
+    def add(self, name: str, value: float) -> None:
+        self._by_name.setdefault(name, []).append(value)
+
+    def medians(self, order: Sequence[Contestant] = ()) -> dict[str, float]:
+        """Return the median by name, in the order of the contestants."""
+        names = [each.title for each in order] or [*self._by_name]
+        return {name: median(self._by_name[name]) for name in names}
+
+
+async def readers(sizes: Sequence[int], urls: dict[str, str], *, rounds: int) -> list[Readers]:
     """Measure how quickly one stream reaches many readers in a process."""
     numbers = count()
     found = []
     for size in sizes:
-        row = Readers(size, {})
-        for name, url in urls.items():
-            async with open_stores(url) as stores:
-                row.per_second[name] = await _deliveries(stores, f"stream-{next(numbers)}", size)
-        found.append(row)
+        samples = _Samples()
+        for _ in range(rounds):
+            for name, url in urls.items():
+                async with open_stores(url) as stores:
+                    samples.add(name, await _deliveries(stores, f"stream-{next(numbers)}", size))
+        found.append(Readers(size, samples.medians()))
     return found
+
+
+async def server_versions(urls: dict[str, str]) -> dict[str, str]:
+    """Return the versions of the servers behind the streams."""
+    database = await asyncpg.connect(urls["postgres"])
+    try:
+        postgres = str(await database.fetchval("SHOW server_version"))
+    finally:
+        await database.close()
+    async with Redis.from_url(urls["redis"]) as client:
+        info = await client.info("server")
+    name, version = ("Valkey", "valkey_version") if "valkey_version" in info else ("Redis", "redis_version")
+    return {"Postgres": postgres.split()[0], name: str(info[version])}
 
 
 async def _deliveries(stores: Stores, stream_id: str, size: int) -> float:
@@ -150,9 +189,17 @@ async def _deliveries(stores: Stores, stream_id: str, size: int) -> float:
     return size * CHUNKS / (time.perf_counter() - started)
 
 
-async def sse(sizes: Sequence[int], events: int) -> list[Sse]:
+async def sse(sizes: Sequence[int], deliveries_each: int, *, rounds: int) -> list[Sse]:
     """Measure clients of one server, beside a bare app that sends the same bytes."""
-    return [Sse(size, await deliveries("ours", size, events), await deliveries("bare", size, events)) for size in sizes]
+    found = []
+    for size in sizes:
+        events, samples = min(MOST_EVENTS, deliveries_each // size), _Samples()
+        for _ in range(rounds):
+            for kind in ("ours", "bare"):
+                samples.add(kind, await deliveries(kind, size, events))
+        medians = samples.medians()
+        found.append(Sse(size, medians["ours"], medians["bare"]))
+    return found
 
 
 async def sse_delay() -> tuple[float, float]:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.all.contestants import OURS
-from benchmarks.all.figures import Figures
-from benchmarks.all.plot import line_plot
+from benchmarks.all.figures import Figures, StepCost
+from benchmarks.all.plot import bar_plot, line_plot
 
 HEAD = """# Benchmarks
 
-Written by `./dev bench all` on {date}: {machine}. Run it on a quiet machine to repeat it. Frameworks run in
-environments of their own, take turns and are compared by medians; the model is instant, so what is measured is the
-framework. Where another one is better than ours, **our figure is bold**.
+Written by `./dev bench all` on {date}: {machine}; the disk syncs a page in {sync:,.0f} µs. Run it on a quiet machine
+to repeat it. Frameworks run in environments of their own, take turns and are compared by medians; the model is instant,
+so what is measured is the framework. Where another one is better than ours, **our figure is bold**.
 
 Versions: {versions}.
+
+`./dev bench` lists the benchmarks behind this page, each against a hand-written baseline.
 """
 
 
@@ -29,33 +31,41 @@ def write(figures: Figures, docs: Path) -> None:
 def page(figures: Figures) -> str:
     """Return the page."""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(figures.versions.items()))
-    return "\n".join(
-        [
-            HEAD.format(date=figures.date, machine=figures.machine, versions=versions),
-            *_steps(figures),
-            *_growth(figures),
-            *_readers(figures),
-            *_sse(figures),
-            *_listing(figures),
-        ]
-    )
+    head = HEAD.format(date=figures.date, machine=figures.machine, sync=figures.sync_micros, versions=versions)
+    failed = [f"Not measured, since the benchmark failed: {', '.join(figures.failed)}.\n"] if figures.failed else []
+    sections = [
+        (figures.steps, _steps),
+        (figures.growth, _growth),
+        (figures.readers, _readers),
+        (figures.sse, _sse),
+        (figures.listing, _listing),
+    ]
+    return "\n".join([head, *failed, *(part for rows, make in sections if rows for part in make(figures))])
 
 
 def _steps(figures: Figures) -> list[str]:
     names = _names([row.milliseconds for row in figures.steps])
     rows = [
         [
-            f"{row.tools} {'tool' if row.tools == 1 else 'tools'}, {'SQLite' if row.stored else 'nothing stored'}",
+            _case(row),
             *_cells(row.milliseconds, names, lambda value: f"{value:.2f}"),
         ]
         for row in figures.steps
     ]
     return [
-        "## A step\n\nMilliseconds from one model call to the next, with tools that do nothing. With SQLite, each "
+        "## A step\n\nMilliseconds from one model call to the next, with tools that do nothing. With a database, each "
         "framework stores what it stores, at its own defaults: ours syncs every step to disk, with the stream, and "
-        "stores finished calls before the step ends.\n",
+        "stores finished calls before the step ends; LangGraph writes checkpoints in the background, "
+        "and with *(sync)* waits for them, as ours does; the OpenAI Agents "
+        "SDK stores the items of each step; pydantic-ai brings no database, so the benchmark saves messages by hand "
+        "after the run, as its documentation does, and a crash loses the run.\n",
         _table(["", *names], rows),
+        "\n![A step by framework](images/bench-steps.svg)\n",
     ]
+
+
+def _case(row: StepCost) -> str:
+    return f"{row.tools} {'tool' if row.tools == 1 else 'tools'}, {row.database or 'nothing stored'}"
 
 
 def _growth(figures: Figures) -> list[str]:
@@ -81,7 +91,7 @@ def _readers(figures: Figures) -> list[str]:
     names = sorted({name for row in figures.readers for name in row.per_second})
     rows = [[f"{row.readers:,}", *(f"{row.per_second[name]:,.0f}" for name in names)] for row in figures.readers]
     head = (
-        "\n## Readers of a stream\n\nDeliveries a second to readers in one process; each must get every chunk once.\n"
+        "\n## Readers of a stream\n\nDeliveries per second to readers in one process; each must get every chunk once.\n"
     )
     return [head, _table(["readers", *names], rows), "\n![Deliveries by readers](images/bench-readers.svg)\n"]
 
@@ -97,12 +107,12 @@ def _sse(figures: Figures) -> list[str]:
     ]
     p50, p99 = figures.sse_delay_ms
     head = (
-        "\n## Server-Sent Events\n\nDeliveries a second from one server process, beside a bare Starlette app that "
-        "sends the same bytes from memory.\n"
+        "\n## Server-Sent Events\n\nDeliveries per second from one server process, beside a bare Starlette app that "
+        "sends the same bytes from memory, each event by itself; ours sends events that wait in one piece.\n"
     )
     note = (
         f"\nA chunk reaches a client {p50:.1f} ms after it is written (median), {p99:.1f} ms at the 99th percentile, "
-        "with 100 clients and 50 chunks a second.\n"
+        "with 100 clients and 50 chunks per second.\n"
     )
     return [head, _table(["clients", OURS, "bare app"], rows), note]
 
@@ -117,6 +127,9 @@ def _listing(figures: Figures) -> list[str]:
 def plots(figures: Figures) -> dict[str, str]:
     """Return the plots by name."""
     found: dict[str, str] = {}
+    if figures.steps:
+        groups = {_case(row): row.milliseconds for row in figures.steps}
+        found["steps"] = bar_plot("A step, by framework", "milliseconds", groups)
     if figures.growth:
         names = _names([row.kilobytes for row in figures.growth])
         series = {name: [(float(row.steps), row.kilobytes[name]) for row in figures.growth] for name in names}
@@ -124,7 +137,7 @@ def plots(figures: Figures) -> dict[str, str]:
     if figures.readers:
         backends = sorted(figures.readers[0].per_second)
         series = {name: [(float(row.readers), row.per_second[name]) for row in figures.readers] for name in backends}
-        found["readers"] = line_plot("Readers of one stream", "readers", "deliveries a second", series)
+        found["readers"] = line_plot("Readers of one stream", "readers", "deliveries per second", series)
     if figures.listing:
         filters = [*figures.listing[0].page_ms]
         series = {name: [(float(row.sessions), row.page_ms[name]) for row in figures.listing] for name in filters}

@@ -1,4 +1,4 @@
-"""The agent on LangGraph: `create_agent`, without a checkpointer or with the SQLite saver at its defaults."""
+"""The agent on LangGraph: `create_agent`, without a checkpointer, or with its SQLite or Postgres saver (defaults)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from langchain.tools import tool
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from benchmarks.peers.protocol import Clock, Task, serve
+
+PACKAGES = ["langgraph", "langchain", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres"]
 
 
 @tool
@@ -41,19 +44,21 @@ class Instant(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-async def main(task: Task, clock: Clock) -> None:
-    async def run(saver: Any) -> None:
+async def main(task: Task, clock: Clock, **options: Any) -> None:
+    async def run(saver: Any, **options: Any) -> None:
         agent = create_agent(Instant(task=task, clock=clock), [no_op], system_prompt="Work.", checkpointer=saver)
-        config = {"configurable": {"thread_id": "s"}, "recursion_limit": 10 * task.steps + 10}
-        result = await agent.ainvoke({"messages": [{"role": "user", "content": "Go"}]}, config)
+        config = {"configurable": {"thread_id": task.session}, "recursion_limit": 10 * task.steps + 10}
+        result = await agent.ainvoke({"messages": [{"role": "user", "content": "Go"}]}, config, **options)
         assert result["messages"][-1].content == "Done."
 
     if task.database is None:
         await run(None)
         return
-    async with AsyncSqliteSaver.from_conn_string(task.database) as saver:
-        await run(saver)
+    kind: Any = AsyncPostgresSaver if task.database.startswith("postgresql:") else AsyncSqliteSaver
+    async with kind.from_conn_string(task.database) as saver:
+        await saver.setup()
+        await run(saver, **options)
 
 
 if __name__ == "__main__":
-    serve(lambda task, clock: asyncio.run(main(task, clock)), ["langgraph", "langchain", "langgraph-checkpoint-sqlite"])
+    serve(lambda task, clock: asyncio.run(main(task, clock)), PACKAGES)

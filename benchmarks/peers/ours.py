@@ -1,4 +1,4 @@
-"""The agent on this library: without a database in memory, with one on SQLite."""
+"""The agent on this library: without a database in memory, with one on SQLite or Postgres."""
 
 from __future__ import annotations
 
@@ -22,9 +22,15 @@ async def main(task: Task, clock: Clock) -> None:
         return "Done." if done >= task.steps else [Call("no_op", {"n": n}) for n in range(task.tools)]
 
     agent = Agent("bench", instructions="Work.", tools=[no_op], max_steps=task.steps + 2)
-    async with open_stores(f"sqlite:{task.database}" if task.database else "memory:") as stores:
-        result = await AgentExecutor(stores, ScriptedLLM(script)).run(agent, "Go", session_id="s")
+    async with open_stores(_url(task.database)) as stores:
+        result = await AgentExecutor(stores, ScriptedLLM(script)).run(agent, "Go", session_id=task.session)
         assert result.output == "Done.", result
+
+
+def _url(database: str | None) -> str:
+    if database is None:
+        return "memory:"
+    return database if database.startswith("postgresql:") else f"sqlite:{database}"
 
 
 if __name__ == "__main__":

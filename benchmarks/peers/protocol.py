@@ -23,7 +23,9 @@ class Task(NamedTuple):
     tools: int
     steps: int
     database: str | None = None
+    """A file for SQLite, or the URL of a Postgres server."""
     resume: bool = False
+    session: str = "s"
 
 
 class Clock:
