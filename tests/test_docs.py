@@ -115,7 +115,7 @@ LINK = re.compile(r"\]\((?!https?:)(?P<file>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)
 
 
 def anchors_of(page: str) -> set[str]:
-    """Return where a page can be entered: its headings, as GitHub names them, and explicit anchors."""
+    """Return the anchors of a page: its headings, as GitHub names them, and explicit anchors."""
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     named = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
     return named | set(re.findall(r'<a id="([^"]+)">', page))

@@ -12,6 +12,7 @@ from helix_agents.errors import HelixError
 from helix_agents.server import problems
 
 from .markdown import code, table
+from .meanings import FIXES
 
 
 def error_classes() -> list[type[HelixError]]:
@@ -38,6 +39,7 @@ def error_section(error: type[HelixError]) -> str:
         rows += [["message", code(message)] for message in messages_of(error)]
         carried = [name for name in inspect.signature(error.__init__).parameters if name not in ("self", "message")]
         rows += [["carries", ", ".join(code(name) for name in carried)]] if carried else []
+    rows.append(["what to do", FIXES[error.__name__]])
     if (status := http_status(error)) is not None:
         rows.append(["over HTTP", f"{status} {code(snake_case(error.__name__))}"])
     return f"## {error.__name__}\n\n{inspect.getdoc(error)}\n\n{table(['', ''], rows)}"

@@ -11,6 +11,18 @@ from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager, InM
 
 from .markdown import cell, code, table
 
+BESIDE_THE_DOCUMENT = """## GET /ws/{session_id}
+
+The stream as WebSocket messages: OpenAPI cannot describe it, [server](../server.md) does.
+
+## GET /
+
+The [inspector](../inspector.md), and its files below `/inspector/`.
+
+## GET /client.js
+
+The [client for browsers](../browser.md), a module without dependencies."""
+
 
 def openapi_document() -> dict[str, Any]:
     """Return what GET /openapi.json returns."""
@@ -33,7 +45,7 @@ def http_page() -> str:
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
             parts.append(route_section(method, path, operation, document["components"]["schemas"]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, BESIDE_THE_DOCUMENT]) + "\n"
 
 
 def route_section(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:

@@ -6,20 +6,26 @@ import ast
 import enum
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
 import typing
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from helix_agents import MemoryStore, StateStore, StreamManager, UsageStore
+from helix_agents import BlobStore, MemoryStore, StateStore, StreamManager, UsageStore
 
 from .markdown import anchor, cell, code, table
 
-CONTRACTS = (StateStore, StreamManager, UsageStore, MemoryStore)
+CONTRACTS = (StateStore, StreamManager, UsageStore, MemoryStore, BlobStore)
+ROOT = Path(__file__).parents[2]
+DATA_MODEL = ROOT / "docs" / "data-model.md"
+INSIDE_WORKER = "helix_agents.cloudflare"
 NO_DEFAULT = (msgspec.NODEFAULT, inspect.Parameter.empty)
 
 
@@ -37,6 +43,12 @@ MODULES = (
     PublicModule("helix_agents.llm", "Models"),
     PublicModule("helix_agents.mcp", "Tools of MCP servers"),
     PublicModule("helix_agents.state", "State tracking"),
+    PublicModule("helix_agents.streams", "Streams"),
+    PublicModule("helix_agents.types", "What stores return"),
+    PublicModule("helix_agents.content", "Images, files and other parts of messages"),
+    PublicModule("helix_agents.telemetry", "Metrics and tracing"),
+    PublicModule("helix_agents.operations", "Cleanup of expired sessions"),
+    PublicModule("helix_agents.crashtest", "The proof that an agent survives crashes"),
     PublicModule("helix_agents.server", "Server"),
     PublicModule("helix_agents.inmemory", "Memory backend"),
     PublicModule("helix_agents.sqlite", "SQLite backend"),
@@ -51,7 +63,14 @@ MODULES = (
 def python_pages() -> dict[str, str]:
     """Return a page for each public module, and the index of all names."""
     pages = {f"reference/{module.name}.md": module_page(module) for module in MODULES}
-    return {**pages, "reference/index.md": index_page()}
+    inside = {f"reference/{INSIDE_WORKER}.md": page_inside_worker(INSIDE_WORKER)}
+    return {**pages, **inside, "reference/index.md": index_page()}
+
+
+def page_inside_worker(module: str) -> str:
+    """Return the page of a module as it is inside a Worker, made by another process."""
+    command = [sys.executable, "-m", "docsite.worker_page", module]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -144,12 +163,17 @@ def public_methods(value: type) -> list[tuple[str, Any]]:
         if not base.__module__.startswith("helix_agents"):
             continue
         for name, member in vars(base).items():
-            if name.startswith("_") or not is_method(member):
+            if name.startswith("_") or not is_method(member) or _is_builtin(value, name):
                 continue
             previous = found.pop(name, None)
             documented = inspect.getdoc(member.fget if isinstance(member, property) else member)
             found[name] = previous if previous is not None and not documented else member
     return list(found.items())
+
+
+def _is_builtin(value: type, name: str) -> bool:
+    """Return whether a method is one of `dict` or `list`, which a class of ours only replaces."""
+    return any(name in vars(base) for base in value.__mro__ if base in (dict, list))
 
 
 def is_method(member: Any) -> bool:
@@ -159,7 +183,7 @@ def is_method(member: Any) -> bool:
 
 def field_rows(value: type) -> list[list[str]]:
     """Return the fields of a struct, a named tuple or an enumeration."""
-    notes = field_notes(value)
+    notes = {**documented_fields(value), **field_notes(value)}
     if issubclass(value, msgspec.Struct):
         return [
             [code(each.name), cell(code(shown_type(each.type))), default_of(each), cell(notes.get(each.name, ""))]
@@ -191,6 +215,18 @@ def field_notes(value: type) -> dict[str, str]:
         if base.__module__.startswith("helix_agents"):
             notes |= _notes_in(base)
     return notes
+
+
+def documented_fields(value: type) -> dict[str, str]:
+    """Return what the page of the data model says about the fields of a class; a row may explain several."""
+    page = DATA_MODEL.read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for heading in (f"## {value.__name__}\n", f"| field of `{value.__name__}` |"):
+        section = page.partition(heading)[2].partition("\n## ")[0].partition("\n```")[0]
+        for row in re.findall(r"^\| (`.+?) \| (.+) \|$", section, re.MULTILINE):
+            names = re.findall(r"`(\w+)`", row[0])
+            found |= {name: re.sub(r"\]\((?!http)", "](../", row[1]) for name in names}
+    return found
 
 
 def _notes_in(value: type) -> dict[str, str]:

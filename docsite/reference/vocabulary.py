@@ -6,30 +6,40 @@ import inspect
 from typing import Any, get_args, get_type_hints
 
 from helix_agents import chunks, lifecycle
+from helix_agents.failures import FailureReason
 
+from . import meanings
 from .markdown import cell, code, table
 from .python import shown_type
 
 KINDS = (
-    ("Session", lifecycle.SESSION_TRANSITIONS, lifecycle.SESSION_TERMINAL),
-    ("Run", lifecycle.RUN_TRANSITIONS, lifecycle.RUN_TERMINAL),
-    ("Stream", lifecycle.STREAM_TRANSITIONS, frozenset({"ended", "failed"})),
+    ("Session", lifecycle.SESSION_TRANSITIONS, lifecycle.SESSION_TERMINAL, meanings.SESSION_STATUSES),
+    ("Run", lifecycle.RUN_TRANSITIONS, lifecycle.RUN_TERMINAL, meanings.RUN_STATUSES),
+    ("Stream", lifecycle.STREAM_TRANSITIONS, frozenset({"ended", "failed"}), meanings.STREAM_STATUSES),
+)
+
+FAILURE_NOTE = (
+    "`failure_reason` of a failed session is one of these, or a code that your program stored. "
+    "`helix_agents.failures` has a constant for each."
 )
 
 
 def statuses_page() -> str:
     """Return every status, and what it can become."""
     parts = ["# Statuses", (inspect.getdoc(lifecycle) or "").partition("\n\n")[2]]
-    for kind, transitions, terminal in KINDS:
+    for kind, transitions, terminal, meaning in KINDS:
         rows = [
             [
                 code(status),
+                meaning[status],
                 "yes" if status in terminal else "",
                 ", ".join(code(each) for each in sorted(targets - {status})) or "nothing",
             ]
             for status, targets in transitions.items()
         ]
-        parts += [f"## {kind}", table(["status", "final", "can become"], rows)]
+        parts += [f"## {kind}", table(["status", "meaning", "final", "can become"], rows)]
+    reasons = [[code(reason), meanings.FAILURE_REASONS[reason]] for reason in get_args(FailureReason)]
+    parts += ["## Failure reasons", FAILURE_NOTE, table(["failure_reason", "meaning"], reasons)]
     return "\n\n".join(parts) + "\n"
 
 
