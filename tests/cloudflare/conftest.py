@@ -24,7 +24,7 @@ def workerd() -> Iterator[Workerd]:
 
 @pytest.fixture
 def private_workerd() -> Iterator[Workerd]:
-    """A bridge of the test's own, to kill and restart."""
+    """The test's own bridge, to kill and restart."""
     with contextlib.ExitStack() as stack:
         yield started(stack, Workerd)
 
@@ -40,9 +40,9 @@ def bridge_of_harnesses(workerd: Workerd) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def python_workers() -> Iterator[PythonWorkerd]:
-    """The kit, a server of agents and the example, in one isolate: Python needs its time to start there.
+    """The kit, a server of agents and the example, in one isolate: Python starts slowly there.
 
-    It may be killed and started again: every test uses objects of its own.
+    It may be killed and restarted: every test uses its own objects.
     """
     with contextlib.ExitStack() as stack:
         yield started(stack, lambda: PythonWorkerd(KIT, AGENTS, ASSISTANT, beside=[INSIDE / "costs.py"]))

@@ -21,6 +21,7 @@ class Flows:
     def __init__(self, server: PythonWorkerd, session: aiohttp.ClientSession) -> None:
         self.server = server
         self._http = session
+        self._rescue: asyncio.Task[Any] | None = None
 
     async def ask(self, verb: str, *path: str, **query: Any) -> Any:
         found = await self.tell(verb, *path, **query)
@@ -54,6 +55,12 @@ class Flows:
             while not (found := await true()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         return found
+
+    async def rescue(self) -> None:
+        """Look after all runs, as a cron trigger does. Callers that come at the same time share one request."""
+        if self._rescue is None or self._rescue.done():
+            self._rescue = asyncio.create_task(self.ask("rescue"))
+        await asyncio.shield(self._rescue)
 
     async def status(self, session_id: str, *wanted: str) -> None:
         """Wait until a session has one of these statuses."""

@@ -38,7 +38,7 @@ async def test_a_run_streams_by_sse_and_by_websocket_and_is_there_afterwards(cli
 
 @pytest.mark.soak
 async def test_event_streams_with_many_short_waits(client: Client) -> None:
-    """A Worker keeps a timer until its time, also one that was cancelled, and has 10,000 of them."""
+    """A Worker keeps every timer until its time, even a cancelled one, and allows 10,000 of them."""
     await client.ask("GET", "/test/create/short-waits")
     streams = [asyncio.create_task(client.sse("short-waits")) for _ in range(60)]
     for _ in range(3):
@@ -162,7 +162,7 @@ async def test_thirty_sockets_get_everything_once_across_sleep_and_death(
             assert numbers(frames) == list(range(1, count + 1))
             assert frames[-1] == {"event": "end", "id": None, "data": {"status": "completed", "output": "done"}}
         frames = await client.watch(f"crash-{count}")
-        assert frames[-1]["event"] == "end"  # the alarm took it up
+        assert frames[-1]["event"] == "end"  # the alarm recovered it
         _, result = await client.ask("GET", f"/result/crash-{count}?wait=60")
         assert result["status"] == "completed"
         _, state = await client.ask("GET", f"/sessions/crash-{count}/state")

@@ -1,4 +1,4 @@
-"""The WebSockets of an agent in a Durable Object say what its event streams say, word for word."""
+"""The WebSockets of an agent in a Durable Object send exactly what its event streams send."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.cloudflare.client import Client, narrow_session, numbers
 
 
 async def both(client: Client, session_id: str, query: str = "") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the frames of a session at rest, by WebSocket and by SSE."""
+    """Return the frames of a stopped session, by WebSocket and by SSE."""
     events = await client.sse(session_id, query and f"?{query}")
     frames = await client.watch(session_id, query and f"&{query}")
     return frames, [{"event": name, "id": number, "data": data} for name, number, data in events]
 
 
 async def at_rest(client: Client, session_id: str, agent_type: str, status: str) -> None:
-    """Run an agent, and see a socket that was there before to its end."""
+    """Run an agent, and read a socket that was opened before to its end."""
     await client.execute(session_id, agent_type)
     watching = asyncio.create_task(client.watch(session_id))
     _, result = await client.ask("GET", f"/result/{session_id}?wait=60")
@@ -147,6 +147,13 @@ async def test_a_location_hint_reaches_the_namespace(client: Client, hint: str, 
     await client.ask("GET", "/test/create/hinted")
     _, found = await client.ask("GET", f"/hinted/{hint}/sessions/hinted/state")
     assert found == {"asked": [["hinted", options]], "status": 200}
+
+
+async def test_a_missing_namespace_is_named(client: Client) -> None:
+    _, found = await client.ask("GET", "/unbound")
+    assert found["error"].startswith(
+        "None is not a Durable Object namespace. Pass the binding that wrangler.jsonc names"
+    )
 
 
 async def test_requests_do_not_put_the_alarm_off(client: Client) -> None:

@@ -56,7 +56,7 @@ async def pour(
 
 
 async def browse(url: str) -> list[dict[str, Any]]:
-    """Return everything that a browser is sent, until the socket closes."""
+    """Return everything that a browser receives, until the socket closes."""
     frames = []
     async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
         async for message in socket:
@@ -130,7 +130,7 @@ async def test_a_bad_address_is_refused(address: str, message: str) -> None:
             pass
 
 
-# -- what is refused
+# -- what is rejected
 
 
 @pytest.mark.parametrize("scheme", ["d1", "do"])
@@ -240,7 +240,7 @@ async def test_a_bridge_that_is_not_there_is_told() -> None:
 
 @pytest.mark.parametrize("kind", ["requests", "sockets"])
 async def test_many_calls_at_once_take_turns(kind: str) -> None:
-    """A thousand connections at once are more than a server accepts."""
+    """A thousand concurrent connections are more than a server accepts."""
     under_way, full, release = 0, asyncio.Event(), asyncio.Event()
 
     async def hold(request: web.Request) -> web.Response:
@@ -263,7 +263,7 @@ async def test_many_calls_at_once_take_turns(kind: str) -> None:
     homes = [BridgeD1(bridge) if kind == "requests" else BridgeObject(bridge, f"{number}") for number in range(300)]
     calls = asyncio.gather(*(home.batch([Statement("SELECT 1")]) for home in homes), return_exceptions=True)
     await full.wait()
-    for _ in range(50):  # whatever else is on its way arrives meanwhile
+    for _ in range(50):  # anything else in flight arrives in the meantime
         await other.http.post("/other", {})
     assert under_way == MAX_AT_ONCE
     release.set()
@@ -300,7 +300,7 @@ async def test_stores_share_a_database_that_was_migrated_once(bridge: Bridge) ->
 
 
 class OvertakenDatabase(BridgeD1):
-    """A database whose tables an older Worker begins to create just before this one does."""
+    """A database whose tables an older Worker starts to create just before this one does."""
 
     older: BridgeD1 | None = None
 
@@ -377,7 +377,7 @@ async def test_a_ticket_opens_its_own_stream_only_and_not_for_ever(streams: Dura
 
 
 async def test_a_ticket_does_not_outlive_its_stream(streams: DurableObjectStreamManager) -> None:
-    """Also one for a stream that was deleted before it was ever written, as a fork's is."""
+    """This includes a stream that was deleted before it was ever written, like that of a fork."""
     old = streams.browser_url("fork")
     await streams.delete_stream("fork")
     await pour(streams, "fork", 1)
@@ -433,7 +433,7 @@ async def test_an_object_forgets_its_stream_and_the_next_one_too(bridge: Bridge)
 async def test_an_object_is_not_emptied_under_a_stream_that_was_created_since(
     streams: DurableObjectStreamManager,
 ) -> None:
-    """What a deletion does that stalls before it empties the object."""
+    """A deletion may stall before it empties the object."""
     await pour(streams, "s", 3)
     await streams.delete_stream("s", fence=1)
     writer = await streams.create_writer("s", "run", "agent", fence=2)
@@ -510,7 +510,7 @@ async def test_thirty_browsers_get_everything_once_across_sleep_and_death(privat
         await pour(manager, "s", part, end=False)
         private_workerd.kill9()
         private_workerd.start()
-        # Nobody has noticed yet that the manager's socket is dead: what only reads is sent again.
+        # The manager's socket is dead, which is not detected yet: requests that only read are sent again.
         await pour(manager, "s", count - 2 * part)
         for frames in await asyncio.gather(*readers):
             assert sequences(frames) == list(range(1, count + 1))
@@ -519,7 +519,7 @@ async def test_thirty_browsers_get_everything_once_across_sleep_and_death(privat
 
 
 async def browse_to_the_end(manager: DurableObjectStreamManager, stream_id: str) -> list[dict[str, Any]]:
-    """Return what a browser gets that reconnects until it gets a final frame."""
+    """Return the frames of a browser that reconnects until it gets a final frame."""
     frames: list[dict[str, Any]] = []
     while not frames or frames[-1]["event"] != "end":
         last = max(sequences(frames), default=0)

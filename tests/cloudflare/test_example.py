@@ -69,7 +69,7 @@ async def test_the_example_by_workflows_answers_streams_and_keeps_its_notes(work
 
 
 async def test_the_cron_trigger_of_the_example_ends_expired_sessions_in_d1(workflow_example: PythonWorkerd) -> None:
-    """A fork in the middle of a turn waits for its user; one whose time is over is ended, another one is left alone."""
+    """A fork in the middle of a turn waits for its user; an expired one is ended, another one is left alone."""
     headers = {"authorization": f"Bearer {workflow_example.token}"}
     timeout = aiohttp.ClientTimeout(total=240)
     async with aiohttp.ClientSession(f"{workflow_example.url}/entry/", headers=headers, timeout=timeout) as session:

@@ -1,6 +1,6 @@
 """The kit inside workerd: the library in Pyodide, on the SQLite of a Durable Object and on `env.DB`, a request a check.
 
-There is one process inside, so what needs a second one does not apply. The slow half and all of D1 run with `-m soak`.
+There is only one process, so checks that need two do not apply. The slow half and all of D1 run with `-m soak`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helix_agents.conformance.registry import Registry
 from tests.cloudflare.workerd import PythonWorkerd
 
 LIMIT_SECONDS = 1800
-"""Long enough for the longest check on a busy machine: what does not come at all, the checks notice themselves."""
+"""Long enough for the longest check on a busy machine; checks themselves detect what never arrives."""
 STATE_STORE, STREAM_MANAGER, USAGE_STORE, MEMORY_STORE, BLOB_STORE, EXECUTOR = (registry for _, registry in DOORS)
 QUICK = {"example", "tasks", "random", "faults"}
 
@@ -124,7 +124,7 @@ def test_all_inside(python_workers: PythonWorkerd, name: str, home: str) -> None
 
 @pytest.mark.parametrize("store", ["own", "shared"])
 async def test_twelve_requests_at_once(python_workers: PythonWorkerd, store: str) -> None:
-    """Each with a store of its own, as it should be, and all with one that is kept in a module variable."""
+    """Each uses its own store, as it should, and then all share one in a module variable."""
     async with aiohttp.ClientSession() as session:
 
         async def write() -> Any:

@@ -78,7 +78,7 @@ async def test_reading_what_was_never_written_stores_nothing(streams: Streams) -
 
 @pytest.mark.parametrize("chunks", [0, 2])
 async def test_deleting_a_stream_empties_its_object_and_tells_followers(streams: Streams, chunks: int) -> None:
-    """A follower of a deleted stream, even of one that was never written, must not see the next one of that id."""
+    """A follower of a deleted stream, even one that was never written, must not see the next stream with that id."""
     stream_id = f"deleted-{chunks}"
     if chunks:
         await streams.ask("pour", stream_id, n=chunks)

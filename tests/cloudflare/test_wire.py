@@ -1,4 +1,4 @@
-"""How statements travel to Cloudflare, and what is made of its refusals."""
+"""How statements are sent to Cloudflare, and how its errors are mapped."""
 
 from __future__ import annotations
 

@@ -3,10 +3,9 @@ database; answers, deadlines, interrupts, odd input."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,35 +32,49 @@ async def flows(server: PythonWorkerd) -> AsyncIterator[Flows]:
 
 
 MIDDLE = {"play": 200, "people": 90, "interrupted": 60, "aborted": 40, "submitted": 60, "standing": 80}
+AT_ONCE = 20
+"""How many points of a scene one kill covers: each dies in its own session."""
+MOST_POINTS = 600
 CALM: dict[str, Any] = {}
 """What the scenes leave when nothing happens, and how many points they have."""
 
 
-async def killed(flows: Flows, prefix: str, points: dict[str, int]) -> dict[str, Any]:
-    """Play the scenes, kill workerd when each has died, and return what they leave after its restart."""
-    performance = Performance(flows, prefix, points)
-    calm = Performance(flows, "calm", {})
-    await asyncio.gather(performance.begin(), *([] if CALM else [calm.begin()]))
+async def calm(flows: Flows) -> dict[str, Any]:
+    """Return what the scenes leave when nothing happens, and how many points they have."""
     if not CALM:
-        CALM.update(left=await calm.end(), points=await calm.points())
+        undisturbed = Performance(flows, "calm", [(name, None) for name in SCENES])
+        await undisturbed.begin()
+        left = await undisturbed.end()
+        CALM.update(left={name: left[name, None] for name in SCENES}, points=await undisturbed.points())
+    return CALM
+
+
+async def ensure_same_after_kill(flows: Flows, prefix: str, deaths: Sequence[tuple[str, int | None]]) -> None:
+    """Run scenes, kill workerd when each has died, and compare what they leave after its restart."""
+    performance = Performance(flows, prefix, deaths)
+    await performance.begin()
     flows.server.kill9()
     flows.server.start()
-    return await performance.end()
+    left = await performance.end()
+    assert left == {(name, point): CALM["left"][name] for name, point in deaths}
 
 
 async def test_scenes_of_the_kit_killed_in_the_middle_leave_what_undisturbed_ones_leave(flows: Flows) -> None:
-    left = await killed(flows, "killed", MIDDLE)
-    assert left == CALM["left"]
-    assert all(CALM["points"][name] > point for name, point in MIDDLE.items()), CALM["points"]
+    points = (await calm(flows))["points"]
+    await ensure_same_after_kill(flows, "killed", list(MIDDLE.items()))
+    assert all(points[name] > point for name, point in MIDDLE.items()), points
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", range(1, 451))
-async def test_scenes_of_the_kit_killed_at_every_call(flows: Flows, point: int) -> None:
-    points = {name: point for name in SCENES if not CALM or point <= CALM["points"][name]}
-    if not points:
-        pytest.skip("no scene has so many calls")
-    assert await killed(flows, f"killed-{point}", points) == CALM["left"]
+@pytest.mark.parametrize("first", range(1, MOST_POINTS, AT_ONCE))
+@pytest.mark.parametrize("name", SCENES)
+async def test_a_scene_of_the_kit_killed_at_every_call(flows: Flows, name: str, first: int) -> None:
+    points = (await calm(flows))["points"]
+    assert points[name] < MOST_POINTS
+    if first > points[name]:
+        pytest.skip(f"the scene has {points[name]} points")
+    deaths = [(name, point) for point in range(first, min(first + AT_ONCE, points[name] + 1))]
+    await ensure_same_after_kill(flows, "killed", deaths)
 
 
 async def test_a_question_that_nobody_answers_ends_by_its_deadline(flows: Flows) -> None:
@@ -71,7 +84,7 @@ async def test_a_question_that_nobody_answers_ends_by_its_deadline(flows: Flows)
 
 
 async def test_an_answer_after_a_death_reaches_the_instance_that_waits(flows: Flows) -> None:
-    """And twice is harmless; and an answer to a finished run is late."""
+    """Sending it twice is harmless, and a response to a finished run is late."""
     await flows.ask("execute", "waiting", "author")
     await flows.status("waiting", "suspended_client_tool")
     flows.server.kill9()
@@ -87,7 +100,7 @@ async def test_an_answer_after_a_death_reaches_the_instance_that_waits(flows: Fl
 
 
 async def test_a_request_that_died_before_it_created_an_instance_is_made_good(flows: Flows) -> None:
-    """By whoever waits for the run, or by the cron trigger."""
+    """A caller that waits for the run repairs it, or the cron trigger does."""
     await flows.ask("begin", "begun", "runner")
     assert set((await flows.ask("instances", "begun")).values()) == {"unknown"}
     assert (await flows.ask("result", "begun"))["output"] == "Done."
@@ -100,6 +113,19 @@ async def test_a_request_that_died_before_it_created_an_instance_is_made_good(fl
     await flows.until(completed)
 
 
+async def test_an_answer_whose_request_died_before_it_told_the_instance_is_made_good(flows: Flows) -> None:
+    await flows.ask("execute", "untold", "author")
+    await flows.status("untold", "suspended_client_tool")
+    (question,) = (await flows.ask("result", "untold"))["suspended"]
+    await flows.post("answer_untold", "untold", tool_call_id=question["id"], approved=True)
+
+    async def asks_again() -> bool:
+        await flows.rescue()
+        return bool((await flows.ask("state", "untold"))["status"] == "suspended_awaiting_children")
+
+    assert await flows.until(asks_again)
+
+
 async def test_an_attempt_that_is_repeated_while_the_first_still_runs_does_nothing_twice(flows: Flows) -> None:
     await flows.ask("execute", "overlap", "sleeper", workflow="HASTY_FLOWS")
     await flows.status("overlap", "completed")
@@ -108,7 +134,7 @@ async def test_an_attempt_that_is_repeated_while_the_first_still_runs_does_nothi
 
 
 async def test_an_interrupted_run_stays_so_until_it_is_resumed(flows: Flows) -> None:
-    """Also one that waited for an answer when it was interrupted, and whose deadline passes then."""
+    """This includes a run that waited for a response when it was interrupted, and whose deadline passes later."""
     await flows.ask("execute", "stopped", "sleeper")
     await flows.until(lambda: flows.has_begun("stopped"))
     await flows.ask("interrupt", "stopped")
@@ -129,15 +155,16 @@ async def test_an_interrupted_run_stays_so_until_it_is_resumed(flows: Flows) -> 
 
 
 async def test_a_step_by_workflows_costs_little_more_than_one_without(flows: Flows) -> None:
-    """Per step, on the same stores: the claim of each step and a writer of its own. The run has 13 steps."""
+    """Per step, on the same stores: the claim of each step, and its own write of the last chunks. 13 steps."""
     await flows.ask("plain", "cost-plain", "runner")
     await flows.ask("execute", "cost-flow", "runner")
     await flows.status("cost-flow", "completed")
     await flows.until(lambda: _is_closed(flows, "cost-flow"))
     plain, flow = await flows.ask("costs", "cost-plain"), await flows.ask("costs", "cost-flow")
     print("13 steps, plain and by Workflows:", plain, flow)
-    assert flow["requests"] - plain["requests"] <= 6 * 13
-    assert flow["rows"] - plain["rows"] <= 11 * 13
+    # 2.5 and 7, and a write of chunks more in each step that a busy machine makes longer than chunks gather.
+    assert flow["requests"] - plain["requests"] <= 4 * 13
+    assert flow["rows"] - plain["rows"] <= 10 * 13
 
 
 async def _is_closed(flows: Flows, session_id: str) -> bool:
@@ -155,12 +182,16 @@ async def test_an_instance_that_exists_already_is_not_started_again(flows: Flows
 
 
 async def test_a_ticket_of_a_deleted_session_does_nothing_to_the_next_one_of_that_id(flows: Flows) -> None:
-    await flows.ask("execute", "reborn", "hasty")
+    first = (await flows.ask("execute", "reborn", "hasty"))["run_id"]
     await flows.status("reborn", "suspended_client_tool")
     assert await flows.ask("delete", "reborn") is True
     await flows.ask("execute", "reborn", "runner")
     assert (await flows.ask("result", "reborn"))["output"] == "Done."
-    await asyncio.sleep(3)  # by now the deadline of the first one's question has woken its instance
+
+    async def over() -> bool:
+        return await flows.ask("instance", first) in ("complete", "errored")
+
+    await flows.until(over)  # the deadline of the first one's question has woken its instance
     assert (await flows.ask("state", "reborn"))["runs"] == ["completed"]
 
 
@@ -172,9 +203,21 @@ async def test_what_is_larger_than_a_row_fails_the_run_and_says_why(flows: Flows
 
 
 @pytest.mark.parametrize(
-    ("binding", "words"), [("TOKEN", "is not a Workflow binding"), ("FLOW_STREAMS", "is not a Workflow binding")]
+    ("part", "binding", "words"),
+    [
+        ("workflow", "MISSING", "None is not a Workflow binding. Pass env.AGENT_WORKFLOW"),
+        ("workflow", "TOKEN", "A str is not a Workflow binding"),
+        ("workflow", "FLOW_STREAMS", "is not a Workflow binding"),
+        ("streams", "MISSING", "None is not a Durable Object namespace. Pass the binding of the class StreamServer"),
+        ("streams", "DB", "is not a Durable Object namespace"),
+        ("streams", "STRANGERS", "extends, helix_agents.cloudflare.StreamServer"),
+        ("database", "MISSING", "None is not a D1 database. Inside a Worker pass the binding"),
+        ("database", "FLOW_STREAMS", "is not a D1 database"),
+    ],
 )
-async def test_a_binding_of_the_wrong_kind_is_rejected(flows: Flows, binding: str, words: str) -> None:
-    rejected = await flows.tell("execute", "nothing", "runner", workflow=binding)
+async def test_a_binding_that_is_missing_or_of_the_wrong_kind_is_rejected(
+    flows: Flows, part: str, binding: str, words: str
+) -> None:
+    rejected = await flows.tell("execute", f"nothing-{part}-{binding}", "runner", **{part: binding})
     assert rejected["error"] == "InvalidArgument"
     assert words in rejected["detail"]

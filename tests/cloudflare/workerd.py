@@ -1,4 +1,4 @@
-"""workerd as a private server: the bridge Worker on a free port, with a folder of its own."""
+"""workerd as a private server: the bridge Worker on a free port, with its own folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,26 @@ BRIDGE = Path(cloudflare.__file__).parent / "bridge_worker" / "bridge.mjs"
 INSIDE = Path(__file__).parent / "inside"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOOT_SECONDS = 300.0
-RUNTIME = os.environ.get("HELIX_WORKERD", "workers")
-COMPATIBILITY_DATE = {"workers": "2026-10-01", "workers-old": "2026-04-01"}[RUNTIME]
-"""The date that the examples declare; with HELIX_WORKERD=workers-old an older runtime and the last date it knows."""
 DATABASES = 24
 """How many D1 databases the bridge has; each check of the kit takes one or two, and leaves them empty."""
+
+
+class Runtime(NamedTuple):
+    """A workerd, by the group of npm packages that has it, and a compatibility date that it knows."""
+
+    group: str
+    compatibility_date: str
+
+
+RUNTIMES = {
+    "declared": Runtime("workers", "2026-10-01"),
+    "latest-date": Runtime("workers", "2026-10-23"),
+    "older": Runtime("workers-old", "2026-04-01"),
+}
+"""The date that the examples declare, on the newest workerd; the last date that this one knows; and an older workerd
+with the date that the bridge declares."""
+RUNTIME = RUNTIMES[os.environ.get("HELIX_WORKERD", "declared")]
+"""What all tests use: `HELIX_WORKERD=older ./dev test tests/cloudflare` runs them on another one."""
 
 
 class PythonWorker(NamedTuple):
@@ -40,7 +55,9 @@ class PythonWorker(NamedTuple):
 KIT = PythonWorker(INSIDE / "kit_worker.py", {"CHECKS": "Checks", "STREAMS": "Streams"})
 AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
 FLOWS = PythonWorker(
-    INSIDE / "flow_worker.py", {"FLOW_STREAMS": "StreamServer"}, {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"}
+    INSIDE / "flow_worker.py",
+    {"FLOW_STREAMS": "StreamServer", "STRANGERS": "Stranger"},
+    {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"},
 )
 MODELS = PythonWorker(INSIDE / "model_worker.py", {})
 ASSISTANT = PythonWorker(EXAMPLES / "worker" / "src" / "entry.py", {"ASSISTANTS": "Assistant"})
@@ -55,10 +72,11 @@ class Workerd(ServerProcess):
     script = "bridge.mjs"
     start_limit_seconds = 120.0  # node has much to read before it listens
 
-    def __init__(self) -> None:
+    def __init__(self, *, runtime: Runtime = RUNTIME) -> None:
         super().__init__(name="workerd", port=free_port())
         self.token = secrets.token_hex(8)
-        packages(RUNTIME)
+        self.runtime = runtime
+        packages(runtime.group)
 
     def command(self) -> list[str]:
         return [str(node()), str(HOST / self.script)]
@@ -74,13 +92,13 @@ class Workerd(ServerProcess):
     def environment(self) -> dict[str, str]:
         return {
             **environment(HOME=str(self.folder)),
-            "NODE_MODULES": str(packages(RUNTIME) / "node_modules"),
+            "NODE_MODULES": str(packages(self.runtime.group) / "node_modules"),
             "PORT": str(self.port),
             "TOKEN": self.token,
             "FOLDER": str(self.folder),
             "BRIDGE": str(BRIDGE),
             "DATABASES": str(DATABASES),
-            "COMPATIBILITY_DATE": COMPATIBILITY_DATE,
+            "COMPATIBILITY_DATE": self.runtime.compatibility_date,
         }
 
     def is_ready(self) -> bool:
@@ -99,8 +117,14 @@ class PythonWorkerd(Workerd):
     script = "python.mjs"
     start_limit_seconds = BOOT_SECONDS
 
-    def __init__(self, *workers: PythonWorker, beside: Sequence[Path] = (), pins: Sequence[Path] = (PINS,)) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *workers: PythonWorker,
+        beside: Sequence[Path] = (),
+        pins: Sequence[Path] = (PINS,),
+        runtime: Runtime = RUNTIME,
+    ) -> None:
+        super().__init__(runtime=runtime)
         self._workers = workers
         pages = [page for worker in workers if (page := worker.source.with_name("page.py")).exists()]
         self._sources = [*(worker.source for worker in workers), *pages, *beside]
@@ -114,8 +138,8 @@ class PythonWorkerd(Workerd):
     def is_ready(self) -> bool:
         """Return whether Python has started, for which the first request waits.
 
-        It waits alone: while Python starts, nothing is read, and workerd cuts off who has connected and was not heard
-        for 15 seconds.
+        Only one request waits: while Python starts, nothing is read, and workerd closes connections that were not
+        read for 15 seconds.
         """
         try:
             urllib.request.urlopen(f"{self.url}/ready", timeout=BOOT_SECONDS).close()

@@ -76,7 +76,7 @@ class DBOSRuntime(EngineRuntime):
         DBOSRuntime._current = None
 
     async def run(self, ticket: dict[str, Json]) -> dict[str, Json]:
-        """Return the workflow: do steps until the run stops."""
+        """Execute steps until the run stops."""
         name = DBOS.workflow_id or ""
         ended = self._at_work[name] = asyncio.Event()
         try:

@@ -116,8 +116,8 @@ class EngineRuntime(ABC):
         return name in self._executor.agents
 
     async def advance(self, kept: dict[str, Json]) -> dict[str, Json]:
-        """Do the next step of a run and return the new ticket. A late caller waits for the process that does the
-        step."""
+        """Execute the next step of a run and return the new ticket. A late caller waits for the process that executes
+        the step."""
         ticket = msgspec.convert(kept, Ticket)
         while True:
             try:
@@ -175,6 +175,6 @@ def is_newer(one: dict[str, Json], other: dict[str, Json]) -> bool:
 
 
 def plain(ticket: Ticket) -> dict[str, Json]:
-    """Return a ticket as engines store it: without the model's reply."""
+    """Return a ticket in the form that engines store: without the model's reply."""
     kept: dict[str, Json] = msgspec.to_builtins(msgspec.structs.replace(ticket, output=None, error=None))
     return kept

@@ -56,7 +56,7 @@ class HelixRun:
 
     @workflow.run
     async def run(self, ticket: dict[str, Json], lease_seconds: float, look_again_seconds: float) -> dict[str, Json]:
-        """Do steps until the run has ended."""
+        """Execute steps until the run has ended."""
         lease = timedelta(seconds=lease_seconds)
         while True:
             if self._news is not None and self._news["version"] > ticket["version"]:

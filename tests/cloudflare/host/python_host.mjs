@@ -56,7 +56,9 @@ export function objects(module, name) {
     }
   }
   for (const method of METHODS) PythonObject.prototype[method] = async function (...args) {
-    return (await python(this.env)).call(this.object, method, method === "fetch" ? args.slice(0, 1) : args);
+    const { call } = await python(this.env);
+    if (!(method in this.object)) throw new TypeError(`The RPC receiver does not implement the method "${method}".`);
+    return call(this.object, method, method === "fetch" ? args.slice(0, 1) : args);
   };
   return PythonObject;
 }

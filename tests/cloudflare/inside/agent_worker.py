@@ -1,4 +1,4 @@
-"""A Worker as a user would write it, with a scripted model; and a few doors that only tests need."""
+"""A Worker as a user would write it, with a scripted model; and a few routes that only tests need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers import Request, Response, WorkerEntrypoint
 from helix_agents import Agent, ScriptedLLM, ToolContext, tool
 from helix_agents.clock import system_clock
 from helix_agents.codec import encode
-from helix_agents.errors import ModelError, SessionExists
+from helix_agents.errors import InvalidArgument, ModelError, SessionExists
 from helix_agents.llm.scripted import Call, Reply
 from helix_agents.runtimes.cloudflare import AgentServer, route
 from helix_agents.server.auth import User, bearer_tokens
@@ -175,6 +175,11 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             again = Request(inner, headers=dict(request.headers.items()))
             reply = await route(noted, again, authenticate=WHO, location_hint=path[2] or None)
             return Response(encode({"asked": noted.asked, "status": reply.status}))
+        if path[1] == "unbound":  # as if wrangler.jsonc lacked the namespace
+            try:
+                return await route(getattr(self.env, "MISSING", None), request, authenticate=WHO)
+            except InvalidArgument as error:
+                return Response(encode({"error": str(error)}))
         if path[1] == "test":
             return await self.env.OBJECTS.getByName(unquote(path[3])).fetch(request.js_object)
         return await route(self.env.OBJECTS, request, authenticate=WHO)

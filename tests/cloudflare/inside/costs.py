@@ -17,7 +17,7 @@ async def costs(state: Any, streams: Any, rows: Any) -> dict[str, int]:
         await work
         found[name] = rows() - before
 
-    await state.session_exists("nobody")  # the tables are there
+    await state.session_exists("nobody")  # the tables exist
     custom = {"items": ["x"], "count": 0, "topic": "t"}
     await measure("create_session", state.create_session("s", agent_type="a", custom_state=custom))
     for step in (1, 2):

@@ -1,4 +1,4 @@
-"""A Worker whose agents run by Workflows, with doors that only tests need. Tools write a journal into D1.
+"""A Worker whose agents run by Workflows, with routes that only tests need. Tools write a journal into D1.
 
 At any call to a database, a session may die: see `deaths.py`.
 """
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import deaths  # type: ignore[import-not-found]  # beside this file in the Worker
 from scene_agents import SCRIPTS as SCENES  # type: ignore[import-not-found]
 from scene_agents import scene_agents
-from workers import Response, WorkerEntrypoint
+from workers import DurableObject, Response, WorkerEntrypoint
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, tool
 from helix_agents.backends.cloudflare.bindings import D1Binding
@@ -56,7 +56,7 @@ CloudflareDriver.counted = counted  # type: ignore[method-assign]
 
 
 class Journal:
-    """Notes every execution of a tool, where a kill does not reach it."""
+    """Records every execution of a tool, where it survives a kill."""
 
     def __init__(self, env: Any) -> None:
         self._database = D1Binding(env.DB)
@@ -67,7 +67,7 @@ class Journal:
             await self._database.batch([Statement(insert, (session.split("/")[0], line))])
 
     async def may_end(self, session: str) -> bool:
-        """Whether the tools of a session that wait may return."""
+        """Return whether the waiting tools of a session may return."""
         find = "SELECT 1 AS one FROM ending WHERE session = ?1"
         with deaths.immortal():
             (rows,) = await self._database.batch([Statement(find, (session.split("/")[0],))])
@@ -100,7 +100,7 @@ async def tick(n: int, ctx: ToolContext) -> str:
 
 
 def author(journal: Journal) -> Agent:
-    """Return the agent of the kit's play, with a journal that survives a kill."""
+    """Return the agent of the kit's scenario, with a journal that survives a kill."""
 
     @tool
     async def note(text: str, ctx: ToolContext) -> str:
@@ -167,11 +167,14 @@ SCRIPTS: dict[str, Any] = {
 }
 
 
-def new_executor(env: Any, workflow: str = "FLOWS") -> CloudflareAgentExecutor:
+def new_executor(
+    env: Any, workflow: str = "FLOWS", streams: str = "FLOW_STREAMS", database: str = "DB"
+) -> CloudflareAgentExecutor:
+    """Return an executor on the bindings of these names, of which some may be missing."""
     executor = CloudflareAgentExecutor(
-        workflow_binding=getattr(env, workflow),
-        state_store=D1StateStore(env.DB, migrated=True),
-        stream_manager=DurableObjectStreamManager(env.FLOW_STREAMS),
+        workflow_binding=getattr(env, workflow, None),
+        state_store=D1StateStore(getattr(env, database, None), migrated=True),
+        stream_manager=DurableObjectStreamManager(getattr(env, streams, None)),
         llm=ScriptedLLM(SCRIPTS),
         usage_store=D1UsageStore(env.DB, migrated=True),
         agents=agents(env),
@@ -199,6 +202,10 @@ class HastyFlow(AgentWorkflow):
         return new_executor(env, "HASTY_FLOWS")
 
 
+class Stranger(DurableObject):  # type: ignore[misc]
+    """A Durable Object class that holds no streams."""
+
+
 def json(value: Any, status: int = 200) -> Any:
     return Response(encode(value), status=status, headers={"content-type": "application/json"})
 
@@ -210,7 +217,8 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         query = {name: texts[0] for name, texts in parse_qs(url.query).items()}
         body = decode(await request.text()) if request.method == "POST" else {}
         try:
-            executor = new_executor(self.env, query.pop("workflow", "FLOWS"))
+            bound = {name: query.pop(name) for name in ("workflow", "streams", "database") if name in query}
+            executor = new_executor(self.env, **bound)
             if verb in DYING:
                 deaths.COUNTED.set(rest[0])
             return json(await getattr(self, f"do_{verb}")(executor, *rest, **query, **body))
@@ -229,6 +237,13 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def do_begin(self, executor: Any, session_id: str, agent: str) -> Any:
         """Return as if the request died before it created an instance."""
         await executor.runtime._stepper.begin(agent, "Write the report.", session_id=session_id)
+
+    async def do_answer_untold(self, executor: Any, session_id: str, tool_call_id: str, **answer: Any) -> Any:
+        """Return as if the request died after it stored the answer and the run that continues, before it sent an
+        event."""
+        await AgentExecutor.submit_tool_result(executor, session_id, tool_call_id, **answer)
+        state = await executor.services.store.load_state(session_id)
+        await executor.runtime._stepper.begin(state.agent_type, [], session_id=session_id)
 
     async def do_result(self, executor: Any, session_id: str, **more: Any) -> Any:
         state = await executor.services.store.load_state(session_id)
@@ -299,6 +314,10 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         names = {run.run_id: workflows.instance_name(run.run_id) for run in runs}
         return {run_id: await executor.runtime._status(name) for run_id, name in names.items()}
 
+    async def do_instance(self, executor: Any, run_id: str) -> Any:
+        """Return the status of the instance of one run, also if its session is gone."""
+        return await executor.runtime._status(workflows.instance_name(run_id))
+
     async def do_create_again(self, executor: Any, session_id: str) -> Any:
         """Create an instance that exists already."""
         state = await executor.services.store.load_state(session_id)
@@ -310,7 +329,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         return [{"sequence": each.sequence, "chunk": each.chunk} for each in stored]
 
     async def do_remains(self, executor: Any, session_id: str) -> Any:
-        """Transcripts and states of a session and its sub-agents, and what must not be left."""
+        """Return transcripts and states of a session and its sub-agents, and what must not be left."""
         services = executor.services
         stores = Parts(services.store, services.streams, services.usage)
         members = await family(stores, session_id)
@@ -322,7 +341,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         }
 
     async def do_staged(self, executor: Any, session_id: str) -> Any:
-        """Calls that have finished, as the journal names them."""
+        """Return finished calls, as the journal names them."""
         services = executor.services
         return sorted(await staged_calls(Parts(services.store, services.streams, services.usage), session_id))
 

@@ -80,7 +80,7 @@ class Siblings(Wakeup):
 
 
 class Home(Harness):
-    """Data in one place, opened as often as a check likes."""
+    """The data of one check, opened as often as needed."""
 
     name = "workerd"
     declared = frozenset({"T2.large_chunk"})
@@ -213,7 +213,7 @@ def in_stream_objects(env: Any) -> type[Home]:
 
 
 async def outcome(name: str, home: type[Home], steps: str) -> str:
-    """Return what came of a check, as JSON."""
+    """Return the result of a check, as JSON."""
     began = time.time()
     try:
         result = await run_check(CHECKS[name], home, replace(Options(), steps=int(steps)))
@@ -235,7 +235,7 @@ def _waits_at(task: asyncio.Task[Any]) -> str:
 
 
 class Streams(StreamServer):
-    """Holds the streams of checks. `born` tells one life of an object from the next."""
+    """Holds the streams of checks. `born` differs after an object restarts."""
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
@@ -289,12 +289,12 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             store = kept_in_a_module[0]
             if path[0] == "cut":
                 vars(keyed_lock)["TURN"] = Retry(first_seconds=0.005, longest_seconds=0.005, within_seconds=0.1)
-                await store._locks.take(path[1])  # and never gives it back
+                await store._locks.take(path[1])  # and never releases it
             return await self._write(store, path[1])
         return Response("not found", status=404)
 
     async def _streams(self, verb: str, stream_id: str, request: Any) -> Any:
-        """Do something to a stream, each time by a manager of this request, as a Worker does."""
+        """Operate on a stream with a manager of this request, as a Worker does."""
         query = {name: texts[0] for name, texts in parse_qs(urlsplit(request.url).query).items()}
         manager = DurableObjectStreamManager(self.env.STREAMS, ttl=int(query.get("ttl", 86_400)))
         if verb == "look":

@@ -1,4 +1,4 @@
-"""The agents of the scenes in `tests/cloudflare/scenes.py`. Whatever they do follows from their conversation."""
+"""The agents of the scenes in `tests/cloudflare/scenes.py`. What they do depends only on their conversation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def scene_agents(note: Note, may_end: May) -> list[Agent]:
         """Start a job elsewhere."""
         call = await ctx.defer(deadline_seconds=3600)
         await note(ctx.session_id, f"token {call.token}")
-        ctx.update_state(lambda draft: draft["sent"].append("job"))
         return "does not count"
 
     @tool

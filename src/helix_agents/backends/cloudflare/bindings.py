@@ -13,6 +13,7 @@ from js import JSON, Object
 from pyodide.ffi import JsException, create_once_callable, jsnull, to_js
 
 from ...codec import decode
+from ...errors import InvalidArgument
 from ..sql_shared.driver import Row, Statement, Value
 from ..sql_shared.schema.self_migrating import MigratedDriver
 from .wire import CloudflareDriver, Reply, WireStatement, WireValue, refusal, to_wire, wire_value
@@ -25,6 +26,16 @@ _ANY_TABLE = r"SELECT 1 FROM sqlite_master WHERE name LIKE '%\_\_agents\_%' ESCA
 def unwrapped(binding: Any) -> Any:
     """Return the JavaScript object behind what `workers-runtime-sdk` wraps; a bare one is left as it is."""
     return getattr(binding, "_binding", binding)
+
+
+def ensure_binding(binding: Any, *methods: str, is_not: str, hint: str) -> Any:
+    """Return the JavaScript object behind a binding. Raises `InvalidArgument` if it is missing or of another kind."""
+    found = unwrapped(binding)
+    if not all(hasattr(found, method) for method in methods):
+        kind = getattr(getattr(found, "constructor", None), "name", None) or type(found).__name__
+        given = "None" if found is None else f"A {kind}"
+        raise InvalidArgument(f"{given} is not {is_not}. {hint}")
+    return found
 
 
 def js_options(value: Mapping[str, Any]) -> Any:
@@ -42,7 +53,13 @@ class D1Binding(CloudflareDriver):
     def __init__(self, database: Any, *, session: str | None = None) -> None:
         super().__init__()
         self._is_session = session is not None
-        self._database = unwrapped(database)
+        self._database = ensure_binding(
+            database,
+            "prepare",
+            "batch",
+            is_not="a D1 database",
+            hint='Inside a Worker pass the binding that wrangler.jsonc names under "d1_databases", for example env.DB.',
+        )
         if session is not None:
             self._database = self._database.withSession(session)
 

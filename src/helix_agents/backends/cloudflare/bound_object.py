@@ -17,7 +17,7 @@ from pyodide.ffi import JsException, create_proxy
 
 from ...codec import decode, encode
 from ...errors import InvalidArgument, StoreUnavailable
-from .bindings import js_options, unwrapped
+from .bindings import ensure_binding, js_options
 from .wire import CloudflareDriver, Reply, WireStatement, reply_of
 
 ORIGIN = "https://stream.internal"
@@ -72,12 +72,13 @@ class BoundObject(CloudflareDriver):
         changed: Tell | None = None,
     ) -> None:
         super().__init__()
-        self._namespace = unwrapped(namespace)
-        if not hasattr(self._namespace, "getByName"):
-            raise InvalidArgument(
-                f"A {type(namespace).__name__} is not a Durable Object namespace. Pass the binding of the class "
-                "StreamServer, for example DurableObjectStreamManager(env.STREAMS), or a Bridge outside a Worker."
-            )
+        self._namespace = ensure_binding(
+            namespace,
+            "getByName",
+            is_not="a Durable Object namespace",
+            hint="Pass the binding of the class StreamServer, for example DurableObjectStreamManager(env.STREAMS), or "
+            "a Bridge outside a Worker.",
+        )
         self._name = name
         self._stream_id = stream_id
         self._ttl_seconds = ttl_seconds

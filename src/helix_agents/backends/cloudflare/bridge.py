@@ -39,6 +39,7 @@ class Bridge:
         return hmac.new(self.http.token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
     async def close(self) -> None:
+        """Close the connections."""
         await self.http.close()
 
 

@@ -112,13 +112,16 @@ class CloudflareDriver(ABC):
 
     @property
     def dialect(self) -> Dialect:
+        """Return the SQL that the server speaks."""
         return "sqlite"
 
     @property
     def max_parameter_bytes(self) -> int:
+        """Return how large a bound value may be."""
         return MAX_PARAMETER_BYTES
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
+        """Run statements in one transaction; return the rows of each."""
         if not statements:  # D1 refuses an empty batch
             return []
         return self.counted(await self._send([to_wire(each) for each in statements], read_only=read_only))

@@ -234,7 +234,8 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
                 return "gone", {}
             if outcome is None and session.status == "active":
                 return None
-            return await final_event(self.executor, session, outcome or outcome_without_stream(session))
+            final = await final_event(self.executor, session, outcome or outcome_without_stream(session))
+            return None if final is None else (final.name, final.data)
         except SessionNotFound:
             return "gone", {}
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from ...backends.cloudflare.bindings import unwrapped
+from ...backends.cloudflare.bindings import ensure_binding
 from ...clock import random_id
 from ...codec import encode
 from ...server.auth import Authenticate, authenticated
@@ -38,6 +38,12 @@ async def route(
     for it. Without it the object rejects the stranger, before it stores anything. `location_hint` ("weur", "enam", ...)
     says where a new object should live; for a jurisdiction pass `namespace.jurisdiction("eu")`.
     """
+    objects = ensure_binding(
+        namespace,
+        "getByName",
+        is_not="a Durable Object namespace",
+        hint='Pass the binding that wrangler.jsonc names under "durable_objects", for example env.ASSISTANTS.',
+    )
     address = Address(request)
     try:
         if authenticate is not None and not address.is_public:
@@ -51,7 +57,7 @@ async def route(
     except Exception as error:
         return rejection(error)
     options = {} if location_hint is None else {"locationHint": location_hint}
-    return await unwrapped(namespace).getByName(name, **options).fetch(request.js_object)
+    return await objects.getByName(name, **options).fetch(request.js_object)
 
 
 def _name_in_path(address: Address) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from pyodide.ffi import JsException
 
 from ...agent import Agent, Output
-from ...backends.cloudflare.bindings import js_options, unwrapped
+from ...backends.cloudflare.bindings import ensure_binding, js_options
 from ...codec import Json, encode
 from ...errors import HelixError, InvalidArgument, StoreUnavailable
 from ...executor import (
@@ -65,12 +65,13 @@ class WorkflowsRuntime(EngineRuntime):
 
     def __init__(self, executor: AgentExecutor, workflow: Any) -> None:
         super().__init__(executor, ENGINE)
-        self._workflow = unwrapped(workflow)
-        if not all(hasattr(self._workflow, name) for name in ("create", "get")):
-            raise InvalidArgument(
-                f"A {type(workflow).__name__} is not a Workflow binding. Pass env.AGENT_WORKFLOW, and name the class "
-                'under "workflows" in wrangler.jsonc.'
-            )
+        self._workflow = ensure_binding(
+            workflow,
+            "create",
+            "get",
+            is_not="a Workflow binding",
+            hint='Pass env.AGENT_WORKFLOW, and name the class under "workflows" in wrangler.jsonc.',
+        )
 
     # -- for an instance
 
@@ -117,7 +118,7 @@ class WorkflowsRuntime(EngineRuntime):
         if found.session is None or found.seen.engine != ENGINE:
             return
         idle = found.session.updated_at + self._services.lease_ms <= self._services.clock()
-        if found.seen.standing is Standing.LAPSED or (found.seen.standing is Standing.RELEASED and idle):
+        if found.seen.standing is Standing.LEASE_EXPIRED or (found.seen.standing is Standing.RELEASED and idle):
             await self._rescue(await self._stepper.look(found.session.agent_type, session_id))
 
     async def _begin(self, ticket: Ticket, *, anew: bool) -> None:
@@ -128,13 +129,16 @@ class WorkflowsRuntime(EngineRuntime):
         await self._create(own, ticket)
 
     async def _rescue(self, ticket: Ticket) -> bool:
-        """Wake an instance of the turn; create one if there is none. Return False if the engine has given up the
-        run."""
+        """Wake an instance of the turn; create one if there is none. Return False if the engine has given up the run.
+
+        An instance that was created for an earlier run of the turn may still wait for the answer that continued it: the
+        request that should have sent it died. An answer for which no instance waits is harmless.
+        """
         names = await self._instances(ticket)
         for name in names:
             status = await self._status(name)
             if status not in OVER:
-                return await self._send(name, WAKE, ticket)
+                return await self._send(name, WAKE if name == names[-1] else ANSWER, ticket)
             if name == names[-1] and status in GIVEN_UP:
                 return False
         await self._create(names[-1], ticket)
