@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -11,8 +12,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
 from helix_agents.backends.registry import Stores
+from helix_agents.clock import system_clock
+from helix_agents.executor.workers.stats import note_recovered
 from helix_agents.llm import Call, Reply, TokenUsage
-from helix_agents.telemetry import MetricsHooks, OpenMetrics, OpenTelemetryMeters
+from helix_agents.sqlite import SqliteStateStore
+from helix_agents.telemetry import MetricsHooks, OpenMetrics, OpenTelemetryMeters, StoreMeters
 from helix_agents.telemetry.metrics import MAX_SERIES
 
 LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
@@ -47,7 +51,7 @@ def script() -> ScriptedLLM:
 
 
 def figures(text: str) -> dict[str, float]:
-    """Read OpenMetrics text, and insist on its form."""
+    """Parse OpenMetrics text strictly."""
     lines = text.splitlines()
     assert lines[-1] == "# EOF"
     assert text.endswith("\n")
@@ -115,3 +119,43 @@ async def test_the_same_figures_reach_opentelemetry(stores: Stores) -> None:
         "output",
     }
     assert found["gen_ai.client.operation.duration"].unit == "s"
+
+
+def reported(reader: InMemoryMetricReader) -> dict[str, dict[str, float]]:
+    """Return the values of all metrics, by their attributes."""
+    data = reader.get_metrics_data()
+    scopes = data.resource_metrics[0].scope_metrics if data is not None else []
+    return {
+        metric.name: {str(dict(point.attributes or {})): point.value for point in metric.data.data_points}  # type: ignore[union-attr]
+        for scope in scopes
+        for metric in scope.metrics
+    }
+
+
+async def test_figures_of_the_stores_go_to_opentelemetry(stores: Stores) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
+    executor = AgentExecutor(stores, script())
+    await executor.submit(agent, "1 + 1?", session_id="waiting")
+    await note_recovered(stores.streams, "waiting", system_clock())
+    async with StoreMeters(stores.state, stores.streams, meter=meter):
+        found = reported(reader)
+        assert found["helix.queue.depth"] == {"{}": 1}
+        assert found["helix.runs.recovered.today"] == {"{}": 1}
+        assert found["helix.sessions"]["{'helix.status': 'active'}"] == 1
+        assert found["helix.store.latency"]["{}"] > 0
+    assert "helix.queue.depth" not in reported(reader)
+
+
+async def test_stores_that_are_away_report_nothing_until_they_respond(stores: Stores, tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
+    folder = tmp_path / "not-mounted"
+    store = SqliteStateStore(folder / "helix.db")
+    meters = StoreMeters(store, stores.streams, meter=meter)
+    await meters.refresh()
+    assert reported(reader) == {}
+    folder.mkdir()
+    await meters.refresh()
+    assert reported(reader)["helix.queue.depth"] == {"{}": 0}
+    await store.close()

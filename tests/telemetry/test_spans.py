@@ -30,7 +30,7 @@ class Kept(SpanExporter):
 
 
 def hooks_into(kept: Kept) -> OpenTelemetryHooks:
-    """Hooks as another process would set them up: nothing shared but where the spans go."""
+    """Return hooks as another process would set them up: only the span exporter is shared."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
     return OpenTelemetryHooks(provider.get_tracer("test"))

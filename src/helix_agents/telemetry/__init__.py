@@ -1,6 +1,7 @@
 """What runs report to operators: counters and durations as OpenMetrics text, and OpenTelemetry spans and meters.
 
-Built on the executor's hooks only. The OpenTelemetry classes need the extra `otel` and are loaded when first used.
+The executor's hooks count runs; figures of the stores are read from them. The OpenTelemetry classes need the extra
+`otel` and are loaded when first used.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from .metrics import MetricsHooks, MetricsSink, OpenMetrics
 if TYPE_CHECKING:
     from .meters import OpenTelemetryMeters
     from .spans import OpenTelemetryHooks
+    from .store_meters import StoreMeters
 
-__all__ = ["MetricsHooks", "MetricsSink", "OpenMetrics", "OpenTelemetryHooks", "OpenTelemetryMeters"]
+__all__ = ["MetricsHooks", "MetricsSink", "OpenMetrics", "OpenTelemetryHooks", "OpenTelemetryMeters", "StoreMeters"]
+
+_HOMES = {"OpenTelemetryHooks": ".spans", "OpenTelemetryMeters": ".meters", "StoreMeters": ".store_meters"}
 
 
 def __getattr__(name: str) -> Any:
     """Load an OpenTelemetry class; without the extra, the ImportError says what to install."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".spans" if name == "OpenTelemetryHooks" else ".meters", __name__), name)
+    return getattr(import_module(_HOMES[name], __name__), name)

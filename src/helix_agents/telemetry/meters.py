@@ -1,8 +1,8 @@
-"""OpenTelemetry meters: the figures of `metrics.py`, under the names of the GenAI conventions where these have one.
+"""OpenTelemetry meters: the metrics of `metrics.py`, under the names of the GenAI conventions where there is one.
 
     AgentExecutor(stores, llm, hooks=[OpenTelemetryHooks(), OpenTelemetryMeters()])
 
-Needs only the OpenTelemetry API; where the figures go is the application's set-up.
+Needs only the OpenTelemetry API; the application configures the exporter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures about the runs of this process: counts and durations by agent, model and tool, taken through the hooks.
+"""Metrics about the runs of this process: counts and durations by agent, model and tool, collected through the hooks.
 
 Names and numbers only, never contents. `OpenMetrics` keeps them in memory and renders the text that `GET /metrics`
 returns; `meters.py` passes the same figures to OpenTelemetry.
@@ -18,11 +18,11 @@ from ..types import TracingContext
 Labels = Mapping[str, str]
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 MAX_SERIES = 2_000
-"""How many combinations of labels a process keeps; figures with further ones are dropped and counted."""
+"""How many combinations of labels a process keeps; values with further ones are dropped and counted."""
 
 
 class Metric(NamedTuple):
-    """One figure: a counter, a gauge or a histogram of seconds."""
+    """One metric: a counter, a gauge or a histogram of seconds."""
 
     kind: str
     help: str
@@ -43,7 +43,7 @@ METRICS: dict[str, Metric] = {
 
 
 class MetricsSink(Protocol):
-    """Where figures go."""
+    """Receives metrics."""
 
     def add(self, name: str, amount: float, labels: Labels) -> None:
         """Add to a counter or a gauge."""
@@ -53,7 +53,7 @@ class MetricsSink(Protocol):
 
 
 class MetricsHooks(Hooks):
-    """Turn what happens in runs into figures."""
+    """Turns what happens in runs into metrics."""
 
     def __init__(self, sink: MetricsSink, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._sink = sink
@@ -115,7 +115,7 @@ class MetricsHooks(Hooks):
 
 
 class OpenMetrics:
-    """Keep figures in memory, and render them as OpenMetrics text."""
+    """Keeps metrics in memory and renders them as OpenMetrics text."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
@@ -132,7 +132,7 @@ class OpenMetrics:
         slot[-1] += value
 
     def render(self, gauges: Mapping[str, tuple[str, Mapping[tuple[tuple[str, str], ...], float]]]) -> str:
-        """Return all figures, and `gauges` that were just read: name -> (help, labels -> value)."""
+        """Return all metrics, and `gauges` that were just read: name -> (help, labels -> value)."""
         lines: list[str] = []
         for name, metric in METRICS.items():
             series = [(labels, slot) for (each, labels), slot in sorted(self._values.items()) if each == name]

@@ -151,7 +151,7 @@ class OpenTelemetryHooks(Hooks):
 
 
 def _error_type(error: str, usual: str) -> str:
-    """Return the name of the exception that an error starts with, or the usual one. The rest may quote anybody."""
+    """Return the exception name that an error starts with, or the usual one. The rest may quote user data."""
     name, _, message = error.partition(": ")
     return name if message and _EXCEPTION_NAME.fullmatch(name) else usual
 
